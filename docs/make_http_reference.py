@@ -28,8 +28,9 @@ _BORROWED = f"""
 What a request in another server's format may have. Fields that are *done* may change the ids or the
 text. Those that are *carried* are in the response, for the server that generates; those that are
 *accepted* concern only a server with a model. A *refused* field is a 422 with the remedy, because
-ids without it would be wrong, and so is an unknown one within two edits of a field that is done or
-refused. Up to {MAX_IGNORED} others are ignored; the header `Ignored-Fields` lists them.
+ids without it would be wrong, and so is an unknown one within two edits of a field that is done,
+refused or constrains the output. Up to {MAX_IGNORED} others are ignored; the header
+`Ignored-Fields` lists them.
 
 """
 OF_ANY_ROUTE = {"400", "408", "431", "500", "501", "503"}

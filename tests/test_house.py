@@ -149,3 +149,6 @@ def test_documents_name_targets_and_files_that_exist(document):
     assert {first or second for first, second in in_code} - targets == set()
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     assert [link for link in links if not (REPOSITORY / document.parent / link).exists()] == []
+    tests = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", text)
+    for name, file in tests:
+        assert f"def {name}(" in read(document.parent / file)

@@ -59,6 +59,8 @@ from tokenizer_client.schemas.token_files import (
 from tokenizer_client.schemas.tokens import (
     EncodeResponse,
     InfoResponse,
+    ModelResponse,
+    ModelsResponse,
     PromoteResponse,
     TokenizersResponse,
     TokenizerSummary,
@@ -1188,6 +1190,29 @@ class AsyncTokenizerResource:
         return await self._client._run(
             service.remove_version(self._client._session, name_of(tokenizer))
         )
+
+    async def models(self) -> ModelsResponse:
+        """The names and aliases that `model` may be in requests of other servers' clients.
+
+        Example:
+            >>> client.tokenizers.models().data[0].id
+            'starter'
+        """
+        return await self._client._run(service.list_models(self._client._session))
+
+    async def add_alias(self, alias: str, name: str) -> ModelResponse:
+        """Let such requests name the tokenizer `name` as `alias`: 1 to 200 printable ASCII
+        characters.
+
+        Raises:
+            ConflictError: the alias belongs to another tokenizer, or is a tokenizer's name.
+            NotFoundError: there is no such tokenizer.
+        """
+        return await self._client._run(service.add_alias(self._client._session, alias, name))
+
+    async def remove_alias(self, alias: str) -> None:
+        """Remove an alias; its tokenizer stays."""
+        return await self._client._run(service.remove_alias(self._client._session, alias))
 
 
 class AsyncTokenFileResource:

@@ -297,9 +297,10 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         []
     """
     chat = [f"the chat templates ({', '.join(spec.chat.sources)})"] if spec.chat.sources else []
-    stops = [f"the stop tokens ({len(spec.chat.stop_tokens)})"] if spec.chat.stop_tokens else []
+    named = {"stop": spec.chat.stop_tokens, "named control": spec.chat.control_tokens}
+    declared = [f"the {kind} tokens ({len(tokens)})" for kind, tokens in named.items() if tokens]
     if target in _WHOLE:
-        return [*(chat if target == "tokenizer.json" else []), *stops]
+        return [*(chat if target == "tokenizer.json" else []), *declared]
     left_out = [] if target == "pickle" else [f"the split pattern ({spec.pattern.name})"]
     if spec.added_tokens:
         which = "the special tokens" if target == "tiktoken" else "which tokens are special"
@@ -313,7 +314,7 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         left_out.append(f"the saved {' and '.join(spec.batch_settings)}")
     if spec.prefix_ids or spec.suffix_ids:
         left_out.append("the ids put around a text on request (add_special_tokens)")
-    return left_out + chat + stops
+    return left_out + chat + declared
 
 
 def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> list[str]:

@@ -298,12 +298,10 @@ async def _lifespan(
             _sample(service_metrics, app.services), name="metrics sampler"
         )
         closing.callback(sampler.cancel)
-        yield {STATE_KEY: _guard(settings, service_metrics, live)}
+        yield {STATE_KEY: _guard(settings, service_metrics)}
 
 
-def _guard(
-    settings: Settings, service_metrics: ServiceMetrics, live: LiveTokenizers
-) -> ConnectionGuard:
+def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:
     """The limits on connections of this process, for a server that runs `http.protocol`."""
     return ConnectionGuard(
         max_connections=settings.max_connections,
@@ -313,7 +311,6 @@ def _guard(
         max_drained_bytes=settings.max_body_bytes,
         hosts=AllowedHosts.of(settings.allowed_hosts, settings.host),
         count=service_metrics.count_rejected,
-        stands_by=lambda: live.stands_by,
     )
 
 

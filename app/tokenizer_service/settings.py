@@ -134,7 +134,8 @@ class Settings(BaseSettings):
     default: str = Field(
         default="starter",
         min_length=1,
-        description="Tokenizer to serve until one is promoted: `name` or `name@version`.",
+        description="Tokenizer to serve until one is promoted: `name`, which is its newest version "
+        "at the first start, or `name@version`.",
     )
     fallback: Literal["none", "previous"] = Field(
         default="none",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tiktoken
+import tiktoken.load
 
 import tokenizer_core
 from tests.conftest import REPOSITORY
@@ -276,9 +276,12 @@ def test_the_report_names_what_a_format_leaves_out():
     assert {target: len(found) for target, found in left_out.items()} == counts
     for word in ("pattern (gpt2)", "the special tokens (1)", "1 of them", "around a text"):
         assert word in " ".join(left_out["tiktoken"])
-    spec = SPEC.with_chat(ChatTemplates({"default": "d", "rag": "r"}, stop_tokens=("<a>", "<b>")))
+    named = next(iter(SPEC.special_tokens))
+    chat = ChatTemplates({"default": "d", "rag": "r"}, None, ("<a>", "<b>"), (named,))
+    spec = SPEC.with_chat(chat)
     for target in FILE_NAMES:
-        assert "the stop tokens (2)" in not_carried(spec, target)
+        declared = {"the stop tokens (2)", "the named control tokens (1)"}
+        assert declared <= set(not_carried(spec, target))
         is_said = "the chat templates (default, rag)" in not_carried(spec, target)
         assert is_said == (target != "transformers")
 

@@ -36,7 +36,9 @@ CHATML = """\
 
 PARTS = """\
 {%- for message in messages %}{{ '<|im_start|>' + message.role + ':' }}
-{%- for part in message['content'] %}[{{ part.text }}]{% endfor %}{{ '<|im_end|>' }}{% endfor %}"""
+{%- if message.role == 'system' and not loop.first %}{{ raise_exception('it is late') }}{% endif %}
+{%- for part in message['content'] %}[{{ part.text }}]{% endfor %}{{ '<|im_end|>' }}{% endfor %}
+{%- if reasoning_effort in ['none', 'max'] %}!{% endif %}"""
 
 TAGGED = """\
 {%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}

@@ -29,6 +29,8 @@ from tokenizer_client.errors import (
 )
 from tokenizer_client.schemas.tokens import (
     InfoResponse,
+    ModelResponse,
+    ModelsResponse,
     PromoteResponse,
     TokenizersResponse,
     TokenizerSummary,
@@ -135,3 +137,23 @@ def remove_version(session: Session, tokenizer: str) -> Flow[None]:
     """Remove a version (`name@version`) for good."""
     name, _, version = tokenizer.partition("@")
     return remove(session, path_of("tokenizers", name, version))
+
+
+def list_models(session: Session) -> Flow[ModelsResponse]:
+    """The names and aliases that `model` may be in requests of other servers' clients."""
+    return get(session, "/models", ModelsResponse)
+
+
+def add_alias(session: Session, alias: str, name: str) -> Flow[ModelResponse]:
+    """Let such requests name the tokenizer `name` as `alias`."""
+    body = to_json({"tokenizer": name})
+    path, headers = path_of("models", alias), {"Content-Type": JSON}
+    request = Request("PUT", path, headers=headers, body=body)
+    found = (yield from exchange(session, request, repeat=Repeat.ALWAYS)).parse(ModelResponse)
+    require_same("alias", found.id, alias)
+    return found
+
+
+def remove_alias(session: Session, alias: str) -> Flow[None]:
+    """Remove an alias; its tokenizer stays."""
+    return remove(session, path_of("models", alias))

@@ -129,6 +129,11 @@ class CountTokensRequest(_OtherServersRequest):
     output_config: dict[str, Any] | None = Field(
         default=None, description="`effort` is `reasoning_effort` of a chat completion."
     )
+    thinking: dict[str, Any] | None = Field(
+        default=None,
+        description="Of the type `disabled`: `reasoning_effort` is `none`, or `low` if "
+        "the template treats `none` as another effort.",
+    )
 
 
 class InputTokensRequest(_OtherServersRequest):
@@ -211,6 +216,11 @@ class ChatRenderResponse(BaseModel):
     cache_salt: str | None
     priority: int
     kv_transfer_params: dict[str, Any] | None
+    ec_transfer_params: dict[str, Any] | None
+    return_token_ids: bool | None
+    reasoning_ended: bool | None = Field(
+        description="True if the request has `include_reasoning: false`."
+    )
 
 
 class CountTokensResponse(BaseModel):

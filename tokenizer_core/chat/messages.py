@@ -17,12 +17,13 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.renderer import check_request, render_chat
+from tokenizer_core.chat.template import REASONING_FIELDS, ROLES
 from tokenizer_core.errors import ChatError, ChatInputError, ChatShapeError, ChatTemplateError
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
@@ -120,14 +121,19 @@ def form_messages(
     return FormedMessages(decoded, tools)
 
 
-def left_out(rendered: RenderedChat) -> list[int]:
-    """The indices of the messages that have text, and of which the template writes none."""
-    spans = rendered.message_spans(len(rendered.messages))
-    return [
-        index
-        for index, (message, span) in enumerate(zip(rendered.messages, spans, strict=True))
-        if span is None and (_has_text(message.get("content")) or message.get("tool_calls"))
-    ]
+def left_out(rendered: RenderedChat) -> list[tuple[int, str]]:
+    """Index and field (`content`, `tool_calls`, `reasoning`) of all that has text and of which the
+    template writes none."""
+    written = rendered.written_fields()
+    found = []
+    for index, message in enumerate(rendered.messages):
+        given = {
+            "content": _has_text(message.get("content")),
+            "tool_calls": bool(message.get("tool_calls")),
+            "reasoning": any(_has_text(message.get(name)) for name in REASONING_FIELDS),
+        }
+        found += [(index, name) for name in given if given[name] and (index, name) not in written]
+    return found
 
 
 def _has_text(content: object) -> bool:
@@ -151,6 +157,16 @@ class _Reader:
     has_tools: bool
     has_documents: bool
     limits: RenderLimits | None
+    found: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
+    """What this request has asked with its own variables."""
+
+    def ask_itself(self, find: Any, *arguments: str) -> Any:
+        """The result of a cached function, kept for this request only: few templates read shapes by
+        the variables of a request, which may be large."""
+        key = (find, *arguments)
+        if key not in self.found:
+            self.found[key] = find.__wrapped__(self, *arguments)
+        return self.found[key]
 
     def write(self, messages: Sequence[Message]) -> str:
         """What the template writes; empty if it refuses these messages."""
@@ -191,14 +207,15 @@ class _Calls:
 
 
 def _contents(reader: _Reader, role: str) -> _Contents:
-    # Requests have many different variables, and few templates read shapes by them.
+    if role not in ROLES and not _names(reader.source, role):
+        role = _OTHER  # a request may have any number of roles that the template does not know
     found = _find_contents(replace(reader, kwargs="{}"), role)
-    return found if found != _Contents() else _find_contents(reader, role)
+    return found if found != _Contents() else reader.ask_itself(_find_contents, role)
 
 
 def _calls(reader: _Reader) -> _Calls:
     found = _find_calls(replace(reader, kwargs="{}"))
-    return found if found != _Calls() else _find_calls(reader)
+    return found if found != _Calls() else reader.ask_itself(_find_calls)
 
 
 @lru_cache(maxsize=256)
@@ -275,6 +292,11 @@ def _call(arguments: Any) -> Message:
     return {"id": _CALL_ID, "type": "function", "function": function}
 
 
+def _names(source: str, word: str) -> bool:
+    """Whether a template has this text between quotes."""
+    return f"'{word}'" in source or f'"{word}"' in source
+
+
 def _shows(written: str, text: str) -> bool:
     """Whether a text was written, and not the list that holds it."""
     return text in written and all(match[1] != text for match in _WITH_KEY.finditer(written))
@@ -342,7 +364,7 @@ def _decode_part(part: object, place: str, index: int, source: str) -> Message:
     if name is not None:
         text = string_of(fields.pop(name, ""), f"{place}/{name}", index)
         return {**fields, "type": "text", "text": text}
-    if not (isinstance(kind, str) and (f"'{kind}'" in source or f'"{kind}"' in source)):
+    if not (isinstance(kind, str) and _names(source, kind)):
         refuse_part(place, kind, "what the chat template reads: text", index)
     return fields
 
@@ -418,7 +440,7 @@ def _as_vllm(
         for index, message in enumerate(messages)
     ]
     indices = list(range(len(changed)))
-    names_developer = "'developer'" in reader.source or '"developer"' in reader.source
+    names_developer = _names(reader.source, "developer")
     if not names_developer and any(message["role"] == "developer" for message in changed):
         changed, indices = _with_one_system_message(changed)
     if tools is not None:
@@ -482,10 +504,12 @@ def _vllm_tool(value: object, place: str) -> Message:
     function = object_of(tool.get("function"), f"{place}/function")
     string_of(function.get("name"), f"{place}/function/name")
     known = {name: function.get(name) for name in _TOOL_FIELDS}
-    others = {name: value for name, value in function.items() if name not in known}
-    if others.get("defer_loading", 0) is None:
-        del others["defer_loading"]
-    return {"type": "function", "function": known | others}
+    deferred = tool.get("defer_loading")
+    own = function.get("defer_loading")
+    further = {"strict": function.get("strict"), "defer_loading": deferred if own is None else own}
+    known |= {name: given for name, given in further.items() if given is not None}
+    whole: Message = {"type": "function", "function": known}
+    return whole if deferred is None else {**whole, "defer_loading": deferred}
 
 
 def _with_one_system_message(messages: list[Message]) -> tuple[list[Message], list[int]]:

@@ -31,7 +31,15 @@ from tokenizer_core.chat.render_worker import (
     RESULT_HEADER,
     Status,
 )
-from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, TRUSTED
+from tokenizer_core.chat.traced_text import (
+    CALLED,
+    FIELDS,
+    FIRST_MESSAGE,
+    GENERATED,
+    REASONED,
+    SOURCE,
+    TRUSTED,
+)
 from tokenizer_core.errors import (
     ChatInputError,
     ChatLimitError,
@@ -144,7 +152,7 @@ class RenderedChat:
 
     def runs_with(self, messages: Sequence[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the trusted text and of that of these messages."""
-        origins = self.origins & ~GENERATED
+        origins = self.origins & SOURCE
         wanted = np.array([TRUSTED, *(FIRST_MESSAGE + index for index in messages)])
         return self._spans(np.isin(origins, wanted))
 
@@ -157,7 +165,7 @@ class RenderedChat:
         """For each message: from the first character that came from it to the end of the last, or
         None if the template uses no text of it."""
         spans: list[tuple[int, int] | None] = [None] * n_messages
-        numbers = (self.origins & ~GENERATED) - FIRST_MESSAGE
+        numbers = (self.origins & SOURCE) - FIRST_MESSAGE
         end = 0
         for length, number in zip(self.lengths.tolist(), numbers.tolist(), strict=True):
             start, end = end, end + length
@@ -165,6 +173,17 @@ class RenderedChat:
                 before = spans[number]
                 spans[number] = (start if before is None else before[0], end)
         return spans
+
+    def written_fields(self) -> set[tuple[int, str]]:
+        """Index and field of all messages of which the template writes text: `tool_calls`,
+        `reasoning`, and `content` for all others."""
+        names = {0: ["content"], CALLED: ["tool_calls"], REASONED: ["reasoning"]}
+        names[FIELDS] = ["content", "tool_calls", "reasoning"]
+        return {
+            ((origin & SOURCE) - FIRST_MESSAGE, name)
+            for origin in set(self.origins.tolist())
+            for name in names[origin & FIELDS]
+        }
 
     def _spans(self, wanted: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the neighbouring wanted runs."""

@@ -28,9 +28,13 @@ from jinja2.utils import Namespace
 from markupsafe import Markup
 
 from tokenizer_core.chat.traced_text import (
+    CALLED,
+    FIELDS,
     FIRST_MESSAGE,
     GENERATED,
     LOST,
+    REASONED,
+    SOURCE,
     TRUSTED,
     Runs,
     TracedMarkup,
@@ -57,7 +61,7 @@ ROLES: Final = frozenset(
     {"assistant", "developer", "function", "ipython", "system", "tool", "user"}
 )
 # Names under which clients send the reasoning of a message; templates read the first.
-_REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
+REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
@@ -146,10 +150,15 @@ def _message_at(error: Exception, messages: list[dict[str, Any]]) -> int | None:
 def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
     # As `transformers`: a field without value counts as missing, and reasoning has two names.
     message = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((message[name] for name in _REASONING_FIELDS if name in message), None)
+    reasoning = next((message[name] for name in REASONING_FIELDS if name in message), None)
     if reasoning is not None:
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
-    result = cast("dict[str, Any]", trace_value(message, FIRST_MESSAGE + index))
+    result: dict[str, Any] = {}
+    for name, value in message.items():
+        kind = CALLED if name == "tool_calls" else REASONED if name in REASONING_FIELDS else 0
+        result[traced(name, FIRST_MESSAGE + index)] = trace_value(
+            value, FIRST_MESSAGE + index | kind
+        )
     if isinstance(role := message.get("role"), str) and role in ROLES:
         result["role"] = traced(role, TRUSTED)
     return result
@@ -169,8 +178,8 @@ def _mark_final_message(
             f"continue_final_message out"
         )
     fields = [field]
-    if field in _REASONING_FIELDS:
-        fields = [name for name in _REASONING_FIELDS if messages[-1].get(name) == final]
+    if field in REASONING_FIELDS:
+        fields = [name for name in REASONING_FIELDS if messages[-1].get(name) == final]
     if not any(name in source for name in fields):
         raise ChatInputError(f"this chat template does not read the field {field!r}")
     if isinstance(final, list):
@@ -288,7 +297,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 def _trace_format(form: TracedText, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """`form.format(...)` with origins, or None where a field is more than a number or a name."""
-    if {origin & ~GENERATED for _, origin in runs_of(form)} != {TRUSTED}:
+    if {origin & SOURCE for _, origin in runs_of(form)} != {TRUSTED}:
         return None
     unnamed = itertools.count()
     parts: list[str] = []
@@ -402,4 +411,7 @@ def _to_json(
         x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
     origins = {origin & ~GENERATED for origin in origins_in(x)} - {TRUSTED}
-    return traced(text, origins.pop() if len(origins) == 1 else LOST)
+    sources = {origin & SOURCE for origin in origins}
+    if len(sources) != 1:
+        return traced(text, LOST)
+    return traced(text, origins.pop() if len(origins) == 1 else sources.pop() | FIELDS)

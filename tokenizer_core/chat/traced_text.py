@@ -30,6 +30,14 @@ FIRST_MESSAGE: Final = 2
 """Message `i` of the request has the origin `FIRST_MESSAGE + i`."""
 GENERATED: Final = 1 << 30
 """This bit is set between `{% generation %}` and `{% endgeneration %}`."""
+CALLED: Final = 1 << 29
+"""This bit is set on the tool calls of a message."""
+REASONED: Final = 1 << 28
+"""This bit is set on the reasoning of a message."""
+FIELDS: Final = CALLED | REASONED
+"""Both bits: text of several fields. Neither: the content and all other fields."""
+SOURCE: Final = REASONED - 1
+"""The bits of `LOST`, `TRUSTED` and the number of a message."""
 
 # A field of `%`: its key, and how its value is written. `%%` has neither.
 _PERCENT_FIELD: Final = re.compile(
@@ -69,7 +77,7 @@ class TracedText(str):
 
     def __mod__(self, values: Any) -> str:
         text = TracedText(str.__mod__(self, values))  # "%s" % value is the value itself
-        if any(origin & ~GENERATED != TRUSTED for _, origin in self._runs):
+        if any(origin & SOURCE != TRUSTED for _, origin in self._runs):
             return text
         traced_text = self._filled(values)
         return traced_text if traced_text == text else text

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -257,7 +257,7 @@ def _message_runs(rendered: Rendered) -> Iterator[tuple[int, int, int]]:
     """Message, start and end of each run of text that is from a message."""
     start = 0
     for length, origin in rendered[1]:
-        index = (origin & ~GENERATED) - FIRST_MESSAGE
+        index = (origin & SOURCE) - FIRST_MESSAGE
         if index >= 0:
             yield index, start, start + length
         start += length

@@ -46,9 +46,10 @@ class ConversationEncoder:
     of `encode_chat`. A conversation that cannot be encoded, or that has nothing to learn, is a bad
     document (`encode_corpus`).
 
-    The manifest counts the messages that have text of which the template writes none
-    (`messages_left_out`), and the turns that are learned with their end (`turns_with_end`), without
-    it or not at all, by reason (`turns_` and a `chat.renderer.TurnProblem`).
+    The manifest counts the messages with a content or calls of which the template writes nothing
+    (`messages_left_out`), those with such reasoning (`reasoning_left_out`), and the turns that are
+    learned with their end (`turns_with_end`), without it or not at all, by reason (`turns_` and a
+    `chat.renderer.TurnProblem`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
@@ -141,9 +142,10 @@ class ConversationEncoder:
                 "nothing_to_learn",
             )
         counts = Counter(f"turns_{turn.problem or 'with_end'}" for turn in turns)
-        if n_left_out := len(left_out(encoded.rendered)):
-            counts["messages_left_out"] = n_left_out
-        return EncodedConversation(encoded.ids, mask, counts)
+        missing = left_out(encoded.rendered)
+        counts["messages_left_out"] = len({index for index, name in missing if name != "reasoning"})
+        counts["reasoning_left_out"] = sum(name == "reasoning" for _, name in missing)
+        return EncodedConversation(encoded.ids, mask, +counts)
 
 
 def _settings(tokenizer: Tokenizer, chat_template: str | None, loss: LossRule) -> dict[str, Any]:

@@ -118,8 +118,8 @@ class TokenManifest:
     `document_encoder`: the settings of the encoder that made ids and masks from conversations, such
     as the digest of the chat template and the loss rule (`DocumentEncoder.settings`). None without
     an encoder. `counts`: what that encoder counted, by name: `messages_left_out` are the messages
-    that have text and of which the chat template writes none. `bad_documents`: those of the corpus
-    that were left out.
+    with a content or calls of which the chat template writes nothing. `bad_documents`: those of the
+    corpus that were left out.
     """
 
     plan: TokenFilesPlan

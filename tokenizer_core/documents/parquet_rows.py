@@ -1,7 +1,8 @@
 """Parquet: a column of strings, one document per row, read a few rows at a time with pyarrow.
 
-Conversations are rows of nested columns. pyarrow gives a value of the type JSON as its encoding,
-and a MAP as a list of pairs; here they become values and objects, at any depth.
+Conversations are rows of nested columns. pyarrow gives a value of the type JSON as its encoding, a
+MAP as a list of pairs, and a struct with a null for each field that only other rows have; here they
+become values and objects, at any depth.
 
 pyarrow is imported only to read a Parquet file.
 """
@@ -57,14 +58,11 @@ def read_parquet_rows(
             page_checksum_verification=True,
             arrow_extensions_enabled=True,  # else a type JSON of Parquet is a string
         )
-        columns = [column] if column is not None else _conversation_columns(file, source.name)
         if column is not None:
             _check_column(pyarrow, file, source.name, column)
-            decoders = {}
-        else:
-            decoders = {
-                name: _decoder(pyarrow, file.schema_arrow.field(name).type) for name in columns
-            }
+        columns = [column] if column is not None else _conversation_columns(file, source.name)
+        types = [file.schema_arrow.field(name).type for name in columns]
+        decoders = dict(zip(columns, (_decoder(pyarrow, kind) for kind in types), strict=True))
         n_total = file.metadata.num_rows
         n_bytes = n_rows = 0
         for values in _values(file, source, columns, max_expansion):
@@ -120,38 +118,40 @@ def _conversation_columns(file: Any, name: str) -> list[str]:
     return columns
 
 
-def _decoder(pyarrow: ModuleType, kind: Any) -> Callable[[Any], Any] | None:
-    """What makes JSON of a value of this type that `as_py` gave; None if `as_py` does.
+def _decoder(pyarrow: ModuleType, kind: Any) -> Callable[[Any], Any]:
+    """What makes JSON of a value of this type, or null, that `as_py` gave.
+
+    A struct has the fields of all rows: one that is null is left out, so that no call gets the
+    arguments of another function. A value of the type JSON keeps its nulls.
 
     It raises ValueError for a value that is no JSON, and for a map with the same key twice.
     """
     types = pyarrow.types
+    decode: Callable[[Any], Any]
     if isinstance(kind, pyarrow.JsonType):
-        return _parse_json
-    if isinstance(kind, pyarrow.BaseExtensionType):
-        return None
-    if types.is_map(kind):
-        decode = _or_same(_decoder(pyarrow, kind.item_type))
-        return lambda pairs: _build_object((key, decode(value)) for key, value in pairs)
-    if types.is_struct(kind):
-        members = {field.name: _decoder(pyarrow, field.type) for field in kind}
-        found = {name: _or_same(decode) for name, decode in members.items() if decode is not None}
-        if not found:
-            return None
-        return lambda fields: {
-            name: found[name](value) if name in found else value for name, value in fields.items()
-        }
-    # Lists of all kinds, dictionaries and run-end encodings.
-    inner = _decoder(pyarrow, kind.value_type) if hasattr(kind, "value_type") else None
-    if inner is None or types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return inner
-    element = _or_same(inner)
-    return lambda values: list(map(element, values))
+        decode = _parse_json
+    elif types.is_map(kind):
+        item = _decoder(pyarrow, kind.item_type)
 
+        def decode(pairs: Any) -> Any:
+            return _build_object((key, item(value)) for key, value in pairs)
 
-def _or_same(decode: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """The decoder of values that may be null."""
-    if decode is None:
+    elif types.is_struct(kind):
+        fields = {field.name: _decoder(pyarrow, field.type) for field in kind}
+
+        def decode(struct: Any) -> Any:
+            present = {name: value for name, value in struct.items() if value is not None}
+            return {name: fields[name](value) for name, value in present.items()}
+
+    elif types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _decoder(pyarrow, kind.value_type)
+    elif hasattr(kind, "value_type"):  # lists of all kinds
+        element = _decoder(pyarrow, kind.value_type)
+
+        def decode(values: Any) -> Any:
+            return list(map(element, values))
+
+    else:
         return lambda value: value
     return lambda value: None if value is None else decode(value)
 
@@ -171,11 +171,9 @@ def _build_object(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     return built
 
 
-def _record(values: dict[str, Any], decoders: Mapping[str, Callable[[Any], Any] | None]) -> str:
+def _record(values: dict[str, Any], decoders: Mapping[str, Callable[[Any], Any]]) -> str:
     try:
-        fields = {
-            column: _or_same(decoders[column])(value.as_py()) for column, value in values.items()
-        }
+        fields = {column: decoders[column](value.as_py()) for column, value in values.items()}
         present = {column: value for column, value in fields.items() if value is not None}
         return json.dumps(present, ensure_ascii=False)
     except (TypeError, ValueError) as error:

@@ -471,11 +471,13 @@ def _with_names(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) ->
 
 
 def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
-    """The spec with what the folder declares: chat templates, the stop tokens that are added
-    tokens, and the length of the model, unless it stands for none."""
+    """The spec with what the folder declares: chat templates, the stop tokens and control tokens
+    that are added tokens, and the length of the model, unless it stands for none."""
     chat = read_chat_templates(folder, config, _template_variables(config))
     ids = _read_table(folder, GENERATION_CONFIG).get("eos_token_id")
     stops = ids if isinstance(ids, list) else [ids]
+    controls = config.get("chat_control_tokens")
+    controls = controls if isinstance(controls, list) else []
     length = config.get("model_max_length")
     if type(length) is not int or not 0 < length <= MAX_MODEL_LENGTH:
         length = None
@@ -483,6 +485,7 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
         replace(
             chat,
             stop_tokens=tuple(token.content for token in spec.added_tokens if token.id in stops),
+            control_tokens=tuple(t.content for t in spec.added_tokens if t.content in controls),
             model_max_length=length,
         )
     )

@@ -56,8 +56,7 @@ def parse_added_tokens(
         added = _without_normalized(added)
     elif needed:
         _check_normalized_contents([t.content for t in added if t.normalized], needed)
-    elif not _have_two_passes(added):
-        added = [replace(token, normalized=False) for token in added]
+    added = search_together(added, normalizer, steps)
     wanted = assign_added_ids(texts, [token.content for token in added])
     for token, id_ in zip(added, wanted, strict=True):
         if token.id != id_:
@@ -91,6 +90,15 @@ def _parse_added_token(entry: object, where: str) -> AddedToken:
     assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
     flags = {name: fields[name] is True for name in ADDED_TOKEN_FLAGS}
     return AddedToken(content, id_, fields["special"] is True, **flags)
+
+
+def search_together(
+    added: list[AddedToken], normalizer: Normalizer, steps: tuple[NormalizerStep, ...] = ()
+) -> list[AddedToken]:
+    """The same tokens, none of them `normalized` if one search finds the same as two."""
+    if needed_steps(normalizer, steps, added) or _have_two_passes(added):
+        return added
+    return [replace(token, normalized=False) for token in added]
 
 
 def _without_normalized(added: Sequence[AddedToken]) -> list[AddedToken]:

@@ -248,8 +248,8 @@ def render_metaspace_steps(rule: str) -> dict[str, object]:
         normalizer = _SPACE_TO_META
     elif rule not in _SCHEMES.values():
         raise FormatError(
-            "a tokenizer.json cannot say how SentencePiece finds user-defined pieces, nor that it "
-            "removes extra spaces; publish the tokenizer as an artifact"
+            "a tokenizer.json can express neither remove_extra_whitespaces of SentencePiece nor "
+            "add_dummy_prefix beside user-defined pieces; publish the tokenizer as an artifact"
         )
     else:
         pre_tokenizer = {

@@ -166,11 +166,10 @@ class BucketArtifactStore(Artifacts):
         try:
             return super().named_by(state)
         except (ArtifactCorruptError, ArtifactNotFoundError):
-            pointer = state.pointer()
-            found = self._find_cached(pointer.active) if pointer and pointer.active else None
-            if found is None or pointer is None or found.digest != pointer.digest:
+            named = state.ref()
+            if named is None or self._find_cached(str(named)) != named:
                 raise
-            return found
+            return named
 
     def open(self, ref: ArtifactRef) -> TokenizerSpec:
         """See `Artifacts`; a damaged version in the cache is fetched again."""

@@ -20,6 +20,8 @@ from tokenizer_core.strict_json import parse_strict_json
 POINTER_NAME: Final = "active.json"
 MAX_POINTER_BYTES: Final = 1 << 16
 MAX_EARLIER: Final = 8
+_MAX_NAMES: Final = 512
+"""Of so many names the pointer records the version that was active last; they take 50 kB."""
 _MAX_GENERATION: Final = 1 << 62
 
 
@@ -28,7 +30,8 @@ class ActivePointer:
     """`active` and `previous` as `name@version`, the digest of the active one, the time of change.
 
     `active` and `digest` are None in a pointer that was fenced before the first promotion.
-    `earlier` are the versions that were active before `previous`, the latest first.
+    `earlier` are the versions that were active before `previous`, the latest first: the last
+    `MAX_EARLIER`, and before them the last of each other name.
     """
 
     active: str | None
@@ -53,12 +56,12 @@ class ActivePointer:
             >>> ActivePointer.from_json(b"{}")
             Traceback (most recent call last):
             ...
-            tokenizer_core.errors.ArtifactCorruptError: the pointer names no version; promote one
+            tokenizer_core.errors.ArtifactCorruptError: the pointer names no version
         """
         table = parse_strict_json(data, "the pointer")
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(table, dict) or table.keys() != names:
-            raise ArtifactCorruptError("the pointer names no version; promote one")
+            raise ArtifactCorruptError("the pointer names no version")
         earlier = table["earlier"] if isinstance(table["earlier"], list) else [None]
         pointer = cls(**{**table, "earlier": tuple(earlier)})
         if (
@@ -67,7 +70,7 @@ class ActivePointer:
             or type(pointer.generation) is not int
             or not 0 <= pointer.generation < _MAX_GENERATION
         ):
-            raise ArtifactCorruptError("the pointer names no version; promote one")
+            raise ArtifactCorruptError("the pointer names no version")
         return pointer
 
     def history(self) -> list[str]:
@@ -100,7 +103,18 @@ class PointerState:
                 raise ArtifactCorruptError(self.damage)
             return ActivePointer.from_json(self.data)
         except (ArtifactCorruptError, FormatError) as error:
-            raise ArtifactCorruptError(f"{POINTER_NAME}: {error}") from error
+            corrupt = ArtifactCorruptError(f"{POINTER_NAME}: {error}; promote a version")
+            corrupt.file = POINTER_NAME
+            raise corrupt from error
+
+    def ref(self) -> ArtifactRef | None:
+        """The version that the pointer names, even if it is damaged or missing; raise as
+        `pointer`."""
+        pointer = self.pointer()
+        if pointer is None or pointer.active is None:
+            return None
+        name, _, version = pointer.active.partition("@")
+        return ArtifactRef(name, version, str(pointer.digest))
 
     def recorded(self) -> tuple[str, ...]:
         """`name@version` of the versions that it names as active, now and before, newest first;
@@ -117,14 +131,18 @@ class PointerState:
         with contextlib.suppress(ArtifactCorruptError):
             pointer = self.pointer()
             history += [] if pointer is None else pointer.history()
-        before = [version for version in dict.fromkeys(history) if version != str(ref)]
+        before: list[str] = []
+        names = {ref.name}
+        for version in dict.fromkeys(history):
+            name = version.partition("@")[0]
+            is_kept = len(before) <= MAX_EARLIER or (name not in names and len(before) < _MAX_NAMES)
+            if is_kept and version != str(ref):
+                before.append(version)
+            names.add(name)
+        previous_one = before[0] if before else None
+        earlier = tuple(before[1:])
         return ActivePointer(
-            str(ref),
-            ref.digest,
-            before[0] if before else None,
-            _now(),
-            self.generation + 1,
-            tuple(before[1 : 1 + MAX_EARLIER]),
+            str(ref), ref.digest, previous_one, _now(), self.generation + 1, earlier
         ).to_json()
 
     def fenced(self, *, after: PointerState | None = None) -> bytes:

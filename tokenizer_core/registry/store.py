@@ -42,6 +42,7 @@ from tokenizer_core.registry.manifest import (
     Manifest,
     describe,
 )
+from tokenizer_core.registry.pointer import POINTER_NAME
 from tokenizer_core.registry.version_folder import (
     open_artifact,
     read_artifact_file,
@@ -146,19 +147,17 @@ class Artifacts(ABC):
             ArtifactCorruptError: the pointer, or the manifest of the version, is damaged.
         """
         name, _, version = model.partition("@")
-        is_pinned = NAME.fullmatch(name) and VERSION.fullmatch(version)
-        if not is_pinned:
-            name = self._name_of(model)
+        if not (NAME.fullmatch(name) and VERSION.fullmatch(version)):
+            name, version = self._name_of(model), ""
         versions = self._version_names(name) if name else []
-        if is_pinned and version in versions:
-            return self._ref(name, version)
-        if is_pinned or not versions:
+        if not versions or (version and version not in versions):
             raise ModelNotFoundError(
                 f"no tokenizer has the name or alias {model!a:.220}; `tokenizer alias NAME ALIAS` "
                 f"adds an alias"
             )
-        recorded = self.pointer_state().recorded()
-        return self._ref(name, _active_last(name, versions, recorded))
+        return self._ref(
+            name, version or _active_last(name, versions, self.pointer_state().recorded())
+        )
 
     def models(self) -> dict[str, str]:
         """Each name and alias -> the `name@version` that `resolve_model` finds for it; sorted.
@@ -390,14 +389,16 @@ class Artifacts(ABC):
 
     def named_by(self, state: PointerState) -> ArtifactRef | None:
         """The version that the pointer names in a state; raise as `active`."""
-        pointer = state.pointer()
-        if pointer is None or pointer.active is None:
+        named = state.ref()
+        if named is None:
             return None
-        ref = self.resolve(pointer.active)
-        if ref.digest != pointer.digest:
-            raise ArtifactCorruptError(
+        ref = self.resolve(str(named))
+        if ref != named:
+            corrupt = ArtifactCorruptError(
                 f"active.json says another digest than the manifest of {ref}; promote it again"
             )
+            corrupt.file = POINTER_NAME
+            raise corrupt
         return ref
 
     def active(self) -> ArtifactRef | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.chat.control_tokens import find_control_tokens
-from tokenizer_core.errors import ArtifactNotFoundError
+from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_service.commands.command_line import (
@@ -224,9 +224,14 @@ def _add_alias(subcommands: Any) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> None:
-    """Print every version, newest last."""
+    """Print every version, newest last; then fail if the active one, or the pointer, is damaged."""
     store = open_store(arguments)
-    active = _find_served(store)
+    damage: ArtifactCorruptError | None = None
+    active = None
+    try:
+        active = _find_served(store)
+    except ArtifactCorruptError as error:
+        damage = error
     refs = store.list()
     if arguments.json:
         rows = [
@@ -234,11 +239,13 @@ def run_list(arguments: argparse.Namespace) -> None:
             for r in refs
         ]
         print(json.dumps(rows))
-        return
-    if not refs:
+    elif not refs:
         print("no tokenizer yet; see tokenizer train --help and tokenizer import --help")
-    for ref in refs:
-        print(f"{'*' if ref == active else ' '} {ref}  {ref.digest[:16]}")
+    else:
+        for ref in refs:
+            print(f"{'*' if ref == active else ' '} {ref}  {ref.digest[:16]}")
+    if damage is not None:
+        raise damage
 
 
 def _find_served(store: Artifacts) -> ArtifactRef | None:

@@ -105,9 +105,9 @@ def run_chat(arguments: argparse.Namespace) -> None:
                 template_kwargs=kwargs,
                 messages_form="decoded",
             )
-            for index in left_out(encoding.rendered):
-                place = f"conversation {number}, messages[{index}]"
-                print(f"{place}: the chat template writes no text of it", file=sys.stderr)
+            for index, name in left_out(encoding.rendered):
+                place = f"conversation {number}, messages[{index}].{name}"
+                print(f"{place}: the chat template writes nothing of it", file=sys.stderr)
             yield from _render(encoding, tokenizer, arguments)
 
     write_output(arguments.output, render())

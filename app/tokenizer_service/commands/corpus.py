@@ -61,7 +61,8 @@ from tokenizer_service.commands.uploaded_output import add_temp_dir, encode_and_
 
 _MOST_USED: Final = 5
 _COUNTED: Final = {
-    "messages_left_out": "messages have text of which the chat template writes none",
+    "messages_left_out": "messages have a content or calls of which the template writes nothing",
+    "reasoning_left_out": "messages have reasoning of which the template writes nothing",
     "turns_with_end": "turns are learned with their end",
     "turns_end_of_conversation": "turns are learned without an end: nothing follows them",
     "turns_no_special_token": "turns are learned without an end: no special token follows them",

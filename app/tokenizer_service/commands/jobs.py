@@ -249,4 +249,5 @@ def _print_job(job: Job, arguments: argparse.Namespace) -> None:
     for line in log:
         print(f"  | {line}")
     if isinstance(view.result, PublishedVersion) and view.result.not_promoted is not None:
-        print(f"  {view.result.not_promoted}; serve it:  tokenizer promote {view.result.name}")
+        version = f"{view.result.name}@{view.result.version}"
+        print(f"  {view.result.not_promoted}; serve it:  tokenizer promote {version}")

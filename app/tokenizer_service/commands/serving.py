@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess, multiprocess
+from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
@@ -43,7 +44,6 @@ from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.access.auth import check_keys
 from tokenizer_service.commands.command_line import CommandError, parse_folder
 from tokenizer_service.http.connections import raise_open_files
-from tokenizer_service.http.listening import ServingProcess
 from tokenizer_service.ingress import UNIX, socket_path
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.observability.logs import configure_logging
@@ -203,7 +203,6 @@ class _Supervisor(Multiprocess):
     """Whether the processes cannot start."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-        multiprocess.Process = ServingProcess  # type: ignore[misc]  # uvicorn has no option for it
         super().__init__(config, sockets)
         self._has_served = False
         self._replaced_at: dict[int, float] = {}
@@ -226,7 +225,7 @@ class _Supervisor(Multiprocess):
             self._replaced_at[index] = now
             status = process.process.exitcode
             log.warning("process %d ended (%s); another takes its place", process.pid, status)
-            self.processes[index] = ServingProcess(self.config, self.sockets)
+            self.processes[index] = Process(self.config, self.sockets)
             self.processes[index].start()
 
     def join_all(self) -> None:
@@ -238,7 +237,7 @@ class _Supervisor(Multiprocess):
                 process.process.kill()
                 process.process.join()
 
-    def _answers(self, process: multiprocess.Process) -> bool:
+    def _answers(self, process: Process) -> bool:
         """Whether it answers in time; True without an answer if a signal arrives meanwhile."""
         try:
             process.parent_conn.send(b"ping")

@@ -64,7 +64,6 @@ class ConnectionGuard:
         max_drained_bytes: int = 1 << 20,
         hosts: AllowedHosts | None = None,
         count: Callable[[str], None] = lambda code: None,
-        stands_by: Callable[[], bool] = lambda: False,
     ) -> None:
         self.max_connections = max_connections or derive_max_connections()
         self.header_seconds = header_seconds
@@ -72,8 +71,6 @@ class ConnectionGuard:
         self.stall_seconds = stall_seconds
         self.max_drained_bytes = max_drained_bytes
         self.hosts = AllowedHosts([EVERY_HOST]) if hosts is None else hosts
-        self.stands_by = stands_by
-        """Whether the process should leave new connections to the others of its server."""
         self._count = count
         self._admitted: set[Waiting] = set()
         self._reserve: dict[Waiting, None] = {}  # in order of arrival

@@ -34,6 +34,8 @@ MEDIA_TYPE: Final = "application/problem+json"
 MAX_LISTED_ERRORS: Final = 8
 _MAX_DETAIL_CHARS: Final = 600
 _MAX_ITEM_CHARS: Final = 240
+_ANTHROPIC: Final = "/messages/count_tokens"
+"""The end of the path whose clients expect Anthropic's `"type": "error"`, a valid URI too."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 TITLES: Final = {
@@ -132,7 +134,10 @@ def problem_response(problem: Problem, scope: Scope) -> Response:
 
     If a tokenizer was chosen for the request, the response identifies it.
     """
-    body = json.dumps(problem.document(request_id_of(scope)), separators=(",", ":"))
+    document = problem.document(request_id_of(scope))
+    if scope.get("path", "").endswith(_ANTHROPIC):  # unknown before the head is whole
+        document["type"] = "error"
+    body = json.dumps(document, separators=(",", ":"))
     state = scope["state"]
     state["problem_code"] = problem.code
     headers = {

@@ -1,7 +1,8 @@
 """Removes versions: one that a client names, or all but the newest of a name.
 
-A version is in use if the registry's pointer names it, a process of this host serves it or holds it
-for requests, or an unfinished job will promote it or encodes with it. Calls block: use a thread.
+A version is in use if the registry's pointer names it, an alias follows it, a process of this host
+serves it or holds it for requests, or an unfinished job will promote it or encodes with it. Calls
+block: use a thread.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ class VersionRetention:
     def keep_newest(self, name: str) -> None:
         """Remove the versions of `name` beyond the newest TOKENIZER_KEEP_VERSIONS; 0 keeps all.
 
-        Logs a failure; the next call tries again.
+        Keeps the one that serves requests for the name too. Logs a failure; the next call tries
+        again.
         """
         kept = self._settings.keep_versions
         if not kept:
             return
         try:
-            in_use = self._in_use()
+            in_use = self._in_use() | set(self._store.models().values())
             for ref in self._store.versions(name)[:-kept]:
                 if str(ref) not in in_use:
                     self._store.remove(ref.name, ref.version)
@@ -78,4 +80,7 @@ class VersionRetention:
                 ref = look()
                 if ref is not None:
                     found.add(str(ref))
+        with contextlib.suppress(ArtifactCorruptError):
+            served, aliases = self._store.models(), self._store.aliases()
+            found |= {ref for model, ref in served.items() if model in aliases}
         return found

@@ -160,6 +160,7 @@ export const merges = (tokens, tokenizer, signal) =>
 export const MOST_MERGED = 4096;
 
 export const info = () => asJson(ask("info"));
+export const readiness = () => asJson(ask("readyz"));
 export const tokenizers = () => asJson(ask("tokenizers"));
 export const versionsOf = (name) => asJson(ask(`tokenizers/${encodePath(name)}`));
 

@@ -14,6 +14,7 @@ class Served extends EventTarget {
   previous = null;
   versions = [];
   #engine = "";
+  #trouble = "";
   #refused = null;
 
   /** Poll now and periodically. */
@@ -27,8 +28,10 @@ class Served extends EventTarget {
     if (this.#refused === api.key.value) return;
     try {
       this.note(await api.active());
+      this.#trouble = (await api.readiness()).reason ?? "";
       this.#render(); // the service may have been unreachable before
     } catch (error) {
+      if (error.status === 503 && !this.versions.length) await this.list(); // to promote one
       if (error.status === 401) this.#refused = api.key.value;
       byId("served").textContent = error.status === 401 ? "a key is required to read" : error.message;
     }
@@ -55,7 +58,7 @@ class Served extends EventTarget {
     try {
       const { tokenizers } = await api.tokenizers();
       this.versions = tokenizers;
-      if (!this.#engine) this.#engine = (await api.info()).engine;
+      if (!this.#engine && this.active.version) this.#engine = (await api.info()).engine;
     } catch {
       return; // the failed poll shows the reason
     }
@@ -68,6 +71,7 @@ class Served extends EventTarget {
     const name = make("b", { textContent: version ? shortName(version) : "nothing yet", title: version ?? "" });
     const parts = ["serves ", name];
     if (this.#engine) parts.push(` · ${this.#engine} engine`);
+    if (this.#trouble) parts.push(` · ${this.#trouble}`);
     byId("served").replaceChildren(...parts);
   }
 }

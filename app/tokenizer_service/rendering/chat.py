@@ -6,7 +6,7 @@ import json
 import uuid
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tokenizer_client.schemas.chat import (
     CountTokensRequest,
     InputTokensRequest,
 )
+from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.errors import (
     ChatInputError,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
     from tokenizer_service.settings import Settings
 
+_SYSTEMS: Final = [{"role": role, "content": "a"} for role in ("system", "user", "system", "user")]
+_EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 """Fields of `structured_outputs` that constrain the output, of which vLLM takes one."""
 
@@ -102,10 +105,7 @@ def render_chat_encoding(
     if form is not None:
         require_fit(form, live.tokenizer.spec.largest_id)
         if returned != {"ids"}:
-            detail = "a binary response holds the ids alone; take JSON for text, mask and spans"
-            raise Problem(
-                422, "invalid_request", f"/return: {detail}", errors=[("/return", detail)]
-            )
+            refuse("/return", "a binary response holds the ids alone; take JSON for the rest")
     conversation = Conversation(
         request.messages,
         tools=request.tools,
@@ -161,7 +161,9 @@ def render_generate_request(
     extra: Mapping[str, Any] = request.model_extra or {}
     if extra.get("tool_choice", "auto") not in ("auto", "none"):
         # As the model's tool parser would, which only its own server has.
-        _refuse("tool_choice", "cannot constrain the output here; send structured_outputs")
+        refuse("/tool_choice", "cannot constrain the output here; send structured_outputs")
+    if "prompt_token_ids" in _object(extra, "kv_transfer_params"):
+        refuse("/kv_transfer_params/prompt_token_ids", "would replace those of the messages")
     sampling = _sampling_parameters(extra)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
     chat = encode_chat_completion(request, live, limits, kwargs)
@@ -178,11 +180,13 @@ def render_generate_request(
         "stream_options": extra.get("stream_options") if is_stream else None,
         "cache_salt": extra.get("cache_salt"),
         "priority": extra.get("priority") or 0,
-        "kv_transfer_params": extra.get("kv_transfer_params"),
+        **{name: extra.get(name) for name in EXTRA_ARGUMENTS},
+        "return_token_ids": extra.get("return_token_ids"),
+        "reasoning_ended": True if extra.get("include_reasoning") is False else None,
     }
     request_id = extra.get("request_id") or f"chatcmpl-{uuid.uuid4().hex}"
     if not isinstance(request_id, str):
-        _refuse("request_id", "must be a string")
+        refuse("/request_id", "must be a string")
     chunks = [
         b'{"request_id":%b,"token_ids":' % dump(request_id),
         *render_ids(chat.ids, live.tokenizer),
@@ -196,8 +200,38 @@ def render_generate_request(
 def render_message_count(
     request: CountTokensRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
-    """Count the tokens of a request to Anthropic's API; raises as `encode_conversation`."""
-    chat = _encode_as_vllm(from_anthropic(request), live, limits)
+    """Count the tokens of a request to Anthropic's API; raises as `encode_conversation`.
+
+    As vLLM, it asks the template whether a system message may follow others, and whether it reads
+    the effort `none` as another one.
+    """
+    conversation = from_anthropic(request)
+    _, source = _choose_template(conversation, live)
+
+    def write(messages: list[dict[str, Any]], effort: str | None = None) -> str | None:
+        try:
+            return live.tokenizer.render_chat(
+                messages,
+                chat_template=source,
+                add_generation_prompt=True,
+                template_kwargs=with_effort(None, effort),
+                messages_form="vllm",
+                limits=limits,
+            ).text
+        except (ChatInputError, ChatTemplateError):
+            return None
+
+    has_systems = any(message["role"] == "system" for message in conversation.messages[1:])
+    merges_system = has_systems and write(_SYSTEMS) is None
+    without_thinking = "none"
+    if (request.thinking or {}).get("type") == "disabled":
+        none = write(_SYSTEMS[1:2], "none")
+        if none is None or any(write(_SYSTEMS[1:2], effort) == none for effort in _EFFORTS):
+            without_thinking = "low"
+    conversation = from_anthropic(
+        request, merges_system=merges_system, without_thinking=without_thinking
+    )
+    chat = _encode_as_vllm(conversation, live, limits)
     return chat.rendered([b'{"input_tokens":%d}' % len(chat.ids)])
 
 
@@ -373,7 +407,7 @@ def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
     elif kind == "json_schema":
         schema = _object(given, "json_schema", "/response_format").get("schema")
         if not isinstance(schema, dict):
-            _refuse("response_format/json_schema/schema", "must be an object")
+            refuse("/response_format/json_schema/schema", "must be an object")
         constraint = {"json": schema}
     elif kind == "structural_tag":
         constraint = {"structural_tag": json.dumps(given)}
@@ -381,9 +415,9 @@ def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
         constraint = {}
     else:
         known = "text, json_object, json_schema or structural_tag"
-        _refuse("response_format/type", f"must be {known}")
+        refuse("/response_format/type", f"must be {known}")
     if sum(joined.get(name) is not None for name in _CONSTRAINTS) + len(constraint) > 1:
-        _refuse("structured_outputs", "is a second constraint of the output; send one")
+        refuse("/structured_outputs", "is a second constraint of the output; send one")
     return joined | constraint
 
 
@@ -391,13 +425,8 @@ def _object(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str, 
     """The object in field `name`, empty if it is absent."""
     value = fields.get(name)
     if value is not None and not isinstance(value, dict):
-        _refuse(f"{place}/{name}"[1:], "must be an object")
+        refuse(f"{place}/{name}", "must be an object")
     return value or {}
-
-
-def _refuse(name: str, detail: str) -> NoReturn:
-    pointer = f"/{name}"
-    raise Problem(422, "invalid_request", f"{pointer}: {detail}", errors=[(pointer, detail)])
 
 
 def _char_offsets(chat: EncodedChat) -> NDArray[np.uint64]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tokenizer_client.schemas.chat import CountTokensRequest, InputTokensRequest
 
+_THINKING: Final = ("enabled", "adaptive", "disabled")
 _UNFINISHED: Final = ("in_progress", "incomplete")
 
 Message = dict[str, Any]
@@ -100,22 +101,26 @@ def with_effort(kwargs: Mapping[str, Any] | None, effort: Any) -> dict[str, Any]
     return variables
 
 
-def from_anthropic(request: CountTokensRequest) -> Conversation:
+def from_anthropic(
+    request: CountTokensRequest, *, merges_system: bool = False, without_thinking: str = "none"
+) -> Conversation:
     """The conversation of a request to `/v1/messages/count_tokens`.
 
-    `system` and system messages become the first message. `tool_use` becomes a tool call,
-    `tool_result` a message of the role `tool` in front of the rest of its message, `thinking` the
-    reasoning of its message. A last message of the assistant that ends in text is continued, as
-    Anthropic's API does.
+    `system` becomes the first message, with the text of the system messages if `merges_system`.
+    `tool_use` becomes a tool call, `tool_result` a message of the role `tool` in front of the rest
+    of its message, `thinking` the reasoning of its message. A last message of the assistant that
+    ends in text is continued, as Anthropic's API does. `without_thinking` is the effort of a
+    request that disables thinking.
 
     Raises:
-        ChatShapeError: a block is no text, or of another shape.
+        ChatShapeError: a block is no text, or of another shape; `thinking` has another type.
     """
     collected = _Collected()
     system = [*texts_of(request.system, "/system")]
-    for index, message in enumerate(request.messages):
-        if message.get("role") == "system":
-            system += texts_of(message.get("content"), f"/messages/{index}/content")
+    if merges_system:
+        for index, message in enumerate(request.messages):
+            if message.get("role") == "system":
+                system += texts_of(message.get("content"), f"/messages/{index}/content")
     if system:
         pointer = "/system" if request.system else "/messages"
         collected.add(pointer, {"role": "system", "content": "".join(system)})
@@ -125,17 +130,24 @@ def from_anthropic(request: CountTokensRequest) -> Conversation:
             _add_anthropic(collected, message, pointer)
         elif role != "system":
             refuse(f"{pointer}/role", "must be user, assistant or system")
+        elif not merges_system:
+            text = "".join(texts_of(message.get("content"), f"{pointer}/content"))
+            if text:
+                collected.add(pointer, {"role": "system", "content": text})
     last = collected.messages[-1] if collected.messages else {}
     is_continued = last.get("role") == "assistant" and not last.get("tool_calls")
     is_continued = is_continued and bool(last.get("content"))
+    effort = (request.output_config or {}).get("effort")
+    if request.thinking is not None and request.thinking.get("type") not in _THINKING:
+        refuse("/thinking/type", f"must be {', '.join(_THINKING)}")
+    if request.thinking is not None and request.thinking["type"] == "disabled":
+        effort = without_thinking
     return Conversation(
         collected.messages,
         collected.pointers,
         _tools(request.tools, _anthropic_tool),
         chat_template=request.chat_template,
-        kwargs=with_effort(
-            request.chat_template_kwargs, (request.output_config or {}).get("effort")
-        ),
+        kwargs=with_effort(request.chat_template_kwargs, effort),
         add_generation_prompt=not is_continued,
         continue_final_message=is_continued,
     )
@@ -251,10 +263,13 @@ class _Blocks:
 def _anthropic_tool(tool: Message, pointer: str) -> Message:
     if tool.get("type", "custom") not in ("custom", None):
         refuse_part(f"{pointer}/type", tool.get("type"), "tools with input_schema")
+    schema = object_of(tool.get("input_schema"), f"{pointer}/input_schema")
     function = {
         "name": string_of(tool.get("name"), f"{pointer}/name"),
         "description": tool.get("description"),
-        "parameters": object_of(tool.get("input_schema"), f"{pointer}/input_schema"),
+        "parameters": schema if "type" in schema else {**schema, "type": "object"},
+        "strict": tool.get("strict"),
+        "defer_loading": tool.get("defer_loading"),
     }
     return {"type": "function", "function": function}
 

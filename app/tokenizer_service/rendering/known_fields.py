@@ -27,6 +27,7 @@ from tokenizer_client.schemas.dialects import (
     PlainTextRequest,
     PromptRequest,
 )
+from tokenizer_core.chat.messages import refuse
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.problem import Problem
 
@@ -53,55 +54,29 @@ class Neutral(NamedTuple):
     """They concern what only a server with a model does."""
 
 
+# fmt: off
 SAMPLING: Final = (
-    "n",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "bad_words",
-    "ignore_eos",
-    "min_tokens",
-    "prompt_logprobs",
-    "logprob_token_ids",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "include_stop_str_in_output",
-    "logit_bias",
-    "allowed_token_ids",
-    "thinking_token_budget",
-    "repetition_detection",
-    "stream_interval",
-    "routed_experts_prompt_start",
-    "watermarking",
+    "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p",
+    "top_k", "min_p", "seed", "stop", "stop_token_ids", "bad_words", "ignore_eos", "min_tokens",
+    "prompt_logprobs", "logprob_token_ids", "skip_special_tokens", "spaces_between_special_tokens",
+    "include_stop_str_in_output", "logit_bias", "allowed_token_ids", "thinking_token_budget",
+    "repetition_detection", "stream_interval", "routed_experts_prompt_start", "watermarking",
 )
 """Fields of a chat completion that are sampling parameters of vLLM under the same name."""
 
 EXTRA_ARGUMENTS: Final = ("kv_transfer_params", "ec_transfer_params")
 """Fields of a chat completion that vLLM puts into `extra_args` of the sampling parameters."""
 
+_OUTPUT_FIELDS: Final = ("response_format", "structured_outputs")
+"""Carried fields without which the output is unconstrained."""
+
 _OPENAI: Final = (
-    "include",
-    "metadata",
-    "moderation",
-    "parallel_tool_calls",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "tool_choice",
-    "user",
-    "verbosity",
+    "include", "metadata", "moderation", "parallel_tool_calls", "prompt_cache_key",
+    "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier", "store",
+    "tool_choice", "user", "verbosity",
 )
-_MEDIA: Final = ("media_io_kwargs", "mm_processor_kwargs")  # media themselves are refused
+# Media themselves are refused.
+_MEDIA: Final = ("media_io_kwargs", "mm_payload", "mm_processor_kwargs", "return_mm_kwargs")
 
 NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
     PromptRequest: Neutral(),
@@ -113,95 +88,47 @@ NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
     IdsRequest: Neutral(),
     ChatRenderRequest: Neutral(
         carried=(
-            *SAMPLING,
-            *EXTRA_ARGUMENTS,
-            "cache_salt",
-            "echo",
-            "logprobs",
-            "max_completion_tokens",
-            "max_tokens",
-            "priority",
-            "request_id",
-            "response_format",
-            "stream",
-            "stream_options",
-            "structured_outputs",
-            "top_logprobs",
+            *SAMPLING, *EXTRA_ARGUMENTS, "cache_salt", "echo", "include_reasoning", "logprobs",
+            "max_completion_tokens", "max_tokens", "priority", "request_id", "response_format",
+            "return_token_ids", "stream", "stream_options", "structured_outputs", "top_logprobs",
             "vllm_xargs",
         ),
         accepted=(
-            *_OPENAI,
-            *_MEDIA,
-            "audio",
-            "include_reasoning",
-            "length_penalty",
-            "modalities",
-            "prediction",
-            "return_mm_kwargs",
-            "return_prompt_text",
-            "return_token_ids",
-            "return_tokens_as_token_ids",
+            *_OPENAI, *_MEDIA, "audio", "length_penalty", "modalities", "prediction",
+            "return_prompt_text", "return_tokens_as_token_ids", "return_weight_versions",
             "session_id",
         ),
     ),
     CountTokensRequest: Neutral(
         accepted=(
-            "betas",
-            "billing_policy",
-            "cache_control",
-            "compaction",  # a count is that of the messages as sent
-            "diagnostics",
-            "inference_geo",
-            "kv_transfer_params",
-            "max_tokens",
-            "metadata",
-            "service_tier",
-            "speed",
-            "stop_sequences",
-            "stream",
-            "temperature",
-            "thinking",
-            "tool_choice",
-            "top_k",
-            "top_p",
-            "user_profile_id",
-            "workspace_id",
+            *EXTRA_ARGUMENTS, *_MEDIA, "betas", "billing_policy", "cache_control", "cache_salt",
+            "compaction", "diagnostics", "fallback_credit_token", "fallbacks", "inference_geo",
+            "max_tokens", "metadata", "service_tier", "speed", "stop_sequences", "stream",
+            "temperature", "tool_choice", "top_k", "top_p", "user_profile_id", "vllm_xargs",
+            "watermarking", "workspace_id",
         ),
     ),
     InputTokensRequest: Neutral(
         accepted=(
             *(name for name in SAMPLING if name not in ("n", "min_tokens", "prompt_logprobs")),
-            *EXTRA_ARGUMENTS,
-            *_OPENAI,
-            *_MEDIA,
-            "access_programs",
-            "background",
-            "background_options",
-            "cache_salt",
-            "enable_response_messages",
-            "image",
-            "include_reasoning",
-            "max_output_tokens",
-            "max_tool_calls",
-            "priority",
-            "request_id",
-            "stream",
-            "stream_options",
-            "structured_outputs",
-            "text",
-            "top_logprobs",
-            "truncation",
-            "vllm_xargs",
+            *EXTRA_ARGUMENTS, *_OPENAI, *_MEDIA, "access_programs", "background",
+            "background_options", "cache_salt", "enable_response_messages", "image",
+            "include_reasoning", "max_output_tokens", "max_tool_calls", "priority", "request_id",
+            "session_id", "stream", "stream_options", "structured_outputs", "text", "top_logprobs",
+            "truncation", "vllm_xargs",
         ),
     ),
 }
+# fmt: on
 """The model of a request in another server's format -> its fields without effect on the prompt."""
 
 _CUT: Final = "the ids of a cut prompt are not those of a model's turn; cut the ids yourself"
 _STORED: Final = "nothing is stored here; send all of it in this request"
 _TOOLS: Final = "send the functions in tools"
 _CONSTRAINT: Final = "send it in structured_outputs"
+_IDS: Final = "ids of this route are those of the text; send them to your server yourself"
 _TEMPLATE: Final = "this route does not do it; /v1/chat/completions/render does"
+_VARIABLE: Final = "send it in chat_template_kwargs, under the template's name of it"
 _SPECIAL: Final = "this format has no such option; another key for the text has it"
 
 REFUSED: Final = {
@@ -213,30 +140,37 @@ REFUSED: Final = {
     "chat_template_kwargs": _TEMPLATE,
     "continue_final_message": _TEMPLATE,
     "documents": _TEMPLATE,
+    "enable_thinking": _VARIABLE,
     "input": "this route reads another field",
     "instructions": "send it as a system message",
     "messages": "this route reads another field",
     "parse_special": _SPECIAL,
     "reasoning": "send reasoning_effort, or a variable of the template in chat_template_kwargs",
-    "reasoning_effort": "send it in chat_template_kwargs",
+    "reasoning_effort": _VARIABLE,
     "system": "send it as a system message",
+    "thinking": _VARIABLE,
     "tools": _TEMPLATE,
     # What no route does
     "container": "its skills are text that only its own server knows",
     "context_management": "it removes messages; send the messages that are left",
     "conversation": _STORED,
     "function_call": _TOOLS,
+    "ebnf": _CONSTRAINT,
     "functions": _TOOLS,
     "guided_choice": _CONSTRAINT,
     "guided_grammar": _CONSTRAINT,
     "guided_json": _CONSTRAINT,
     "guided_regex": _CONSTRAINT,
+    "input_ids": _IDS,
     "mcp_servers": "their tools are text that only its own server knows; " + _TOOLS,
     "personality": "only its own server knows its text; send it in instructions",
     "previous_input_messages": _STORED,
     "previous_response_id": _STORED,
     "prompt": _STORED,
+    "prompt_token_ids": _IDS,
     "prompt_name": "prompts are not known here; send them as part of the text",
+    "regex": _CONSTRAINT,
+    "thread": _STORED,
     "truncate_prompt_tokens": _CUT,
     "truncation_side": _CUT,
     "use_beam_search": "requests of /inference/v1/generate have no beam search; leave it out",
@@ -296,27 +230,22 @@ def _check_further(value: dict[str, Any], model: type[BaseModel]) -> None:
     for name in further:
         is_unused = value[name] in ([], {}, "") or (name, value[name]) == ("use_beam_search", False)
         if name in REFUSED and not is_unused:
-            raise _refusal(name, f"is not supported here: {REFUSED[name]}")
+            refuse(f"/{name}", f"is not supported here: {REFUSED[name]}")
     if len(unknown) > MAX_IGNORED:
-        raise _refusal("", f"has {len(unknown)} unknown fields; at most {MAX_IGNORED} are ignored")
+        detail = f"the request has {len(unknown)} unknown fields; at most {MAX_IGNORED} are ignored"
+        raise Problem(422, "invalid_request", detail, errors=[("", detail)])
     for name in unknown:
         meant = _nearest(name, model) if len(name) <= _MAX_LISTED_CHARS else None
         if meant is not None:
-            raise _refusal(name, f"is unknown, and like {meant}, which changes the prompt")
-
-
-def _refusal(name: str, reason: str) -> Problem:
-    pointer = f"/{name}" if name else ""
-    shown = pointer or "the request"
-    return Problem(422, "invalid_request", f"{shown}: {reason}", errors=[(pointer, reason)])
+            refuse(f"/{name}", f"is unknown, and like {meant}, which changes prompt or output")
 
 
 @lru_cache(maxsize=1024)  # a client sends the same unknown fields with each request
 def _nearest(name: str, model: type[BaseModel]) -> str | None:
-    """The field that changes the prompt and from which `name` is at most two edits away."""
-    return next(
-        (known for known in (*prompt_fields(model), *REFUSED) if is_near(name, known)), None
-    )
+    """The field that changes prompt or output and from which `name` is at most two edits away."""
+    outputs = [known for known in _OUTPUT_FIELDS if known in NEUTRAL[model].carried]
+    fields = (*prompt_fields(model), *REFUSED, *outputs)
+    return next((known for known in fields if is_near(name, known)), None)
 
 
 def is_near(name: str, known: str, edits: int = _MOST_EDITS) -> bool:

@@ -13,6 +13,7 @@ from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.rendering.problems import unknown_special_token
 from tokenizer_service.services import services_of
+from tokenizer_service.serving.live_tokenizers import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -93,8 +94,8 @@ def choose_tokenizer_on_thread(
         live = services.models.get(model)
         if name is not None:
             named = services.live.get(name)
-            is_version = model == str(live.ref)
-            if named.ref.name != live.ref.name or (is_version and named.ref != live.ref):
+            is_exact = model in (ACTIVE, str(live.ref))
+            if named.ref.name != live.ref.name or (is_exact and named.ref != live.ref):
                 errors = [("/model", _DISAGREE), ("/tokenizer", _DISAGREE)]
                 raise Problem(422, "model_conflict", f"/model: {_DISAGREE}.", errors=errors)
             live = named

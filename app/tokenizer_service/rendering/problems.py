@@ -241,9 +241,9 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     jobs.UnknownSpecialTokenError: lambda error: unknown_special_token(error.field),
     jobs.VersionInUseError: Row(
         409,
-        "This version is served, was served before the present one, is the default, or a job is to "
-        "promote it or encodes with it. Promote another one first, or wait for the job; GET /jobs "
-        "shows it.",
+        "This version is served, was served before the present one, is the default, an alias "
+        "follows it (GET /v1/models), or a job is to promote it or encodes with it. Promote "
+        "another one first, remove the alias, or wait for the job; GET /jobs shows it.",
     ),
     JobDatabaseError: _problem_of_job_database,
     JobDatabaseUnusableError: Row(503, "{error.remedy}"),

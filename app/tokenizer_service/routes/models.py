@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Depends, Request
 
 from tokenizer_client.schemas.tokens import AliasRequest, ModelResponse, ModelsResponse
-from tokenizer_core.errors import ModelNotFoundError
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.http.bodies import json_request, read_json
 from tokenizer_service.rendering.preconditions import refuse_match
@@ -40,19 +39,19 @@ async def list_models(request: Request) -> ModelsResponse:
     responses=problem_responses(404, 409, 422, 503),
 )
 async def show_model(request: Request, model: str) -> ModelResponse:
-    """Show which tokenizer serves requests for `model`."""
+    """Show which tokenizer serves requests for `model`, which may also be a `name@version`."""
     return await asyncio.to_thread(_model, services_of(request), model)
 
 
 @router.put(
-    "/models/{alias:path}",
+    "/models/{model:path}",
     summary="Add an alias",
     dependencies=[Depends(require_admin)],
     openapi_extra=json_request(AliasRequest),
     responses=problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507),
 )
-async def add_alias(request: Request, alias: str) -> ModelResponse:
-    """Let requests name a tokenizer as `alias`: 1 to 200 printable ASCII characters.
+async def add_alias(request: Request, model: str) -> ModelResponse:
+    """Let requests name a tokenizer as `model`, its alias: 1 to 200 printable ASCII characters.
 
     An alias belongs to the name of a tokenizer. If that name is active, the active version serves
     it, else the version of the name that was active last, or its newest. To give the alias to
@@ -61,23 +60,23 @@ async def add_alias(request: Request, alias: str) -> ModelResponse:
     refuse_match(request)
     wanted = await read_json(request, AliasRequest, max_bytes=_MAX_ALIAS_BYTES)
     services = services_of(request)
-    await asyncio.to_thread(services.store.add_alias, alias, wanted.tokenizer)
+    await asyncio.to_thread(services.store.add_alias, model, wanted.tokenizer)
     services.models.forget()
-    return await asyncio.to_thread(_model, services, alias)
+    return await asyncio.to_thread(_model, services, model)
 
 
 @router.delete(
-    "/models/{alias:path}",
+    "/models/{model:path}",
     summary="Remove an alias",
     status_code=204,
     dependencies=[Depends(require_admin)],
     responses=problem_responses(403, 404, 409, 412, 422, 503, 507),
 )
-async def remove_alias(request: Request, alias: str) -> None:
+async def remove_alias(request: Request, model: str) -> None:
     """Remove an alias; its tokenizer stays."""
     refuse_match(request)
     services = services_of(request)
-    await asyncio.to_thread(services.store.remove_alias, alias)
+    await asyncio.to_thread(services.store.remove_alias, model)
     services.models.forget()
 
 
@@ -94,9 +93,7 @@ def _models(services: Services) -> dict[str, ModelResponse]:
 
 def _model(services: Services, model: str) -> ModelResponse:
     found = _models(services).get(model)
-    if found is None:
-        raise ModelNotFoundError
-    return found
+    return found or _describe(model, str(services.store.resolve_model(model)))
 
 
 def _describe(model: str, ref: str) -> ModelResponse:

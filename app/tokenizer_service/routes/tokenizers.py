@@ -162,7 +162,7 @@ async def remove_version(
     """Delete a version permanently; 409 while it is in use.
 
     These versions are in use: the active one, the one active before it, the default, and any that
-    a job is about to promote.
+    an alias follows or a job is about to promote.
     """
     services = services_of(request)
     if b"if-match" in header_fields(request.scope):
@@ -190,7 +190,7 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
 
     def check(present: ArtifactRef | None) -> None:
         if present is not None:
-            require_match(request, present)
+            require_match(request, services.live.shown_for(present))
 
     previous = await services.live.promote(ref, check=check)
     response.headers.update({**identity_headers(ref), "ETag": version_tag(ref)})

@@ -8,7 +8,8 @@ continues while the registry is unreachable.
 
 A process without a tokenizer never guesses one: if what the pointer names cannot be loaded, then
 
-another process of the host serves it    serve no active tokenizer, so that no answer differs
+another process of the host serves it    serve no active tokenizer, so that no response differs; if
+                                         it is of the same server, accept no connections
 others serve the version before          serve that too
 the pointer itself is damaged            serve the last version that this host served
 TOKENIZER_FALLBACK=previous              serve the latest loadable version that was active before
@@ -24,7 +25,9 @@ import contextlib
 import errno
 import json
 import logging
+import os
 import random
+import signal
 import threading
 import time
 from collections import OrderedDict
@@ -33,7 +36,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from tokenizer_core.blobs.atomic_files import replacing
 from tokenizer_core.errors import (
     ArtifactCorruptError,
-    ArtifactNameError,
     ArtifactNotFoundError,
     ArtifactStorageError,
     TokenizerCoreError,
@@ -97,9 +99,8 @@ class LiveTokenizers:
         """The tokenizer for requests that name none; read it once per request."""
         self.source: Source = "default"
         """Why `active` is active."""
-        self.stands_by = False
-        """Whether this process should take no connections, because it cannot load what the other
-        processes of its server serve."""
+        self._has_started = False
+        self._stands_by = False
         self._reason: str | None = "The server is starting."
         self._failed: str | None = None
         self._n_failures = 0
@@ -119,12 +120,22 @@ class LiveTokenizers:
         """Why the service is degraded or serves nothing; None when it is healthy."""
         return self._reason
 
+    @property
+    def failed(self) -> str | None:
+        """`name@version` of what should be active and cannot be loaded."""
+        return self._failed
+
     def trouble(self) -> str | None:
         """As `reason`, or else what keeps other processes of this host from serving; blocks."""
         if self._reason is not None:
             return self._reason
         failed = next((peer for peer in self._read_peers() if peer.failed), None)
         return None if failed is None else f"Another process of this host reports: {failed.reason}"
+
+    def shown_for(self, named: ArtifactRef) -> ArtifactRef:
+        """What `active` shows to clients while the pointer names `named`, which may be damaged."""
+        active = self.active
+        return active.ref if active is not None and self._failed == str(named) else named
 
     def require_active(self) -> LiveTokenizer:
         """The active tokenizer.
@@ -201,6 +212,9 @@ class LiveTokenizers:
         with contextlib.suppress(OSError):
             await asyncio.to_thread(self._states.read_alive)  # removes files of dead processes
         await self._follow_pointer()
+        if self._stands_by:
+            await self._stand_by()
+        self._has_started = True
         self._watcher = asyncio.create_task(self._watch(), name="pointer watcher")
 
     async def stop(self) -> None:
@@ -213,14 +227,26 @@ class LiveTokenizers:
             self._published = None
             self._states.remove()
 
+    async def _stand_by(self) -> None:
+        """Leave all connections to the processes that serve what this one cannot load: uvicorn
+        listens when the app has started."""
+        # uvicorn's handler would wait for the start. There is no request that SIGTERM could lose.
+        handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        while self._stands_by:
+            await self._follow_later()
+        signal.signal(signal.SIGTERM, handler)
+
     async def _watch(self) -> None:
         while True:
-            # The jitter keeps replicas from polling at the same moment.
-            await asyncio.sleep(self._store.poll_seconds * random.uniform(0.8, 1.2))
-            try:
-                await self._follow_pointer()
-            except Exception:
-                log.exception("following the active pointer failed")
+            await self._follow_later()
+
+    async def _follow_later(self) -> None:
+        # The jitter keeps replicas from polling at the same moment.
+        await asyncio.sleep(self._store.poll_seconds * random.uniform(0.8, 1.2))
+        try:
+            await self._follow_pointer()
+        except Exception:
+            log.exception("following the active pointer failed")
 
     async def _follow_pointer(self) -> None:
         """Serve the version that the pointer names now, if it changed or a retry is due."""
@@ -245,17 +271,21 @@ class LiveTokenizers:
             self._note_store(is_away=False)
 
     def _follow(self, *, has_pointer: bool) -> None:
-        wanted, ref = "What the active pointer names", None
+        wanted, ref = "The active pointer", None
         source: Source = "promoted"
         fault: _Fault = "pointer"
         try:
             state = self._store.pointer_state() if has_pointer else PointerState(None)
-            pointer = state.pointer()
-            if pointer is not None and pointer.active is not None:
-                wanted, fault = pointer.active, "version"
-                ref = self._store.named_by(state)
-            elif self._was_promoted():
-                raise ArtifactCorruptError("the active pointer is missing")
+            if (named := state.ref()) is not None:
+                wanted, fault = str(named), "version"
+                try:
+                    ref = self._store.named_by(state)
+                except ArtifactNotFoundError:
+                    if not {*self._read_last_good()[:1]} <= {*state.recorded()}:
+                        fault = "pointer"  # no promotion led there from the last good version
+                    raise
+            elif self._read_last_good()[1:] == ["promoted"]:
+                raise ArtifactCorruptError("it is missing")
             elif self.active is not None:
                 ref, source = self.active.ref, "default"
             else:
@@ -267,8 +297,6 @@ class LiveTokenizers:
             elif ref is not None:
                 self.adopt(self._load(ref), source)
         except _LOAD_ERRORS as error:
-            if fault == "version" and ref is None and isinstance(error, ArtifactNotFoundError):
-                fault = "pointer"  # it names no existing version
             self._note_failure(wanted, fault, error)
 
     def _continue_without_store(self, error: Exception) -> None:
@@ -298,21 +326,28 @@ class LiveTokenizers:
             self._metrics.store_away.set(is_away)
 
     def _find_default(self) -> ArtifactRef:
-        """Before any promotion: the version that other processes serve, or the default."""
+        """Before any promotion: the default; of a name, the version that this host serves already,
+        or served last, because a newer one was published and not promoted."""
         name = self._settings.default
-        # A restarted process must not serve a newer version than its siblings.
-        served = (peer.served for peer in self._read_peers() if peer.name == name)
-        return self._store.resolve(next(filter(None, served), name))
+        last_good = self._read_last_good()
+        served = [peer.served for peer in self._read_peers() if peer.name == name]
+        served += last_good[:1] if last_good[1:] == ["default"] else []
+        for version in served:
+            if version and version.startswith(f"{name}@"):
+                with contextlib.suppress(ArtifactNotFoundError):
+                    return self._store.resolve(version)
+        return self._store.resolve(name)
 
     def _note_success(self, serving: LiveTokenizer, source: Source) -> None:
         """Publish the new state to the other processes, and record the last good version."""
         self.source = source
         self._reason = self._failed = None
-        self.stands_by = self._has_yielded = False
+        self._stands_by = self._has_yielded = False
         self._write_state()
         try:
             new = self._run_dir / f"last_good.{self._states.new_state().pid}.new"
-            record = {"tokenizer": str(serving.ref), "source": source}
+            store = self._settings.store
+            record = {"tokenizer": str(serving.ref), "source": source, "store": store}
             with replacing(self._run_dir / "last_good.json", staged=new) as staged:
                 staged.write_text(json.dumps(record), encoding="utf-8")
         except OSError as error:
@@ -328,19 +363,25 @@ class LiveTokenizers:
         serving = [peer for peer in peers if peer.served == wanted]
         # During a promotion the process that promotes decides: it goes back if this one fails.
         self._has_yielded = bool(serving) and not is_locked(self._promotion_lock)
-        parent = self._states.new_state().parent
-        self.stands_by = self._has_yielded and any(peer.parent == parent for peer in serving)
+        servers = {peer.server for peer in serving if peer.server is not None}
+        self._stands_by = self._has_yielded and self._states.new_state().server in servers
+        if self._stands_by and self._has_started:
+            log.error("this process ends; the one that takes its place waits until it can load it")
+            os.kill(os.getpid(), signal.SIGTERM)
         if self._has_yielded:
             self.active = None
         elif self.active is not None:
             self.source = "previous" if self.source == "previous" else "last_good"
         elif fault != "default":
-            others = [peer.served for peer in peers if peer.served]
-            last_good = self._read_last_good()[:1] if fault == "pointer" else []
-            self._load_substitute([*others, *last_good], "last_good")
-            if self.active is None and self._settings.fallback == "previous":
+            names = [peer.served for peer in peers if peer.served]
+            source: Source = "last_good"
+            if fault == "pointer":
+                names += self._read_last_good()[:1]
+            elif self._settings.fallback == "previous":
+                source = "previous"
                 with contextlib.suppress(*_LOAD_ERRORS):
-                    self._load_substitute(self._store.history(), "previous")
+                    names += self._store.history()
+            self._load_substitute(names, source)
         self._reason = self._explain(wanted, fault, error)
         self._write_state()
         self._retry_at = time.monotonic() + RETRY_SECONDS
@@ -359,11 +400,15 @@ class LiveTokenizers:
             now = f"TOKENIZER_FALLBACK=previous serves {active.ref}, which was active before"
         else:
             now = f"still serving {active.ref}"
-        remedies = [f"restore {file} from a backup"] if file else []
+        lost = file
+        if fault == "version" and isinstance(error, ArtifactNotFoundError):
+            lost = file or "its folder"
+        remedies = [f"restore {lost} from a backup"] if lost else []
         remedies.append("promote a version that GET /tokenizers lists (PUT /tokenizers/active)")
         if fault == "default":
             remedies.append("import or train one, or set TOKENIZER_DEFAULT to another")
-        elif active is None and self._settings.fallback == "none" and not self._has_yielded:
+        is_refused = active is None and not self._has_yielded
+        if fault == "version" and is_refused and self._settings.fallback == "none":
             remedies.append("set TOKENIZER_FALLBACK=previous to serve what was active before")
         roles = {"pointer": "", "version": ", the active tokenizer,", "default": ", the default,"}
         return (
@@ -380,19 +425,12 @@ class LiveTokenizers:
                 return
 
     def _read_last_good(self) -> list[str]:
-        """The version that this host served last, and its source; empty without a record."""
+        """The version of this store that this host served last, and its source; empty for none."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads((self._run_dir / "last_good.json").read_text(encoding="utf-8"))
-            return [str(record["tokenizer"]), str(record["source"])]
+            if record["store"] == self._settings.store:
+                return [str(record["tokenizer"]), str(record["source"])]
         return []
-
-    def _was_promoted(self) -> bool:
-        """Whether this host served a promoted version that exists, although no pointer names it."""
-        match self._read_last_good():
-            case [name, source] if source == "promoted":
-                with contextlib.suppress(ArtifactNotFoundError, ArtifactNameError):
-                    return bool(self._store.resolve_near(name))
-        return False
 
     def _read_peers(self) -> list[WorkerState]:
         """The states of the other processes of this host."""

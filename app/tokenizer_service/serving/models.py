@@ -12,7 +12,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.errors import ArtifactStorageError, ModelNotFoundError
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+    ModelNotFoundError,
+)
+from tokenizer_service.serving.errors import NoTokenizerError
 from tokenizer_service.serving.live_tokenizers import ACTIVE
 
 if TYPE_CHECKING:
@@ -37,13 +43,15 @@ class ModelNames:
         Raises:
             NoTokenizerError: `model` is `active`, and nothing is served.
         """
-        active = self._live.active
-        if model == ACTIVE or (active is not None and active.ref.name == model):
+        if model == ACTIVE:
             return self._live.require_active()
+        active = self._live.active
+        if active is not None and active.ref.name == model:
+            return active
         until, ref = self._kept.get(model, (0.0, None))
         if ref is None or time.monotonic() >= until:
             return None
-        return self._live.peek(self._served(model, ref))
+        return self._find_active(model, ref) or self._live.peek(str(ref))
 
     def get(self, model: str) -> LiveTokenizer:
         """The tokenizer for `model`. Of the name that is active it is what this process serves.
@@ -52,20 +60,32 @@ class ModelNames:
 
         Raises:
             ModelNotFoundError: no tokenizer has that name or alias.
-            ArtifactCorruptError, ArtifactStorageError, NoTokenizerError: it cannot be loaded, or
-                the registry does not say which version it is.
+            NoTokenizerError: it should be active, and cannot be loaded.
+            ArtifactCorruptError, ArtifactStorageError: it cannot be loaded, or the registry does
+                not say which version it is.
         """
-        return self.find(model) or self._live.get(self._served(model, self._resolve(model)))
+        found = self.find(model)
+        if found is not None:
+            return found
+        try:
+            ref = self._resolve(model)
+            return self._find_active(model, ref) or self._live.get(str(ref))
+        except (ArtifactCorruptError, ArtifactNotFoundError) as error:
+            failed = self._live.failed
+            if failed and failed.startswith(f"{self._store.aliases().get(model, model)}@"):
+                raise NoTokenizerError(self._live.reason or "No tokenizer is loaded.") from error
+            raise
 
     def forget(self) -> None:
         """Ask the registry again, because this process has changed the aliases."""
         self._kept.clear()
 
-    def _served(self, model: str, ref: ArtifactRef) -> str:
-        """What `live` calls the tokenizer for `model`, which the registry resolves to `ref`."""
-        active = self._live.active
-        is_active = active is not None and active.ref.name == ref.name and model != str(ref)
-        return ACTIVE if is_active else str(ref)
+    def _find_active(self, model: str, ref: ArtifactRef) -> LiveTokenizer | None:
+        """The active tokenizer, if it has the name of `ref`, to which the registry resolves
+        `model`, and `model` names no version."""
+        active = self._live.active  # read once: another name may be promoted at any moment
+        is_found = active is not None and active.ref.name == ref.name and model != str(ref)
+        return active if is_found else None
 
     def _resolve(self, model: str) -> ArtifactRef:
         kept = self._kept.get(model)
@@ -76,10 +96,15 @@ class ModelNames:
         except ModelNotFoundError:
             self._kept.pop(model, None)
             raise
-        except ArtifactStorageError:
-            if kept is None:
+        except (ArtifactCorruptError, ArtifactStorageError):
+            # The active tokenizer serves its names also while nobody can say what else is active.
+            active = self._live.active
+            if kept is not None:
+                ref = kept[1]
+            elif active is not None and self._store.aliases().get(model) == active.ref.name:
+                ref = active.ref
+            else:
                 raise
-            ref = kept[1]
         finally:
             if kept is not None:
                 self._asking.release()

@@ -117,8 +117,8 @@ class Swap:
             # If the pointer is damaged or was never written, use the version of this process.
             active = self._live.active
             present = None if active is None else active.ref
-            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                present = self._store.named_by(state) or present
+            with contextlib.suppress(ArtifactCorruptError):
+                present = state.ref() or present
             check(present)
             try:
                 self._store.promote(ref, expected=state)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import re
 import socket
@@ -117,7 +118,7 @@ _PINNED: Final = ".pinned"
 class WorkerState:
     """One process: the version it serves (None: none), and the one that it fails to load.
 
-    The processes of one server have the same `parent`.
+    `server` is the pid of the supervisor whose processes accept connections from one socket.
     """
 
     pid: int
@@ -129,7 +130,7 @@ class WorkerState:
     failed: str | None = None
     reason: str | None = None
     n_failures: int = 0
-    parent: int | None = None
+    server: int | None = None
 
     @property
     def served(self) -> str | None:
@@ -153,7 +154,9 @@ class WorkerStates:
     def new_state(self, *, n_failures: int = 0, **fields: str | None) -> WorkerState:
         """A state of this process."""
         pid, started = self._identity.pid, self._identity.started
-        return WorkerState(pid, started, n_failures=n_failures, parent=os.getppid(), **fields)
+        parent = multiprocessing.parent_process()
+        server = None if parent is None else parent.pid
+        return WorkerState(pid, started, n_failures=n_failures, server=server, **fields)
 
     def write(self, state: WorkerState) -> None:
         """Write the state of this process. Raises OSError if the folder is not writable."""

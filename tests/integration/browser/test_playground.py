@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -320,6 +321,7 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(
     assert page.is_checked('#corpora input[value="my-corpus.txt"]')
     page.fill("#train-size", "350")
     page.fill("#train-name", "small")
+    page.select_option("#train-promote", "always")
     page.click("#train-start")
     expect(page.locator("#job .state")).to_have_text("live", timeout=60_000)
     expect(page.locator("#job .result")).to_contain_text("350 entries")
@@ -367,6 +369,26 @@ def test_a_key_to_read_can_be_typed(
         page.keyboard.press("Enter")
         expect(page.locator(f"{PANES} .piece").first).to_be_visible()
         assert page.evaluate("sessionStorage.length + localStorage.length") == 0
+
+
+@pytest.mark.slow
+def test_the_page_says_why_nothing_is_served_and_promotes(
+    open_page: Open, tmp_path: Path, other_spec: TokenizerSpec
+) -> None:
+    store = ArtifactStore(tmp_path / "artifacts")
+    store.publish(other_spec, name="starter")
+    lost = store.publish(other_spec, name="lost")
+    store.promote(lost)
+    shutil.rmtree(store.root / "tokenizers" / "lost")
+    with serve(store.root) as damaged:
+        page = open_page(url=damaged.url, with_problems=True)
+        said = f"{lost}, the active tokenizer, cannot be loaded"
+        expect(page.locator("#served")).to_contain_text(said)
+        unlock(page)
+        page.click("button[aria-label='Serve starter']")
+        expect(page.locator("#served")).to_contain_text("serves starter")
+        (store.root / "active.json").write_text("")
+        expect(page.locator("#served")).to_contain_text("The active pointer cannot be loaded")
 
 
 def every_view(page: Any) -> Any:

@@ -28,7 +28,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.chat import template as template_module
 from tokenizer_core.chat.renderer import RenderedChat, has_generation_tags
 from tokenizer_core.chat.template import ChatTemplate
-from tokenizer_core.chat.traced_text import GENERATED, TRUSTED
+from tokenizer_core.chat.traced_text import SOURCE, TRUSTED
 from tokenizer_core.errors import ChatTemplateError
 
 pytestmark = pytest.mark.skipif(
@@ -273,7 +273,7 @@ def test_forged_control_tokens(source: str, tokenizer: Tokenizer) -> None:
         found = [(match.start(), match[0]) for match in any_special.finditer(control[0])]
         text = iter(rendered[0])
         segments = [
-            ("".join(islice(text, length)), origin & ~GENERATED == TRUSTED)
+            ("".join(islice(text, length)), origin & SOURCE == TRUSTED)
             for length, origin in rendered[1]
         ]
         ids, offsets = tokenizer.encode_segments_with_offsets(segments, unit="char")

@@ -13,6 +13,9 @@ from tokenizer_client import (
 from tokenizer_client.schemas.tokens import PromoteResponse
 
 READY = httpx.Response(200, json={"status": "ok"})
+MODEL = httpx.Response(
+    200, json={"id": "org/M:b?", "object": "model", "created": 0, "owned_by": "", "root": "n@v"}
+)
 
 
 def test_readiness_is_requested_once_or_waited_for(play, clock):
@@ -46,6 +49,10 @@ def test_a_name_is_escaped_in_the_path(play):
     client, service = play(httpx.Response(204))
     client.tokenizers.remove("a/b@../c")
     assert service.requests[0].url.raw_path == b"/tokenizers/a%2Fb/..%2Fc"
+    client, service = play(MODEL, httpx.Response(204))
+    assert client.tokenizers.add_alias("org/M:b?", "n").root == "n@v"
+    client.tokenizers.remove_alias("org/M:b?")
+    assert {request.url.raw_path for request in service.requests} == {b"/models/org%2FM%3Ab%3F"}
 
 
 PAGE = httpx.Response(200, html="<p>Log in first")
@@ -72,6 +79,7 @@ def test_a_response_about_another_thing_is_an_error(play):
         (VERSIONS, lambda client: client.tokenizers.versions("m")),
         (promoted("n"), lambda client: client.tokenizers.promote("m")),
         (promoted("n"), lambda client: client.tokenizers.promote("n@w")),
+        (MODEL, lambda client: client.tokenizers.add_alias("m", "n")),
         (OTHER_JOB, lambda client: client.jobs.get("j")),
         (OTHER_JOB, lambda client: client.jobs.cancel("j")),
         (EVENT, lambda client: client.jobs.wait("j")),

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat.messages import left_out
-from tokenizer_core.errors import ChatInputError, ChatShapeError, ChatTemplateError
+from tokenizer_core.chat.messages import _find_contents, left_out
+from tokenizer_core.chat.renderer import RenderLimits, render_chat
+from tokenizer_core.errors import (
+    ChatInputError,
+    ChatLimitError,
+    ChatShapeError,
+    ChatTemplateError,
+)
 
 
 def turns(body: str) -> str:
@@ -123,6 +129,33 @@ def test_several_parts_stay_a_list_where_the_template_reads_one() -> None:
         assert text.split(">")[1].removesuffix("<user") == expected
 
 
+def test_roles_that_a_template_does_not_name_are_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def count(source: str, asking: Any, **how: Any) -> Any:
+        asked.append(asking)
+        return render_chat(source, asking, **how)
+
+    monkeypatch.setattr("tokenizer_core.chat.messages.render_chat", count)
+    template = turns("{{ m.role }}:{{ m.content if m.content is string else '' }} {# once #}")
+    messages = [{"role": f"r{number}", "content": [part("a")]} for number in range(20)]
+    text = render(messages, template)
+    assert text == " ".join(f"r{number}:a" for number in range(20)) + " "
+    assert 0 < len(asked) < 40
+
+
+def test_a_template_that_reads_shapes_by_a_variable() -> None:
+    """The variables of requests may be large, and are not kept."""
+    template = turns("{% if show %}{{ m.content if m.content is string else '' }}{% endif %}")
+    before = _find_contents.cache_info().currsize
+    for show in ("a", "b", "c"):
+        messages = [{"role": "user", "content": [part("Hi")]}]
+        assert render(messages, template, template_kwargs={"show": show}) == "Hi"
+    assert _find_contents.cache_info().currsize <= before + 1
+
+
 def test_what_no_template_could_write_stays_as_it_is() -> None:
     arguments = '{"n":1.50,  "s":"\\u00e9"}'
     calls = [{"function": {"name": "w", "arguments": arguments}}]
@@ -138,6 +171,18 @@ def test_what_no_template_could_write_stays_as_it_is() -> None:
     assert render(tool, "trim").endswith('<tool>{"sum": "4"}')
     with pytest.raises(ChatShapeError, match=r"^messages\[2\]\.content: must be a text"):
         render(tool, "text")
+
+
+def test_a_template_that_cannot_be_asked_within_its_limits_is_refused() -> None:
+    """A guess would write the parts as Python's repr, or not, by the load of the machine."""
+    template = turns(
+        "{% if m.content is string %}{{ m.content }}{% else %}{{ 'x' * 99 }}{% endif %}"
+    )
+    message = {"role": "user", "content": [part("Hi")]}
+    for _ in range(2):
+        with pytest.raises(ChatLimitError, match="more than 50 characters"):
+            render([message], template, limits=RenderLimits(chars=50))
+    assert render([message], template) == "Hi"
 
 
 def test_a_template_that_writes_calls_with_tools_only() -> None:
@@ -190,16 +235,24 @@ def test_what_cannot_be_carried_is_refused_with_its_place(
     assert refused.value.message_index == 1
 
 
-def test_a_message_of_which_nothing_is_written_is_named() -> None:
+def test_what_the_template_leaves_out_is_named() -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]
     nothing = [{"role": "assistant", "content": content} for content in (" ", [part(" ")])]
     lists = [{"role": "user", "content": [part("Hi")]}, *nothing]
+    called = [messages[1], {**calling({}), "content": "Let me see."}]
+    reasoned = [messages[1], {**called[1], "reasoning_content": "Hm"}]
     for template, given, form, expected in (
-        ("no_system", messages, "decoded", [0]),
+        ("no_system", messages, "decoded", [(0, "content")]),
         ("text", messages, "decoded", []),
         ("text", lists, "decoded", []),
-        ("text", lists, "raw", [0]),
-        ("no_calls", lists, "raw", [0]),  # as Python's repr
+        ("text", lists, "raw", [(0, "content")]),
+        ("no_calls", lists, "raw", [(0, "content")]),  # as Python's repr
+        ("text", reasoned, "decoded", [(1, "reasoning")]),
+        ("trim", reasoned, "decoded", [(1, "content"), (1, "reasoning")]),
+        ("no_calls", called, "raw", [(1, "tool_calls")]),
+        (turns("{{ m | tojson }}"), called, "raw", []),
+        (turns("{{ [m.content, m.tool_calls] | tojson }}"), called[1:], "raw", []),
+        (turns("{{ {'a': m.content} | tojson }}"), called[1:], "raw", [(0, "tool_calls")]),
     ):
         rendered = TOKENIZER.render_chat(given, chat_template=template, messages_form=form)  # type: ignore[arg-type]
         assert left_out(rendered) == expected, (template, form)
@@ -218,6 +271,11 @@ def test_the_form_of_vllm() -> None:
     for arguments in ('{"a":1}', {"a": 1}):
         text = render([messages[0], calling(arguments)], "added", "vllm")
         assert text.replace(" ", "") == '<user>a\nb<assistant>w{"a":1}'
+    function = {"strict": None, "name": "w", "other": 1, "parameters": {}}
+    tool = {"function": function, "defer_loading": True, "cache_control": {}}
+    deferred = {"name": "w", "description": None, "parameters": {}, "defer_loading": True}
+    written = render(messages[:1], "{{ tools[0] | tojson }}", "vllm", tools=[tool])
+    assert written == json.dumps({"type": "function", "function": deferred, "defer_loading": True})
     refused = [*messages[:2], messages[1], {"role": "user", "content": "x" * 3}]
     only = turns(
         "{% if m.role == 'user' and m.content == 'xxx' %}{{ raise_exception('no') }}{% endif %}"

@@ -17,10 +17,10 @@ from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.render_worker import _read_request
 from tokenizer_core.chat.renderer import _dump
 from tokenizer_core.chat.template import ChatTemplate
-from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, TRUSTED
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, REASONED, TRUSTED
 from tokenizer_core.errors import ChatInputError
 
-USER, ASSISTANT = FIRST_MESSAGE, FIRST_MESSAGE + 1
+USER, ASSISTANT, REASONING = FIRST_MESSAGE, FIRST_MESSAGE + 1, FIRST_MESSAGE | REASONED
 MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": "hi"},
     {"role": "assistant", "content": "yo"},
@@ -143,7 +143,7 @@ def test_continue_final_message_needs_a_text_to_continue(
 def test_reasoning_has_every_name_and_fields_without_value_are_missing() -> None:
     source = "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}"
     for name in ("reasoning", "thinking", "reasoning_content"):
-        assert parts(source, messages=[{"role": "assistant", name: "r"}]) == [("rr", FIRST_MESSAGE)]
+        assert parts(source, messages=[{"role": "assistant", name: "r"}]) == [("rr", REASONING)]
     source = "{{ messages[0].content is defined }}{{ 'content' in messages[0] }}"
     assert parts(source, messages=[{"role": "user", "content": None}])[0][0] == "FalseFalse"
 

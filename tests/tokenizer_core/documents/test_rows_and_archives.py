@@ -177,7 +177,11 @@ MAPS = pyarrow.array([[("n", SAID)], None], pyarrow.map_(pyarrow.string(), pyarr
         (as_json('[{"r":"user"}]'), [{"r": "user"}]),
         (
             listed(pyarrow.StructArray.from_arrays([ROLES, MAPS], ["r", "c"])),
-            [{"r": "user", "c": {"n": SAID}}, {"r": "tool", "c": None}],
+            [{"r": "user", "c": {"n": SAID}}, {"r": "tool"}],
+        ),
+        (
+            pyarrow.array([[{"a": {"city": "Oslo"}}, {"a": {"x": 1, "list": [None, {"y": 2}]}}]]),
+            [{"a": {"city": "Oslo"}}, {"a": {"x": 1, "list": [None, {"y": 2}]}}],
         ),
         (
             pyarrow.MapArray.from_arrays([0, 2], pyarrow.array(["a", "b"]), as_json("1.5", "null")),
@@ -185,7 +189,7 @@ MAPS = pyarrow.array([[("n", SAID)], None], pyarrow.map_(pyarrow.string(), pyarr
         ),
         (listed(ROLES), ["user", "tool"]),
     ],
-    ids=["struct", "list", "column", "map", "map of values", "texts"],
+    ids=["struct", "list", "column", "map", "structs", "map of values", "texts"],
 )
 def test_json_and_maps_in_conversations_are_decoded(path, messages, expected, store_schema):
     table = pyarrow.table({"messages": messages, "n": [1]})

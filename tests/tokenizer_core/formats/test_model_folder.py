@@ -186,14 +186,16 @@ def test_the_template_of_a_processor_is_read_last(tmp_path):
         (None, None, ((), None)),
     ],
 )
-def test_stop_tokens_and_the_length_of_a_model_are_read(ids, length, declared, tmp_path):
+def test_what_a_folder_declares_is_read(ids, length, declared, tmp_path):
+    controls = [END, "<none>", 7]
     folder = make_folder(
         tmp_path / "m",
         generation_config={"eos_token_id": ids},
-        tokenizer_config={"model_max_length": length},
+        tokenizer_config={"model_max_length": length, "chat_control_tokens": controls},
     )
     chat = Tokenizer.load(folder).spec.chat
     assert (chat.stop_tokens, chat.model_max_length) == declared
+    assert chat.control_tokens == (END,)
 
 
 TOO_MANY = {f"additional_chat_templates/{i}.jinja": b"a" for i in range(17)}

@@ -170,7 +170,12 @@ def test_ids_and_streams_equal_sentencepiece(name, engine):
 
 
 def test_decoding_leaves_out_the_space_before_a_text():
-    for name, text in [("prefix", " a  b"), ("no prefix", " a  b"), ("defined", "▁  <sep>a")]:
+    for name, text in [
+        ("prefix", " a  b"),
+        ("no prefix", " a  b"),
+        ("defined", "▁  <sep>a"),
+        ("defined, no prefix", " ▁<sep>a"),
+    ]:
         tokenizer = Tokenizer.from_spec(parse_sentencepiece(MODELS[name]))
         assert tokenizer.decode(tokenizer.encode(text)) == text.replace("▁", " ")
     tokenizer = Tokenizer.from_spec(parse_sentencepiece(MODELS["extra"]))

@@ -32,6 +32,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.registry import bucket_store, open_artifacts
 from tokenizer_core.registry import store as store_module
 from tokenizer_core.registry.bucket_store import BucketArtifactStore
+from tokenizer_core.registry.pointer import MAX_EARLIER
 
 Make = Callable[..., Any]
 """Makes the `Artifacts` of a host, whose internals some tests read."""
@@ -297,6 +298,10 @@ def test_an_alias_follows_the_promoted_version_of_its_name(make: Make) -> None:
         served.append(there.resolve_model(alias))
     assert served == [new, old, old, new]
     assert there.resolve_model(str(old)) == old
+    here.publish(A, name="t")  # which nobody promotes
+    for name in map("n{}".format, range(MAX_EARLIER + 2)):
+        here.promote(here.publish(A, name=name))
+    assert there.resolve_model(alias) == new
     there.remove_alias(alias)
     assert make("c").aliases() == {}
     for model in (alias, "", "none", f"none@{old.version}", "t@20000101T000000Z-00000000"):

@@ -59,8 +59,8 @@ READ = {
 }
 ADMIN = {
     ("PUT", "/tokenizers/active"),
-    ("PUT", "/models/{alias:path}"),
-    ("DELETE", "/models/{alias:path}"),
+    ("PUT", "/models/{model:path}"),
+    ("DELETE", "/models/{model:path}"),
     ("DELETE", "/tokenizers/{name}/{version}"),
     ("GET", "/corpora"),
     ("PUT", "/corpora/{corpus_id}"),

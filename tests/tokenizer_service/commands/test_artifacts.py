@@ -49,9 +49,14 @@ def test_rollback_returns_to_the_version_served_before(cli):
     cli.run("promote", versions[1])
     folder = cli.folder / "artifacts" / "tokenizers" / versions[1].replace("@", "/")
     (folder / "manifest.json").write_text("{}")
-    assert "manifest" in cli.fail("list")
+    assert "restore it from a backup" in cli.fail("list")
     cli.run("rollback")
     assert served(cli) == versions[0]
+    (cli.folder / "artifacts" / "active.json").write_text("")
+    assert "active.json" in cli.fail("encode", "a")
+    listed, said = cli.run("list", code=1)
+    assert versions[0] in listed.decode()
+    assert said.endswith("; promote a version\n")
 
 
 def test_any_tokenizer_is_inspected_and_only_a_published_one_serves(trained):

@@ -63,7 +63,7 @@ def test_messages_are_decoded_and_one_that_is_not_written_is_named(chat):
     (chat.folder / "chat.json").write_text(json.dumps(say("a", "b")))
     out, log = chat.run("chat", "chat.json", "--template", "last.jinja", "--text")
     assert out == b"b"
-    assert log == "conversation 1, messages[0]: the chat template writes no text of it\n"
+    assert log == "conversation 1, messages[0].content: the chat template writes nothing of it\n"
 
 
 def test_a_template_for_a_tokenizer_without_one(cli, rendering_here):

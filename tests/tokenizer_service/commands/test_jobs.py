@@ -84,7 +84,7 @@ def test_watching_says_why_a_version_is_not_promoted(cli, store):
     assert store.finish(job, "succeeded", error_code=None, detail="")
     assert cli.run("jobs", "watch", FIRST)[0].decode().splitlines()[-1] == (
         "  not promoted: it has 257 entries, not the 10000 asked for; "
-        "serve it:  tokenizer promote news"
+        "serve it:  tokenizer promote news@v"
     )
     assert json.loads(cli.run("jobs", "watch", FIRST, "--json")[0])["result"] == result
 

@@ -143,9 +143,9 @@ def plain(outcome: Outcome) -> list[tuple[str, dict[str, str], str]]:
 
 
 @pytest.fixture(scope="module")
-def served(starter_artifacts: Path) -> Iterator[Served]:
+def served(shared_store: ArtifactStore) -> Iterator[Served]:
     """For tests that need no settings of their own."""
-    served = Served(settings_for(ArtifactStore(starter_artifacts)))
+    served = Served(settings_for(shared_store))
     yield served
     served.close()
 

@@ -37,7 +37,7 @@ from tokenizer_core.chat import renderer
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
 from tokenizer_service.main import create_app
-from tokenizer_service.rendering.known_fields import NEUTRAL
+from tokenizer_service.rendering.known_fields import EXTRA_ARGUMENTS, NEUTRAL, REFUSED
 
 __all__ = ["rendering_here"]
 
@@ -179,10 +179,14 @@ def test_render_as_vllm(post: Post) -> None:
     streaming = {"stream": True, "stream_options": {"include_usage": True}, "cache_salt": "salt"}
     limits = {"max_completion_tokens": 8, "max_tokens": 9, "logprobs": True, "top_logprobs": 3}
     others = {"user": "someone", "tool_choice": "none", "return_token_ids": True}
+    others["include_reasoning"] = False
     answer = render(model="chat", **chosen, **streaming, **limits, **others)
     assert answer.pop("request_id").startswith("chatcmpl-")
     assert answer == {
         "kv_transfer_params": None,
+        "ec_transfer_params": None,
+        "return_token_ids": True,
+        "reasoning_ended": True,
         "token_ids": HELLO_IDS,
         "token_offsets": None,
         "features": None,
@@ -228,12 +232,14 @@ def test_render_carries_what_constrains_the_output(post: Post, refused: Refused)
             {"kv_transfer_params": moved, "vllm_xargs": {"a": 1}},
             {"extra_args": {"a": 1, "kv_transfer_params": moved}},
         ),
+        ({"ec_transfer_params": moved}, {"extra_args": {"ec_transfer_params": moved}}),
         ({"thinking_token_budget": 5, "stop": ["x"]}, {"thinking_token_budget": 5, "stop": ["x"]}),
         ({"tool_choice": "auto", "use_beam_search": False}, {}),
     ):
         answer = post(path, messages=HELLO, request_id="r1", **asked)
         assert answer["sampling_params"] == sampling, asked
-        assert answer["kv_transfer_params"] == asked.get("kv_transfer_params")
+        for name in EXTRA_ARGUMENTS:
+            assert answer[name] == asked.get(name)
         assert (answer["token_ids"], answer["request_id"]) == (HELLO_IDS, "r1")
     named = {"type": "function", "function": {"name": "f"}}
     for wrong, place in (
@@ -244,14 +250,26 @@ def test_render_carries_what_constrains_the_output(post: Post, refused: Refused)
         ({"structured_outputs": {"choice": ["a"], "regex": "a"}}, "/structured_outputs"),
         ({"vllm_xargs": [1]}, "/vllm_xargs"),
         ({"kv_transfer_params": "x"}, "/kv_transfer_params"),
+        ({"kv_transfer_params": {"prompt_token_ids": [1]}}, "/kv_transfer_params/prompt_token_ids"),
         ({"request_id": 5}, "/request_id"),
         ({"tool_choice": "required", "tools": [TOOL]}, "/tool_choice"),
         ({"tool_choice": named, "tools": [TOOL]}, "/tool_choice"),
         ({"use_beam_search": True}, "/use_beam_search"),
         ({"guided_json": schema}, "/guided_json"),
+        ({"regex": "a+"}, "/regex"),
+        ({"structured_output": {"regex": "a+"}}, "/structured_output"),
+        ({"response_formt": {"type": "json_object"}}, "/response_formt"),
+        ({"prompt_token_ids": [1]}, "/prompt_token_ids"),
     ):
         found = refused(path, messages=HELLO, **wrong)
         assert found == ("invalid_request", place or "/structured_outputs"), wrong
+
+
+def test_a_field_has_one_use() -> None:
+    for model, neutral in NEUTRAL.items():
+        names = [*model.model_fields, *neutral.carried, *neutral.accepted]
+        assert len(names) == len(set(names))
+        assert not REFUSED.keys() & {*neutral.carried, *neutral.accepted}
 
 
 @pytest.mark.row(45)
@@ -259,7 +277,12 @@ def test_render_carries_what_constrains_the_output(post: Post, refused: Refused)
     ("path", "model", "done", "others"),
     [
         (ROUTES[1], MessagesRequest, "tools model continue_final_message", "documents system"),
-        (ROUTES[2], ChatRenderRequest, "tools documents reasoning_effort", "functions input"),
+        (
+            ROUTES[2],
+            ChatRenderRequest,
+            "tools documents reasoning_effort",
+            "functions input thinking",
+        ),
         (ROUTES[3], CountTokensRequest, "tools system chat_template_kwargs", "documents prompt"),
         (ROUTES[4], InputTokensRequest, "tools instructions tokenizer", "conversation messages"),
     ],
@@ -285,7 +308,7 @@ def test_a_field_that_changes_the_prompt_is_done_or_refused_by_name(
     assert refused(path, **body, **many)[0] == "invalid_request"
 
 
-def test_count_tokens_as_anthropic(post: Post) -> None:
+def test_count_tokens_as_anthropic(post: Post, refused: Refused) -> None:
     path = "/v1/messages/count_tokens"
     answer = post(path, messages=HELLO, max_tokens=100)
     assert answer == {"input_tokens": len(HELLO_IDS)}
@@ -299,6 +322,19 @@ def test_count_tokens_as_anthropic(post: Post) -> None:
     effort = {"output_config": {"effort": "none"}}  # a variable of the template
     thought = len([*HELLO_IDS, *b"<think></think>"])
     assert post(path, messages=HELLO, **effort)["input_tokens"] == thought
+    off = {"thinking": {"type": "disabled"}, "output_config": {"effort": "max"}}
+    assert post(path, messages=HELLO, **off)["input_tokens"] == thought
+    for thinking in ({"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1024}):
+        assert post(path, messages=HELLO, thinking=thinking) == {"input_tokens": len(HELLO_IDS)}
+    assert refused(path, messages=HELLO, thinking={"type": "off"})[1] == "/thinking/type"
+    # A template that reads the effort "none" as "max", and refuses a late system message.
+    parts_only = {"chat_template": "parts", **off}
+    assert post(path, messages=HELLO, **parts_only)["input_tokens"] == len("1user:[Hello]2")
+    late = [*HELLO, {"role": "system", "content": parts}]
+    merged = post(path, messages=late, system="Now. ", chat_template="parts")["input_tokens"]
+    assert merged == len("1system:[Now. Be brief]21user:[Hello]2")
+    in_place = chatml_ids(("user", "Hello"), ("system", "Be brief"), prompt=True)
+    assert post(path, messages=late)["input_tokens"] == len(in_place)
     calling = [
         {"type": "thinking", "thinking": "Hm", "signature": "s"},
         {"type": "text", "text": "Let me see"},
@@ -309,9 +345,9 @@ def test_count_tokens_as_anthropic(post: Post) -> None:
         {"type": "text", "text": "So?"},
     ]
     messages = [*HELLO, {"role": "assistant", "content": calling}, *user(result)]
-    tool = {"name": "f", "description": "It.", "input_schema": {"type": "object"}}
+    tool = {"name": "f", "description": "It.", "input_schema": {}, "strict": True}
     answer = post(path, messages=messages, tools=[tool])
-    function = {"name": "f", "description": "It.", "parameters": {"type": "object"}}
+    function = {"name": "f", "description": "It.", "parameters": {"type": "object"}, "strict": True}
     expected = chatml_ids(
         ("system", json.dumps({"type": "function", "function": function})),
         ("user", "Hello"),

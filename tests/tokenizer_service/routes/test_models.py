@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.main import create_app
+from tokenizer_service.serving.models import ModelNames
 from tokenizer_service.settings import Settings
 
 __all__ = ["rendering_here"]
@@ -79,6 +82,7 @@ def test_unknown_or_contradictory_model_is_refused(client: TestClient, route: st
             asked = {**body, **named, "model": model}
             found = problem(client.post(path, json=asked), 404, "model_not_found")
             assert found["error"]["type"] == "not_found_error"
+            assert (found["type"] == "error") == (path == "/v1/messages/count_tokens")
             assert "TOKENIZER_MODEL=ignore" in found["detail"]
             assert "tokenizer alias" in found["detail"]
             assert model not in found["detail"]
@@ -108,6 +112,63 @@ def test_model_is_ignored_if_the_operator_says_so(settings: Settings) -> None:
         assert answer.headers["Tokenizer-Version"].startswith("starter@")
 
 
+@pytest.mark.parametrize(("model", "n_looks"), [("chat", 1), (ALIAS, 2)])
+def test_a_promotion_meanwhile_gives_a_request_no_other_name(model: str, n_looks: int) -> None:
+    chat, other = (ArtifactRef(name, "v", "d") for name in ("chat", "other"))
+    active = iter([chat] * n_looks + [other])
+
+    class Live:
+        @property
+        def active(self) -> Any:
+            return SimpleNamespace(ref=next(active))
+
+        def require_active(self) -> Any:
+            return self.active
+
+    store: Any = SimpleNamespace(poll_seconds=60.0, resolve_model=lambda model: chat)
+    live: Any = Live()
+    assert ModelNames(store, live).get(model).ref == chat
+
+
+@pytest.mark.row(37)
+@pytest.mark.parametrize("file", ["vocab.pkl", "manifest.json", None])
+def test_an_alias_of_a_damaged_active_tokenizer_gets_what_no_name_gets(
+    make_client: Callable[..., TestClient],
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    file: str | None,
+) -> None:
+    store.promote(starter)
+    store.add_alias(ALIAS, "starter")
+    folder = store.root / "tokenizers" / "starter"
+    if file is None:
+        shutil.rmtree(folder)
+    else:
+        (folder / starter.version / file).write_bytes(b"")
+    with make_client() as client:
+        unnamed = problem(client.post("/tokenize", json={"prompt": "a"}), 503)
+        for model in (ALIAS, "starter"):
+            asked = client.post("/tokenize", json={"prompt": "a", "model": model})
+            assert problem(asked, 503)["detail"] == unnamed["detail"]
+        pinned = {"prompt": "a", "model": str(starter)}
+        problem(client.post("/tokenize", json=pinned), 404 if file is None else 409)
+
+
+@pytest.mark.row(31)
+def test_an_alias_of_the_active_tokenizer_serves_without_the_pointer(
+    make_client: Callable[..., TestClient], store: ArtifactStore, starter: ArtifactRef
+) -> None:
+    store.promote(starter)
+    store.add_alias(ALIAS, "starter")
+    asked = {"prompt": "the", "model": ALIAS}
+    with make_client() as here:
+        served = here.post("/tokenize", json=asked).json()
+        (store.root / "active.json").write_text("garbage")
+        with make_client() as restarted:
+            for client in (here, restarted):
+                assert client.post("/tokenize", json=asked).json() == served
+
+
 def test_models_are_listed_and_shown_as_openai_does(
     client: TestClient, shared_store: ArtifactStore
 ) -> None:
@@ -120,6 +181,7 @@ def test_models_are_listed_and_shown_as_openai_does(
     for model in listed["data"]:
         assert (model["object"], model["owned_by"]) == ("model", "tokenizer-service")
         assert client.get(f"/v1/models/{model['id']}").json() == model
+        assert client.get(f"/v1/models/{model['root']}").json()["root"] == model["root"]
     for written in (ALIAS, "Qwen%2FQwen3-8B%3Afree"):
         assert client.get(f"/models/{written}").json()["id"] == ALIAS
     problem(client.get("/v1/models/gpt-4"), 404, "model_not_found")
@@ -149,8 +211,9 @@ def test_an_alias_follows_promotions_and_is_unique(
         here.put("/tokenizers/active", json={"tokenizer": str(new)}, headers=ADMIN)
         assert version(here) == str(new)
         assert version(here, str(old)) == str(old)
-        both = {"prompt": "the", "model": str(old), "tokenizer": str(new)}
-        problem(here.post("/tokenize", json=both), 422, "model_conflict")
+        for model, tokenizer in ((str(old), str(new)), ("active", str(old))):
+            both = {"prompt": "the", "model": model, "tokenizer": tokenizer}
+            problem(here.post("/tokenize", json=both), 422, "model_conflict")
         for alias, tokenizer, status, code in (
             (ALIAS, "other", 409, "alias_taken"),
             ("other", "starter", 409, "alias_taken"),

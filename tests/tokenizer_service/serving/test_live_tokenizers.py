@@ -8,7 +8,10 @@ import errno
 import fcntl
 import gc
 import json
+import multiprocessing
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -196,6 +199,27 @@ def test_the_versions_that_requests_name_are_known_to_every_process(
     asyncio.run(run())
 
 
+def test_the_version_that_an_alias_follows_is_in_use(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    newest, unused = (store.publish(store.open(ref), name="other") for ref in (starter, other))
+    for ref in (other, starter, newest, store.publish(store.open(other), name="late"), starter):
+        store.promote(ref)
+    live: Any = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=set)
+    jobs: Any = SimpleNamespace(unfinished=list)
+    kept = settings.model_copy(update={"keep_versions": 1})
+    retention = VersionRetention(kept, store, live, jobs)
+    retention.keep_newest("other")
+    assert store.versions("other") == [newest, unused]
+    store.add_alias("qwen", "other")
+    with pytest.raises(VersionInUseError):
+        retention.remove("other", newest.version)
+    retention.remove("other", unused.version)
+    store.remove_alias("qwen")
+    retention.remove("other", newest.version)
+    assert store.versions("other") == []
+
+
 def test_a_retired_tokenizer_is_freed(
     settings: Settings, store: ArtifactStore, other: ArtifactRef
 ) -> None:
@@ -363,6 +387,36 @@ def test_a_lost_pointer_leaves_the_last_good_version(
         assert ready["tokenizer"]["digest"] == other.digest
 
 
+@pytest.mark.row(37)
+@pytest.mark.parametrize("has_pointer", [True, False])
+def test_a_missing_active_version_is_not_replaced_by_another(
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    make_client: Callable[..., TestClient],
+    has_pointer: bool,
+) -> None:
+    """Nor by the default, nor by the one that was active before."""
+    with make_client() as client:
+        assert promote(client, "starter" if has_pointer else "other").status_code == 200
+    if has_pointer:
+        store.promote(other)  # while no server runs
+    else:
+        (store.root / "active.json").unlink()
+    shutil.rmtree(store.root / "tokenizers" / "other")
+    with make_client() as client:
+        answer = client.post("/encode", json={"text": "a"})
+        assert (answer.status_code, answer.json()["code"]) == (503, "no_tokenizer")
+        lost = f"{other}, the active tokenizer," if has_pointer else "The active pointer cannot"
+        assert answer.json()["detail"].startswith(lost)
+        assert ("restore its folder from a backup" in answer.json()["detail"]) == has_pointer
+    elsewhere = store.root / "elsewhere"  # nothing was promoted there
+    ref = ArtifactStore(elsewhere).publish(store.open(starter), name="starter")
+    with make_client(store=str(elsewhere)) as client:
+        served = client.post("/encode", json={"text": "a"})
+        assert served.headers["Tokenizer-Version"] == str(ref)
+
+
 def flip_a_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -428,12 +482,24 @@ def test_a_fallback_is_the_latest_sound_version_that_was_active(
     for ref in (other, third):
         damage(store, ref)
     store.publish(store.open(starter), name="newer")  # it was never active
-    with make_client(fallback="previous", default="newer") as client:
-        ready = client.get("/readyz").json()
-        assert (ready["status"], ready["source"]) == ("degraded", "previous")
-        assert f"{third}, the active tokenizer, cannot be loaded (vocab.pkl" in ready["reason"]
-        served = client.post("/encode", json={"text": "a"})
-        assert served.headers["Tokenizer-Version"] == str(starter)
+    peer = FakePeer(store)
+    try:
+        for _ in range(2):
+            with make_client(fallback="previous", default="newer") as client:
+                ready = client.get("/readyz").json()
+                assert (ready["status"], ready["source"]) == ("degraded", "previous")
+                failed = f"{third}, the active tokenizer, cannot be loaded (vocab.pkl"
+                assert failed in ready["reason"]
+                served = client.post("/encode", json={"text": "a"})
+                assert served.headers["Tokenizer-Version"] == str(starter)
+            peer.write(**identity_of(starter))  # now another process serves it already
+    finally:
+        peer.end()
+    with make_client(fallback="previous") as client:
+        shown = client.get("/tokenizers/active").headers["ETag"]
+        headers = {"X-API-Key": ADMIN_KEY, "If-Match": shown}
+        answer = client.put("/tokenizers/active", json={"tokenizer": "newer"}, headers=headers)
+        assert answer.status_code == 200
 
 
 def write_damaged_pointer(store: ArtifactStore, before: ArtifactRef, ref: ArtifactRef) -> bytes:
@@ -447,9 +513,15 @@ def write_damaged_pointer(store: ArtifactStore, before: ArtifactRef, ref: Artifa
 
 @pytest.mark.row(37)
 def test_a_process_never_differs_from_those_that_serve_the_active_version(
-    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+    settings: Settings,
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pointer = write_damaged_pointer(store, starter, other)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(pid=1))
+    signals: list[int] = []
 
     async def until(condition: Callable[[], bool]) -> None:
         for _ in range(3000):
@@ -467,21 +539,25 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
                 await until(lambda: live.reason is not None)
                 # No process serves it: all keep the version that was active.
                 assert (live.require_active().ref, live.source) == (starter, "last_good")
-                peer.write(**identity_of(other), parent=os.getppid())
-                await until(lambda: live.stands_by)
+                peer.write(**identity_of(other), server=2)
+                await until(lambda: live.active is None)
                 with pytest.raises(NoTokenizerError, match="other processes of this host serve it"):
                     live.require_active()
                 assert live.get("starter").ref == starter
-            async with started(settings, store) as live:
-                assert live.stands_by
-                # Of another server: its connections do not come here.
-                peer.write(**identity_of(other), parent=0)
+                assert signals == []
+                # The peer accepts the connections of this process.
+                peer.write(**identity_of(other), server=1)
                 live._retry_at = 1.0
-                await until(lambda: not live.stands_by)
-                assert live.active is None
-                peer.end()
-                await until(lambda: "no other tokenizer" in (live.reason or ""))
-                assert live.active is None
+                await until(lambda: signals == [signal.SIGTERM])
+            live = LiveTokenizers(settings, store)
+            starting = asyncio.create_task(live.start())
+            await until(lambda: signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+            peer.end()
+            await starting
+            assert signal.getsignal(signal.SIGTERM) == note
+            assert live.active is None
+            assert "no other tokenizer" in (live.reason or "")
+            await live.stop()
             peer = FakePeer(store)
             peer.write(**identity_of(starter), failed=str(other), reason="It is damaged.")
             async with started(settings, store) as live:
@@ -492,7 +568,14 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
         finally:
             peer.end()
 
-    asyncio.run(run())
+    def note(number: int, frame: object) -> None:
+        signals.append(number)
+
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        asyncio.run(run())
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_server_without_a_tokenizer_is_not_ready(
@@ -564,7 +647,7 @@ def test_a_promotion_follows_the_states_of_the_other_processes(
     asyncio.run(run())
 
 
-def test_a_restarted_process_serves_the_version_of_the_others(
+def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted(
     settings: Settings, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
 ) -> None:
     spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
@@ -581,8 +664,11 @@ def test_a_restarted_process_serves_the_version_of_the_others(
         finally:
             peer.end()
         async with started(settings, store) as live:
-            assert live.require_active().ref == newer
+            assert live.require_active().ref == starter
             assert not peer.path.exists()
+        store.remove(starter.name, starter.version)
+        async with started(settings, store) as live:
+            assert live.require_active().ref == newer
 
     asyncio.run(run())
 
