@@ -538,7 +538,7 @@ class AsyncClient(BaseClient):
         `mask` has 1 for each token that the assistant shall learn to write, found by `loss_rule`:
         the generation tags of the template, the messages of the assistant, or (`auto`) the tags if
         there are any. `turns` says of each turn which tokens are learned, and what is wrong with
-        it; `turn_ends` are special tokens that end one.
+        it; `turn_ends` are added tokens that end one.
 
         Example:
             >>> messages = [{"role": "user", "content": "Hello"}]

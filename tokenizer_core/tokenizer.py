@@ -718,7 +718,7 @@ class Tokenizer:
     ) -> ChatEncoding:
         """The ids of a conversation; arguments and errors as `render_chat`.
 
-        Control tokens (`control_tokens`, and those that the literals of `chat_template` write) come
+        Control tokens (`control_tokens`, and those that `chat_template` writes) come
         from the template and the tokenizer's variables only. In the text of messages, tools and
         documents they are plain text (see `encode_segments`), but the assistant's messages may hold
         those that are not special. With `added_tokens="none"`, all added tokens come from the
@@ -745,7 +745,8 @@ class Tokenizer:
         )
         text, roles = rendered.text, roles_of(rendered.messages)
         source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
-        guarded = self._guarded(added_tokens, source)
+        written = (text[start:end] for start, end in rendered.trusted_runs)
+        guarded = self._guarded(added_tokens, source, written)
         own = roles if added_tokens == "all" else []
         matcher = self._trusting(text, *self._trusts_of(rendered, own, guarded))
         ids = self._encode_array(text, matcher, None, add_special_tokens=False)
@@ -1024,13 +1025,16 @@ class Tokenizer:
         text, runs = self._engine.join_segments(segments)
         return text, self._trusting(text, Trust(self._guarded(added_tokens), runs))
 
-    def _guarded(self, added_tokens: AddedTokens, source: str | None = None) -> frozenset[str]:
-        """The added tokens that count in trusted text only; `source`: a template that is used."""
+    def _guarded(
+        self, added_tokens: AddedTokens, source: str | None = None, written: Iterable[str] = ()
+    ) -> frozenset[str]:
+        """The added tokens that count in trusted text only; `source` and `written`: of a template
+        that is used, and what it wrote."""
         if added_tokens == "none":
             return frozenset(self._added)
         if added_tokens != "all":
             raise ValueError(f"added_tokens must be 'all' or 'none', not {added_tokens!r:.40}")
-        return find_control_tokens(self._spec, source)
+        return find_control_tokens(self._spec, source, written)
 
     def _trusts_of(
         self, rendered: RenderedChat, roles: Sequence[str], guarded: frozenset[str]

@@ -84,7 +84,7 @@ class ChatEncodeRequest(RequestModel):
     turn_ends: Sequence[str] = Field(
         default=(),
         max_length=64,
-        description="Special tokens that the assistant writes to end its turn, besides those that "
+        description="Added tokens that the assistant writes to end its turn, besides those that "
         "the model folder declares.",
     )
     max_tokens: int | None = Field(

@@ -83,7 +83,7 @@ class EncodeCorpusRequest(RequestModel):
     turn_ends: Sequence[_Token] = Field(
         default=(),
         max_length=64,
-        description="Special tokens that the assistant writes to end its turn, besides those that "
+        description="Added tokens that the assistant writes to end its turn, besides those that "
         "the model folder declares.",
     )
     skip_bad: SkipBad = False

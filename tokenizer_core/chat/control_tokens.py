@@ -4,7 +4,7 @@ They are the special tokens, those that a chat template writes, and those that t
 What a template writes follows from its syntax tree, without running it: its string constants, its
 plain text and the tokenizer's variables, also where literals are joined with each other or with a
 role (`'<|' + message.role + '|>'`). A token that a template joins in another way (from arguments of
-a macro, in a loop) is not found.
+a macro, in a loop) is one in the conversations in which the template writes it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from tokenizer_core.normalize import METASPACE_CHARACTER
 from tokenizer_core.special_tokens import matcher_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from jinja2 import nodes
 
     from tokenizer_core.spec import AddedToken, TokenizerSpec
-    from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 
-def find_control_tokens(spec: TokenizerSpec, source: str | None = None) -> frozenset[str]:
-    """The control tokens of `spec` and of its chat templates; cached. `source` is that of one more
-    template.
+def find_control_tokens(
+    spec: TokenizerSpec, source: str | None = None, written: Iterable[str] = ()
+) -> frozenset[str]:
+    """The control tokens of `spec` and of its chat templates. `source` is that of one more
+    template, and `written` is what it wrote.
 
     White space and single letters in a literal are no control tokens: many vocabularies have added
     tokens of spaces, which all text contains.
@@ -36,7 +37,8 @@ def find_control_tokens(spec: TokenizerSpec, source: str | None = None) -> froze
     if source is not None and source not in sources:
         sources += (source,)
     variables = tuple((chat.variables or {}).values())
-    return _find(spec.added_token_set, chat.control_tokens, variables, sources)
+    control, others = _find(spec.added_token_set, chat.control_tokens, variables, sources)
+    return control | _tokens_in(written, others)
 
 
 @lru_cache(maxsize=64)
@@ -45,16 +47,15 @@ def _find(
     named: tuple[str, ...],
     texts: tuple[str, ...],
     sources: tuple[str, ...],
-) -> frozenset[str]:
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The control tokens, and the other added tokens that a template may write."""
     contents = {token.content for token in added_tokens}
     control = {token.content for token in added_tokens if token.special}
     control |= contents.intersection(named)
-    candidates = frozenset(token for token in contents - control if not _is_ordinary(token))
-    if candidates:
-        matcher = matcher_of(candidates)
-        for text in {*texts, *(literal for source in sources for literal in _literals_of(source))}:
-            control |= _tokens_in(text, matcher, candidates)
-    return frozenset(control)
+    others = frozenset(token for token in contents - control if not _is_ordinary(token))
+    literals = (literal for source in sources for literal in _literals_of(source))
+    found = _tokens_in({*texts, *literals}, others)
+    return found | control, others - found
 
 
 def _is_ordinary(token: str) -> bool:
@@ -62,12 +63,16 @@ def _is_ordinary(token: str) -> bool:
     return is_space or (len(token) == 1 and token.isalpha())
 
 
-def _tokens_in(text: str, matcher: SpecialTokenMatcher, contents: frozenset[str]) -> frozenset[str]:
-    """All of the strings in a text, also those that overlap."""
-    longest, position = set[str](), 0
-    while match := next(matcher.matches(text, position), None):
-        longest.add(match.group())
-        position = match.start() + 1
+def _tokens_in(texts: Iterable[str], contents: frozenset[str]) -> frozenset[str]:
+    """All of the strings in the texts, also those that overlap."""
+    if not contents:
+        return contents
+    longest, matcher = set[str](), matcher_of(contents)
+    for text in texts:
+        position = 0
+        while match := next(matcher.matches(text, position), None):
+            longest.add(match.group())
+            position = match.start() + 1
     beginnings = (token[:end] for token in longest for end in range(1, len(token) + 1))
     return contents.intersection(beginnings)
 

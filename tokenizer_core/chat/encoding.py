@@ -17,23 +17,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.chat.renderer import RenderedChat, TurnBorders
+    from tokenizer_core.chat.renderer import RenderedChat, TurnBorders, TurnProblem
     from tokenizer_core.spec import AddedToken
 
 LossRule = Literal["auto", "template", "role"]
-TurnProblem = Literal[
-    "end_of_conversation",
-    "no_special_token",
-    "outside_tags",
-    "unanswered",
-    "no_prompt",
-    "interleaved",
-    "no_text",
-]
-"""Why a turn has no learned end: nothing follows it, or no special token, or the token is outside
-the `generation` tags. Why it is not learned: the template refuses the messages in front of it (or
-would have to be asked too often), what asks for a turn is not in front of it, text of another
-message is inside it, or the template writes no text of it."""
 
 
 class Turn(NamedTuple):
@@ -116,10 +103,15 @@ class ChatEncoding:
         `unlearned` are left out. Needs `encode_chat(..., with_loss=True)`.
 
         Raises:
-            ChatInputError: `template`, and the template has no `generation` tags; a token of
-                `turn_ends` is not special; the template says for no turn where it begins.
+            ChatInputError: `template`, and the template has no `generation` tags; `turn_ends` names
+                no added token; the template says for no turn where it begins.
             TurnEndError: a turn ends with a token that is not declared.
         """
+        unknown = set(turn_ends) - {token.content for token in self.added_tokens}
+        if unknown:
+            raise ChatInputError(
+                f"{min(unknown)!r:.80} is no added token of the tokenizer, so it cannot end a turn"
+            )
         has_tags = self.rendered.has_generation_tags
         if rule == "template" and not has_tags:
             raise ChatInputError(
@@ -127,27 +119,21 @@ class ChatEncoding:
                 "writes; use the loss rule 'role'"
             )
         if rule == "template" or (rule == "auto" and has_tags):
-            return self._tagged_turns(unlearned)
-        return self._asked_turns(unlearned, turn_ends)
+            return self._tagged_turns(unlearned, {*turn_ends, *self.stop_tokens})
+        return self._asked_turns(unlearned, {*turn_ends, *self.stop_tokens})
 
-    def _tagged_turns(self, unlearned: Collection[int]) -> list[Turn]:
+    def _tagged_turns(self, unlearned: Collection[int], stops: Collection[str]) -> list[Turn]:
         spans = self._generated(unlearned)
         turns = []
         for (start, end), (first, stop) in zip(spans, self._tokens(spans), strict=True):
             n_spaces = end - start - len(self.text[start:end].rstrip())
             ((_, last),) = self._tokens([(start, end - n_spaces)])
-            has_end = first < last and int(self.ids[last - 1]) in self._controls
+            token = self._added.get(int(self.ids[last - 1])) if first < last else None
+            has_end = token is not None and (token.special or token.content in stops)
             turns.append(Turn(None, (first, stop), None if has_end else "outside_tags"))
         return turns
 
-    def _asked_turns(self, unlearned: Collection[int], turn_ends: Collection[str]) -> list[Turn]:
-        unknown = set(turn_ends) - set(self._controls.values())
-        if unknown:
-            raise ChatInputError(
-                f"{min(unknown)!r:.80} is no special token, so it cannot end a turn; name one of "
-                f"the tokenizer's"
-            )
-        stops = {*turn_ends, *self.stop_tokens}
+    def _asked_turns(self, unlearned: Collection[int], stops: Collection[str]) -> list[Turn]:
         asked = [turn for turn in self.rendered.turns if turn.message not in unlearned]
         found = [self._learned(turn, stops) for turn in asked]
         if asked and all(turn.problem in ("unanswered", "no_prompt") for turn in found):
@@ -185,12 +171,16 @@ class ChatEncoding:
             prompt < self._end_of_token(index) <= start for index in in_prompt
         ):
             return Turn(turn.message, None, "no_prompt")  # `<|` of another token is no beginning
-        names = [self._controls.get(id_) for id_ in self.ids[begin:limit].tolist()]
-        controls = [(index, name) for index, name in enumerate(names, begin) if name is not None]
+        added = [self._added.get(id_) for id_ in self.ids[begin:limit].tolist()]
+        controls = [
+            (index, token.content)
+            for index, token in enumerate(added, begin)
+            if token is not None and (token.special or token.content in stops)
+        ]
         own_end, whole_end = self._in_bytes(np.array([turn.own_end, turn.whole_end])).tolist()
         # A token of the text that asks for a turn begins the next one.
-        header = {self._controls.get(id_) for id_ in self.ids[slice(*asked)].tolist()}
-        ends = list(takewhile(lambda control: control[1] not in header, controls))
+        header = set(self.ids[slice(*asked)].tolist())
+        ends = list(takewhile(lambda control: int(self.ids[control[0]]) not in header, controls))
         for border in (own_end, whole_end):
             within = [control for control in controls if self._end_of_token(control[0]) <= border]
             declared = [control for control in within if control[1] in stops]
@@ -219,9 +209,9 @@ class ChatEncoding:
         return Turn(turn.message, (first, end), problem)
 
     def _end_of_token(self, index: int) -> int:
-        """Where a token ends, in bytes; a control token without white space that it includes."""
+        """Where a token ends, in bytes; an added token without white space that it includes."""
         start, end = map(int, self.offsets[index])
-        if int(self.ids[index]) not in self._controls:
+        if int(self.ids[index]) not in self._added:
             return end
         return start + len(self._data[start:end].rstrip())
 
@@ -230,10 +220,8 @@ class ChatEncoding:
         return self.text.encode()
 
     @cached_property
-    def _controls(self) -> dict[int, str]:
-        """The tokens that may end a turn, by id."""
-        stops = set(self.stop_tokens)
-        return {t.id: t.content for t in self.added_tokens if t.special or t.content in stops}
+    def _added(self) -> dict[int, AddedToken]:
+        return {token.id: token for token in self.added_tokens}
 
     def _ends_messages(self, token: str) -> bool:
         """Whether the template ends messages with a token, where nothing follows."""

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,8 +51,6 @@ from tokenizer_core.stopping import check_stop, current
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokenizer_core.chat.encoding import TurnProblem
-
 _BOOTSTRAP: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "sys.path[:] = sys.argv[2:]; "
@@ -75,6 +73,20 @@ _OTHER_BYTES: Final = 1 << 16
 _LOOK_MILLISECONDS: Final = 50
 """How often a call looks whether its result is still wanted."""
 _MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
+
+TurnProblem = Literal[
+    "end_of_conversation",
+    "no_special_token",
+    "outside_tags",
+    "unanswered",
+    "no_prompt",
+    "interleaved",
+    "no_text",
+]
+"""Why a turn has no learned end: nothing follows it, or no special token, or the token is outside
+the `generation` tags. Why it is not learned: the template refuses the messages in front of it (or
+would have to be asked too often), what asks for a turn is not in front of it, text of another
+message is inside it, or the template writes no text of it."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +146,6 @@ class RenderedChat:
     """What the template was given."""
 
     @property
-    def segments(self) -> list[tuple[str, bool]]:
-        """The text in pieces, each with a flag: whether control tokens are recognised in it."""
-        spans = self._alternating((self.origins & SOURCE) == TRUSTED)
-        return [(self.text[start:end], is_trusted) for start, end, is_trusted in spans]
-
-    @property
     def trusted_runs(self) -> list[tuple[int, int]]:
         """Start and end, in characters, of the text in which special tokens are recognised."""
         return self.runs_with([])
@@ -181,15 +187,12 @@ class RenderedChat:
 
     def _spans(self, wanted: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the neighbouring wanted runs."""
-        return [(start, end) for start, end, is_wanted in self._alternating(wanted) if is_wanted]
-
-    def _alternating(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[int, int, bool]]:
-        """Start, end and `wanted` of all spans of runs that agree in it."""
         if not len(wanted):
-            return iter(())
+            return []
         last = np.append(wanted[1:] != wanted[:-1], True)  # the last run of each span
         ends = np.cumsum(self.lengths, dtype=np.int64)[last].tolist()
-        return zip([0, *ends[:-1]], ends, wanted[last].tolist(), strict=True)
+        spans = zip([0, *ends[:-1]], ends, wanted[last].tolist(), strict=True)
+        return [(start, end) for start, end, is_wanted in spans if is_wanted]
 
 
 def render_chat(

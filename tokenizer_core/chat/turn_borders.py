@@ -145,7 +145,7 @@ class _Conversation:
         return None
 
     def problem(self, turn: _Turn, begin: _Begin | None, end: int) -> str | None:
-        """Why a turn that ends here is not learned; a `chat.encoding.TurnProblem`."""
+        """Why a turn that ends here is not learned; a `renderer.TurnProblem`."""
         if begin is not None:
             return "interleaved" if self._after(turn.start + 1) < end else None
         first = self._first_before(turn)

@@ -41,7 +41,7 @@ class ConversationEncoder:
 
     `loss` says where the loss counts, as `ChatEncoding.loss_mask`: between the `generation` tags of
     the template, in the turns of the role assistant, or `auto`: the first if the template has tags.
-    `turn_ends`: special tokens that end a turn, besides those that the model folder declares.
+    `turn_ends`: added tokens that end a turn, besides those that the model folder declares.
     `chat_template` is the name of one of the tokenizer's, or a Jinja source; `messages_form` that
     of `encode_chat`. A conversation that cannot be encoded, or that has nothing to learn, is a bad
     document (`encode_corpus`).
@@ -49,12 +49,13 @@ class ConversationEncoder:
     The manifest counts the messages with a content or calls of which the template writes nothing
     (`messages_left_out`), those with such reasoning (`reasoning_left_out`), and the turns that are
     learned with their end (`turns_with_end`), without it or not at all, by reason (`turns_` and a
-    `chat.encoding.TurnProblem`).
+    `chat.renderer.TurnProblem`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
-        ChatInputError: `loss` is `template`, and the template has no `generation` tags; a token of
-            `turn_ends` is not special; the template does not say where turns begin.
+        ChatInputError: `messages_form` is `vllm`; `loss` is `template`, and the template has no
+            `generation` tags; `turn_ends` names no added token; the template does not say where
+            turns begin.
         TurnEndError: the template ends turns with a token that is not declared.
 
     Example:
@@ -80,6 +81,11 @@ class ConversationEncoder:
         messages_form: MessagesForm = "decoded",
         turn_ends: Sequence[str] = (),
     ) -> None:
+        if messages_form == "vllm":
+            raise ChatInputError(
+                "messages_form 'vllm' joins messages, so their weights would belong to others; "
+                "name 'decoded' or 'raw'"
+            )
         source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
         if loss == "template" and not has_generation_tags(source):
             raise ChatInputError(

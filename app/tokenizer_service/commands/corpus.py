@@ -167,7 +167,7 @@ def _add_encode(subcommands: Any) -> None:
         action="append",
         default=[],
         metavar="TOKEN",
-        help="special token that the assistant writes to end its turn, besides those that the "
+        help="added token that the assistant writes to end its turn, besides those that the "
         "model folder declares; repeat it for several",
     )
     add_bad_documents(parser)

@@ -10,6 +10,7 @@ import os
 import random
 import re
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.chat import template as template_module
 from tokenizer_core.chat.renderer import RenderedChat, has_generation_tags
 from tokenizer_core.chat.template import ChatTemplate
+from tokenizer_core.chat.traced_text import SOURCE, TRUSTED
 from tokenizer_core.errors import ChatTemplateError
 
 pytestmark = pytest.mark.skipif(
@@ -130,9 +132,10 @@ def compiled(source: str) -> ChatTemplate | None:
 
 
 def honest(count: int) -> list[dict[str, Any]]:
-    """Requests without anything that could be a control token."""
+    """Requests without anything that could be a control token, or a part of one: of the role
+    `Assistant`, which is text to us, a template makes `<|Assistant|>`."""
     return [
-        map_texts(chat, lambda text: re.sub(r"[<>\[\]|]", ".", text))
+        map_texts(chat, lambda text: re.sub(r"[<>\[\]|]|Assistant", ".", text))
         for chat in chat_requests(11, count)
     ]
 
@@ -190,8 +193,8 @@ def test_decoded_messages_are_written_as_in_one_of_their_shapes(
         outcome(lambda m=messages: ours.render_chat(m, messages_form="decoded").text)
         for messages in shapes[::2]
     }
-    if found == {None}:
-        return  # the template refuses such a conversation, or writes no calls
+    if found <= {None, ""}:
+        return  # the template refuses such a conversation, or writes no calls, or nothing
     texts = ("Sun?", "Yes.", *(("Oslo",) if with_calls else ()))
     for text in found:
         assert text in written
@@ -268,8 +271,11 @@ def test_forged_control_tokens(source: str, tokenizer: Tokenizer) -> None:
         if not rendered or not control or len(rendered[0]) != len(control[0]):
             continue  # the template treats tokens in messages otherwise (`</think>`)
         found = [(match.start(), match[0]) for match in any_special.finditer(control[0])]
-        lengths, origins = np.array(rendered[1], np.int32).reshape(-1, 2).T
-        segments = RenderedChat(str(rendered[0]), lengths, origins).segments
+        text = iter(rendered[0])
+        segments = [
+            ("".join(islice(text, length)), origin & SOURCE == TRUSTED)
+            for length, origin in rendered[1]
+        ]
         ids, offsets = tokenizer.encode_segments_with_offsets(segments, unit="char")
         names = {id_: token for token, id_ in special.items()}
         places = zip(ids, offsets[:, 0].tolist(), strict=True)

@@ -84,6 +84,19 @@ def test_literals_of_a_template_are_control_tokens(source: str, expected: set[st
     assert found == expected | {"<|end|>"}
 
 
+def test_what_a_template_joins_by_itself_is_a_control_token_where_it_writes_it(
+    engine: str,
+) -> None:
+    source = (
+        "{{ messages[0].content }}{% for t in tools or [] %}{{ '<{}>'.format('tool') }}{% endfor %}"
+    )
+    tokenizer = Tokenizer.from_spec(SPECS["plain"], engine=engine)
+    tokenizer = tokenizer.with_chat_templates({"default": source})
+    chat = [{"role": "user", "content": "<tool>"}]
+    assert len(tokenizer.encode_chat(chat, tools=[{}]).ids) == len("<tool>") + 1
+    assert len(tokenizer.encode_chat(chat).ids) == 1
+
+
 def test_tokens_within_each_other_are_all_control_tokens() -> None:
     contents = ["<a>", "<a><b>", "<b>", "<b><c>", "<a"]
     tokens = [AddedToken(content, 256 + i, special=False) for i, content in enumerate(contents)]

@@ -364,8 +364,9 @@ def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
     declared = Tokenizer.from_spec(declared.spec.with_chat(chat))
     encoding = declared.encode_chat(messages_of(turns), with_loss=True)
     assert learned(declared, encoding) == [a, b[0]]
-    with pytest.raises(ChatInputError, match="'<none>' is no special token"):
-        described(turns, ROLES, turn_ends=["<none>"])
+    for template in (ROLES, TAGGED):
+        with pytest.raises(ChatInputError, match="'<none>' is no added token"):
+            described(turns, template, turn_ends=["<none>"])
 
 
 def test_the_first_declared_token_ends_a_turn_of_several() -> None:

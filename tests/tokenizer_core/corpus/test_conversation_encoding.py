@@ -326,8 +326,10 @@ def test_turns_without_a_learned_end_are_counted_by_reason(tmp_path):
 def test_a_template_that_does_not_say_where_turns_are_is_refused(tmp_path):
     with pytest.raises(TurnEndError, match=r"\(default\) writes '<\|user\|>'.*--turn-end"):
         ConversationEncoder(BY_ROLES)
-    with pytest.raises(ChatInputError, match="'<none>' is no special token"):
+    with pytest.raises(ChatInputError, match="'<none>' is no added token"):
         ConversationEncoder(BY_ROLES, turn_ends=["<none>"])
+    with pytest.raises(ChatInputError, match="'vllm' joins messages"):
+        ConversationEncoder(TOKENIZER, messages_form="vllm")
     with pytest.raises(ChatInputError, match="does not say where a turn of the assistant begins"):
         ConversationEncoder(TOKENIZER, chat_template="tagged", loss="role")
     # The template takes no such messages, so only a conversation shows it; none is left out.
