@@ -521,8 +521,8 @@ class TokenizerSpec:
             why = "the only known document end of the vocabulary"
             if eos is None or eos == known[0]:
                 return known[0], why
-            templates = self.chat.sources.values()
-            if known[0] in self.chat.stop_tokens or any(eos in source for source in templates):
+            templates = "".join(self.chat.sources.values())
+            if known[0] in self.chat.stop_tokens or eos in templates or "eos_token" in templates:
                 return known[0], f"{why}; its eos {eos!r:.60} ends turns"
         elif eos in known:
             return eos, "the eos of the tokenizer, and a known document end"

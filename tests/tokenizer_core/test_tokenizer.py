@@ -352,6 +352,7 @@ EOS_AND_DOCUMENT_END = [
     ([TURN, "<eos>"], {}, "<eos>", "<eos>"),
     (["</s>", END], declared("</s>"), "</s>", "</s>"),
     ([TURN, END], declared(TURN, source="{{ messages }}" + TURN), TURN, END),
+    ([TURN, END], declared(TURN, source="{{ messages }}{{ eos_token }}"), TURN, END),
     ([TURN, END], declared(TURN, stops=(TURN, END)), TURN, END),
     ([TURN, END], {"chat": ChatTemplates({}, {"pad_token": END})}, None, END),
     (["<|end|>"], {}, None, "has none, and its eos is not declared; choose"),
