@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from tokenizer_core.blobs import Storage, open_storage
@@ -301,7 +301,7 @@ def _check_same(storage: Storage, rendered: bytes) -> None:
         pairs = list(zip(before["inputs"], now["inputs"], strict=True))
         changed = [old["path"] for old, new in pairs if old != new]
         if changed and all(old["path"] == new["path"] for old, new in pairs):
-            why = f"its file {changed[0]!r:.80} has changed"
+            why = f"its file {PurePath(changed[0]).name!r:.80} has changed"
     raise RunConflictError(
         f"the storage {storage.shown} holds another run ({why}); name another place for this one, "
         f"or remove what is there"
