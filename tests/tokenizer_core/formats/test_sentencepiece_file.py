@@ -160,7 +160,6 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
 @pytest.mark.parametrize("name", MODELS)
 def test_ids_and_streams_equal_sentencepiece(name, engine):
     tokenizer = Tokenizer.from_spec(parse_sentencepiece(MODELS[name]), engine=engine)
