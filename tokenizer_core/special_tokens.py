@@ -694,9 +694,10 @@ def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenM
 
 
 @lru_cache(maxsize=64)
-def matcher_without(spec: TokenizerSpec, control: frozenset[str]) -> SpecialTokenMatcher:
-    """The matcher of the added tokens of `spec` that are not among `control`; cached."""
-    return matcher_for(spec, {token.content for token in spec.added_tokens} - control)
+def matcher_without(spec: TokenizerSpec, *controls: frozenset[str]) -> SpecialTokenMatcher:
+    """The matcher of the added tokens of `spec` that are in none of `controls`; cached."""
+    contents = {token.content for token in spec.added_tokens}
+    return matcher_for(spec, contents.difference(*controls))
 
 
 def resolve_policy(

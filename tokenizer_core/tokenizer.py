@@ -291,11 +291,11 @@ class Tokenizer:
         """The special tokens and their ids, a new dict."""
         return dict(self._spec.special_tokens)
 
-    @property
+    @cached_property
     def control_tokens(self) -> frozenset[str]:
         """The added tokens that untrusted text does not give: the special tokens, those that the
         literals of a chat template write, and those that the import names. See docs/chat.md."""
-        return self._guarded("all")
+        return find_control_tokens(self._spec)
 
     @property
     def chat_templates(self) -> Mapping[str, str]:
@@ -356,6 +356,7 @@ class Tokenizer:
         named = self._spec.chat.control_tokens if control_tokens is None else tuple(control_tokens)
         chat = replace(self._spec.chat, sources=templates, variables=kept, control_tokens=named)
         made._spec = self._spec.with_chat(chat)
+        vars(made).pop("control_tokens", None)  # other templates write others
         return made
 
     def token_to_id(self, token: str | bytes) -> int | None:
@@ -677,13 +678,14 @@ class Tokenizer:
             ChatLimitError: rendering takes more time, memory or text than `limits` allow.
         """
         source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
+        variables = self.template_variables
         formed = form_messages(
             messages_form,
             source,
             messages,
             tools,
             documents,
-            variables=self.template_variables,
+            variables=variables,
             kwargs=template_kwargs,
             limits=limits,
         )
@@ -691,7 +693,7 @@ class Tokenizer:
             return render_chat(
                 source,
                 formed.messages,
-                variables=self.template_variables,
+                variables=variables,
                 tools=formed.tools,
                 documents=documents,
                 kwargs=template_kwargs,
@@ -990,6 +992,8 @@ class Tokenizer:
         self._engine = create_engine(spec, engine)
         self._added = {token.content: token.id for token in spec.added_tokens}
         self._special_ids = frozenset(spec.special_tokens.values())
+        self._special_contents = frozenset(spec.special_tokens)
+        self._added_contents = frozenset(self._added)
         self._matcher = matcher_for(spec, self._added)
         self._content_matcher = matcher_for(
             spec, {token.content for token in spec.added_tokens if not token.special}
@@ -1031,9 +1035,11 @@ class Tokenizer:
         """The added tokens that count in trusted text only; `source` and `written`: of a template
         that is used, and what it wrote."""
         if added_tokens == "none":
-            return frozenset(self._added)
+            return self._added_contents
         if added_tokens != "all":
             raise ValueError(f"added_tokens must be 'all' or 'none', not {added_tokens!r:.40}")
+        if source is None:
+            return self.control_tokens
         return find_control_tokens(self._spec, source, written)
 
     def _trusts_of(
@@ -1042,10 +1048,12 @@ class Tokenizer:
         """Where the guarded tokens count in a conversation: in the text of the template, and those
         that are not special in the assistant's messages too."""
         runs = rendered.trusted_runs
+        written = guarded.difference(self._special_contents)
+        if not written:
+            return [Trust(guarded, runs)]
+        special = guarded - written
         own = rendered.runs_with([i for i, role in enumerate(roles) if role == "assistant"])
-        special = guarded.intersection(self._spec.special_tokens)
-        written = guarded - special
-        if not written or own == runs:
+        if own == runs:
             return [Trust(guarded, runs)]
         trusts = [Trust(special, runs), Trust(written, own)]
         # Engines find tokens within one list of runs. Most users write no such token.
@@ -1059,20 +1067,20 @@ class Tokenizer:
         those of the others."""
         if trusts[0].runs == [(0, len(text))]:
             return self._matcher
-        guarded = frozenset[str]().union(*(trust.control for trust in trusts))
         if any(trust.runs for trust in trusts):
             matcher: SpecialTokenMatcher = self._matcher.trusting(*trusts)
         else:
-            matcher = matcher_without(self._spec, guarded)
+            matcher = matcher_without(self._spec, *(trust.control for trust in trusts))
         if self._spec.reachable_added_ids:
-            self._refuse_reached(text, matcher, guarded)
+            self._refuse_reached(text, matcher, trusts)
         return matcher
 
     def _refuse_reached(
-        self, text: str, matcher: SpecialTokenMatcher, guarded: frozenset[str]
+        self, text: str, matcher: SpecialTokenMatcher, trusts: Sequence[Trust]
     ) -> None:
         """Raise SpecialTokenReachedError if plain text gives the id of a guarded token."""
-        ids = self._spec.reachable_added_ids.intersection(self._added[token] for token in guarded)
+        guarded = (self._added[token] for trust in trusts for token in trust.control)
+        ids = self._spec.reachable_added_ids.intersection(guarded)
         if not ids:
             return
         for plain, _ in normalized_parts(self._spec, matcher, text, self._engine.normalize):

@@ -38,7 +38,8 @@ def find_control_tokens(
         sources += (source,)
     variables = tuple((chat.variables or {}).values())
     control, others = _find(spec.added_token_set, chat.control_tokens, variables, sources)
-    return control | _tokens_in(written, others)
+    found = _tokens_in(written, others)
+    return control | found if found else control  # the same set: its hash and matcher are known
 
 
 @lru_cache(maxsize=64)

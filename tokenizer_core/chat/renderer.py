@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -145,7 +146,7 @@ class RenderedChat:
     messages: Sequence[Mapping[str, Any]] = ()
     """What the template was given."""
 
-    @property
+    @cached_property
     def trusted_runs(self) -> list[tuple[int, int]]:
         """Start and end, in characters, of the text in which special tokens are recognised."""
         return self.runs_with([])
@@ -153,8 +154,10 @@ class RenderedChat:
     def runs_with(self, messages: Sequence[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the trusted text and of that of these messages."""
         origins = self.origins & SOURCE
-        wanted = np.array([TRUSTED, *(FIRST_MESSAGE + index for index in messages)])
-        return self._spans(np.isin(origins, wanted))
+        wanted = [TRUSTED, *(FIRST_MESSAGE + index for index in messages)]
+        is_wanted = np.zeros(1 + max(origins.max(initial=0), *wanted, 0), dtype=np.bool_)
+        is_wanted[wanted] = True
+        return self._spans(is_wanted[origins])
 
     @property
     def generated_spans(self) -> list[tuple[int, int]]:

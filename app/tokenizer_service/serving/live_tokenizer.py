@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.normalization import NO_TOKENS, normalized_parts, text_as_decoded
 from tokenizer_core.normalize import strips_space
@@ -47,7 +46,7 @@ class LiveTokenizer:
     def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
         """Prepare the headers and lengths that every response needs."""
         spec = tokenizer.spec
-        find_control_tokens(spec)  # cached: no request waits for the parsing of its templates
+        _ = tokenizer.control_tokens  # cached: no request waits for the parsing of its templates
         lengths = np.zeros(spec.largest_id + 1, dtype=np.uint32)
         lengths[list(spec.vocab)] = [len(token) for token in spec.vocab.values()]
         identity = identity_of(ref)
