@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tokenizer_core.chat.traced_text import ROLES
 from tokenizer_core.normalize import METASPACE_CHARACTER
 from tokenizer_core.special_tokens import matcher_of
 
@@ -83,7 +84,7 @@ def _literals_of(source: str) -> frozenset[str]:
     """The texts in a template, also joined; none if it is no template."""
     from jinja2 import TemplateError, nodes  # here: a process without chats does not load Jinja
 
-    from tokenizer_core.chat.template import ROLES, parse
+    from tokenizer_core.chat.template import parse
 
     try:
         tree = parse(source)

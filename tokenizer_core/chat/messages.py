@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.renderer import check_request, render_chat
-from tokenizer_core.chat.template import REASONING_FIELDS, ROLES
+from tokenizer_core.chat.traced_text import REASONING_FIELDS, ROLES
 from tokenizer_core.errors import ChatError, ChatInputError, ChatShapeError, ChatTemplateError
 from tokenizer_core.strict_json import StrictJsonError, read_json
 

@@ -35,6 +35,8 @@ from tokenizer_core.chat.traced_text import (
     GENERATED,
     LOST,
     REASONED,
+    REASONING_FIELDS,
+    ROLES,
     SOURCE,
     TRUSTED,
     Runs,
@@ -56,13 +58,6 @@ if TYPE_CHECKING:
 
 Rendered: TypeAlias = "tuple[str, Runs]"
 
-# A template may build a control token from the role (Phi-4-mini writes `<|` role `|>`). These names
-# mean the same in every API, so they are trusted; any other role is text of the request.
-ROLES: Final = frozenset(
-    {"assistant", "developer", "function", "ipython", "system", "tool", "user"}
-)
-# Names under which clients send the reasoning of a message; templates read the first.
-REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 

@@ -39,6 +39,14 @@ FIELDS: Final = CALLED | REASONED
 SOURCE: Final = REASONED - 1
 """The bits of `LOST`, `TRUSTED` and the number of a message."""
 
+# A template may build a control token from the role (Phi-4-mini writes `<|` role `|>`). These names
+# mean the same in every API, so they are trusted; any other role is text of the request.
+ROLES: Final = frozenset(
+    {"assistant", "developer", "function", "ipython", "system", "tool", "user"}
+)
+# Names under which clients send the reasoning of a message; templates read the first.
+REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
+
 # A field of `%`: its key, and how its value is written. `%%` has neither.
 _PERCENT_FIELD: Final = re.compile(
     r"%%|%(?:\(([^()]*)\))?([-#0 +]*[0-9]*(?:\.[0-9]+)?[acdefgiorsuxEFGX])"

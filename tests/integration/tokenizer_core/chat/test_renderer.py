@@ -114,21 +114,24 @@ def test_a_killed_process_is_replaced() -> None:
     assert render().text.startswith("<|im_start|>user")
 
 
-def test_processes_do_not_see_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_do_not_see_the_environment_and_alone_load_jinja(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TOKENIZER_ADMIN_KEYS", "secret")
     # In a fresh parent, so that its process starts with this environment.
     program = (
-        "import glob, os\n"
+        "import os, sys\n"
+        "from tokenizer_core import Tokenizer\n"
         "from tokenizer_core.chat.renderer import render_chat\n"
         "render_chat('x', [{'role': 'user'}], variables={})\n"
         "children = open(f'/proc/{os.getpid()}/task/{os.getpid()}/children').read().split()\n"
         "print(any(b'secret' in open(f'/proc/{c}/environ', 'rb').read() for c in children),\n"
-        "      len(children))\n"
+        "      len(children), 'jinja2' in sys.modules)\n"
     )
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
-    assert output == "False 1\n"
+    assert output == "False 1 False\n"
 
 
 def still_works() -> bool:
