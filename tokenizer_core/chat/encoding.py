@@ -25,7 +25,7 @@ LossRule = Literal["auto", "template", "role"]
 
 class Turn(NamedTuple):
     """A turn of the assistant: its message (None between `generation` tags), the first token to
-    learn and the one behind the last (None: not learned), and what is wrong with it."""
+    learn and the one after the last (None: not learned), and what is wrong with it."""
 
     message: int | None
     tokens: tuple[int, int] | None
@@ -95,9 +95,9 @@ class ChatEncoding:
         `template`: text between the `generation` tags of the template. `role`: for each message of
         the assistant that the template writes, what follows the text that asks for it, or as much
         of that text as is there, up to and including the special token that ends the turn. A token
-        is learned if any character of it is behind that border. The end is the first token that is
+        is learned if any character of it is after that border. The end is the first token that is
         declared (`turn_ends`, and the model folder's eos and stop tokens) or else the last special
-        token of the text that the template writes behind the turn whatever follows. A token that
+        token of the text that the template writes after the turn whatever follows. A token that
         only what follows makes the template write (the next role's) must be declared. `auto`:
         `template` if the template has such tags, else `role`. The messages whose indices are in
         `unlearned` are left out. Needs `encode_chat(..., with_loss=True)`.
@@ -186,20 +186,18 @@ class ChatEncoding:
             declared = [control for control in within if control[1] in stops]
             if turn.prompt == turn.start and len(within) > 1 and not declared:
                 break  # nothing asks for turns, so the last of them may begin the next one
-            for index, _ in declared[:1] or [control for control in within if control in ends][-1:]:
+            # Command A writes a header even where nothing follows; it looks like a part of the end.
+            is_cut = border == own_end and turn.whole_end <= turn.text_end and not turn.is_last
+            possible = [control for control in within if control in ends]
+            if is_cut and len(possible) > 1 and not declared:
+                raise self._no_end(turn, possible)
+            for index, _ in declared[:1] or possible[-1:]:
                 return Turn(turn.message, (first, index + 1), None)
         if controls:
             index, token = controls[0]
             if token in stops or self._ends_messages(token):
                 return Turn(turn.message, (first, index + 1), None)
-            raise TurnEndError(
-                f"the chat template ({self.template}) writes {token!r:.80} behind messages"
-                f"[{turn.message}], which begins what follows: nothing declares that the assistant "
-                f"writes it to end its turn. Declare it (--turn-end {token!r:.80}, turn_ends), "
-                f"import the model's folder with its generation_config.json, or name a template "
-                f"that ends turns (--chat-template FILE, chat_template)",
-                turn.message,
-            )
+            raise self._no_end(turn, controls)
         # Text of the template without a special token, such as `</tool_call>`.
         behind = self.text[turn.text_end : turn.own_end].rstrip()
         if behind and turn.own_end == turn.whole_end:
@@ -207,6 +205,18 @@ class ChatEncoding:
         is_nothing = turn.is_last and not self.text[turn.own_end : turn.limit].strip()
         problem: TurnProblem = "end_of_conversation" if is_nothing else "no_special_token"
         return Turn(turn.message, (first, end), problem)
+
+    def _no_end(self, turn: TurnBorders, controls: Sequence[tuple[int, str]]) -> TurnEndError:
+        names = list(dict.fromkeys(f"{name!r:.80}" for _, name in controls))
+        return TurnEndError(
+            f"the chat template ({self.template}) writes {', '.join(names[:4])} after messages"
+            f"[{turn.message}], and what begins the next turn is among it: nothing declares what "
+            f"the assistant writes to end its turn. Declare it (--turn-end "
+            f"{names[0] if len(names) == 1 else 'TOKEN'}, turn_ends), import the model's folder "
+            f"with its generation_config.json, or name a template that ends turns "
+            f"(--chat-template FILE, chat_template)",
+            turn.message,
+        )
 
     def _end_of_token(self, index: int) -> int:
         """Where a token ends, in bytes; an added token without white space that it includes."""

@@ -107,10 +107,10 @@ class TurnBorders(NamedTuple):
     - `problem`: why it is not learned.
     - `prompt`, `start`: where the text that asks for it begins, and where it ends; -1 if the
       template does not say it.
-    - `text_end`: behind the last character that is from the message.
-    - `own_end`, `whole_end`: up to where the text behind belongs to the turn: whatever follows it,
+    - `text_end`: after the last character that is from the message.
+    - `own_end`, `whole_end`: up to where the text after it belongs to the turn: whatever follows,
       perhaps within a token; and all that is written where nothing follows, if it is there.
-    - `limit`: what is behind belongs to another message, or asks for one.
+    - `limit`: what is after it belongs to another message, or asks for one.
     """
 
     message: int
@@ -140,7 +140,7 @@ class RenderedChat:
     turns: Sequence[TurnBorders] = ()
     """The turns of the assistant that have text, if they were asked for."""
     message_ends: Sequence[str] = ()
-    """What the template writes behind a last message where it asks for nothing."""
+    """What the template writes after a last message where it asks for nothing."""
     prompts: Sequence[str] = ()
     """What it writes there to ask for a turn."""
     messages: Sequence[Mapping[str, Any]] = ()

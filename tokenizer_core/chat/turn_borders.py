@@ -1,7 +1,7 @@
 """Where the turns of the assistant begin and end in a rendered conversation, asked of the template.
 
 Before a turn the template renders the messages in front of it, with `add_generation_prompt` and
-without; after the turn, the messages up to it. Only the text behind the last message is compared,
+without; after the turn, the messages up to it. Only the text after the last message is compared,
 because a template may write earlier messages otherwise (Qwen 3 drops their reasoning). Turns with
 the same text around them are asked for once, so a long conversation costs a few renderings.
 

@@ -204,6 +204,12 @@ FOLLOWED = (
     "<|head|>system<|/head|>Now<|turn|>"
     "{% if add_generation_prompt %}<|head|>assistant<|/head|>{% endif %}"
 )
+# Writes the header of a turn after each conversation, as Command A does.
+HEADED = (
+    "{% for m in messages %}<|head|>{{ m.role }}<|/head|>"
+    "{{ '<|im_start|>' if m.role == 'assistant' }}{{ m.content }}<|turn|>{% endfor %}"
+    "<|head|>assistant<|/head|>{{ '<|im_start|>' if add_generation_prompt }}"
+)
 # The result of a tool has no origin.
 PADDED = CALLS.replace("\n{{ m.content }}", "\n{{ '%3s' % m.content if m.name else m.content }}")
 # Writes results inside the turn of the call, as Gemma 4 does.
@@ -348,6 +354,7 @@ def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
         (ROLES, "user:q assistant:a user:"),
         (OPENED, "user:q assistant:a user:b"),
         (UNENDED, turns),
+        (HEADED, turns),
     ):
         with pytest.raises(TurnEndError):
             described(others, template)
