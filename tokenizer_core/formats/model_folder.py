@@ -2,8 +2,9 @@
 
 `tokenizer.json` defines the tokenizer; without it, the class of the folder builds one of
 `vocab.json` and `merges.txt`. A folder with neither may have a `tekken.json` or SentencePiece's
-`tokenizer.model`, read as that file; beside a `tokenizer.json`, the latter is compared with it.
-The files beside it can change ids in three ways:
+`tokenizer.model`, which then defines the tokenizer. If a folder has a `tokenizer.json` too, that
+counts, and its ids are compared with those of the `tokenizer.model`. Other files of the folder can
+change ids in three ways:
 
 - They declare tokens that `tokenizer.json` lacks. `transformers` adds those, and so does this
   module.
