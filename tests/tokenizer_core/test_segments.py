@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.renderer import RenderedChat
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE, TRUSTED
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import SpecialTokenReachedError
-from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
+from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep
 from tokenizer_core.spec import AddedToken, TokenizerSpec, pattern_of_characters
-from tokenizer_core.special_tokens import (
+from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_core.specials.special_tokens import (
     FlaggedTokenMatcher,
     SpecialTokenMatcher,
     Trust,

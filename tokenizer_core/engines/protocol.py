@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.normalize import NfcChange
-    from tokenizer_core.special_tokens import Segment, SpecialTokenMatcher
+    from tokenizer_core.normalizers.normalize import NfcChange
+    from tokenizer_core.specials.special_tokens import Segment, SpecialTokenMatcher
 
     Row = list[int] | NDArray[np.integer]
 
