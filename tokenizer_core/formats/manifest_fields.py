@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_core.errors import FormatError, InvalidSpecError
-from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
 from tokenizer_core.normalizers.steps import NormalizerStep
 from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, MissingBytes, TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates

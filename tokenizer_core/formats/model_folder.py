@@ -47,18 +47,21 @@ from tokenizer_core.formats.tokenizer_json import (
     parse_tokenizer_table,
     render_tokenizer_json,
 )
-from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
-from tokenizer_core.formats.tokenizer_json_parts import (
-    parse_pre_tokenizer,
-    render_byte_level,
-    render_pre_tokenizer,
-)
+from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids
+from tokenizer_core.formats.tokenizer_json.fields import render_byte_level
+from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
 from tokenizer_core.normalizers.steps import NormalizerStep
 from tokenizer_core.spec import MissingBytes
 from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH
 from tokenizer_core.specials.normalization import normalized_parts
 from tokenizer_core.specials.special_tokens import matcher_for
-from tokenizer_core.splitting.patterns import CUSTOM, PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import (
+    CUSTOM,
+    DIGITS_THEN_GPT2,
+    PATTERNS,
+    SplitPattern,
+    resolve_pattern,
+)
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -215,15 +218,7 @@ _REBUILT: Final = MappingProxyType(
             {"unk_token": _END, "eos_token": _END, "pad_token": _END},
         ),
         "CohereTokenizer": _Rebuilt(
-            parse_pre_tokenizer(
-                {
-                    "type": "Sequence",
-                    "pretokenizers": [
-                        {"type": "Digits", "individual_digits": True},
-                        render_byte_level() | {"use_regex": True},
-                    ],
-                }
-            ),
+            DIGITS_THEN_GPT2[True],
             "nfc",
             {
                 "unk_token": "<UNK>",
@@ -607,7 +602,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
             f"two files ({VOCAB},{MERGES}; Tokenizer.from_files)"
         )
     merges = load_merges_txt(folder / MERGES, vocab)
-    pre_tokenizer = render_pre_tokenizer(rebuilt.pattern)
+    pre_tokenizer = render_pattern(rebuilt.pattern)
     if pre_tokenizer["type"] == "ByteLevel" and config.get("add_prefix_space"):
         pre_tokenizer["add_prefix_space"] = True
     normalizers = [step.fields() for step in rebuilt.steps]

@@ -16,7 +16,7 @@ from tokenizer_client.schemas.dialects import (
 )
 from tokenizer_client.schemas.tokens import TokenizerIdentity
 from tokenizer_core.formats.gpt2_files import render_token
-from tokenizer_core.formats.tokenizer_json_metaspace import render_byte_tokens, render_piece
+from tokenizer_core.formats.tokenizer_json.model import render_byte_tokens, render_piece
 from tokenizer_service.access.limits import check_wanted, reserve_memory
 from tokenizer_service.rendering.chat import encode_chat_completion
 from tokenizer_service.rendering.decode import (

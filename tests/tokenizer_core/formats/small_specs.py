@@ -16,13 +16,13 @@ from tests.tokenizer_core.every_way import check_every_way
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.formats import tokenizer_json
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
     parse_manifest_json,
     render_manifest_json,
     render_spec_fields,
 )
+from tokenizer_core.formats.tokenizer_json import document as tokenizer_json
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.reference import learn
 from tokenizer_core.registry.golden_text import check_golden_text

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from tests.tokenizer_core.every_way import check_parts
-from tests.tokenizer_core.formats.normalizer_files import texts as trap_texts
 from tests.tokenizer_core.formats.small_specs import (
     added_token,
     changed,
@@ -21,6 +20,7 @@ from tests.tokenizer_core.formats.small_specs import (
     check_round_trips,
     pair_of,
 )
+from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import texts as trap_texts
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines.python_engine import WINDOW_BYTES
 from tokenizer_core.errors import InvalidSpecError

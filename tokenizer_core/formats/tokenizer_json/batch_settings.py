@@ -11,25 +11,15 @@ from tokenizer_core.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_MAX_SIZE: Final = (1 << 64) - 1
-_MAX_ID: Final = (1 << 32) - 1
 _MAX_PAD_TOKEN_CHARS: Final = 1024
 
 
-def _is_size(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _MAX_SIZE
+def _is_within(limit: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and 0 <= value <= limit
 
 
-def _is_id(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _MAX_ID
-
-
-def _is_direction(value: object) -> bool:
-    return value in ("Left", "Right")
-
-
-def _is_cutting_strategy(value: object) -> bool:
-    return value in ("LongestFirst", "OnlyFirst", "OnlySecond")
+def _is_one_of(*known: object) -> Callable[[object], bool]:
+    return lambda value: value in known
 
 
 def _is_filling_strategy(value: object) -> bool:
@@ -37,28 +27,22 @@ def _is_filling_strategy(value: object) -> bool:
     return value == "BatchLongest" or is_fixed
 
 
-def _is_size_or_null(value: object) -> bool:
-    return value is None or _is_size(value)
-
-
-def _is_pad_token(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= _MAX_PAD_TOKEN_CHARS
-
-
+_is_size, _is_id = _is_within((1 << 64) - 1), _is_within((1 << 32) - 1)
+_is_direction = _is_one_of("Left", "Right")
 _FIELDS: Final[Mapping[str, Mapping[str, Callable[[object], bool]]]] = {
     "truncation": {
         "direction": _is_direction,
         "max_length": _is_size,
-        "strategy": _is_cutting_strategy,
+        "strategy": _is_one_of("LongestFirst", "OnlyFirst", "OnlySecond"),
         "stride": _is_size,
     },
     "padding": {
         "strategy": _is_filling_strategy,
         "direction": _is_direction,
-        "pad_to_multiple_of": _is_size_or_null,
+        "pad_to_multiple_of": lambda value: value is None or _is_size(value),
         "pad_id": _is_id,
         "pad_type_id": _is_id,
-        "pad_token": _is_pad_token,
+        "pad_token": lambda value: isinstance(value, str) and len(value) <= _MAX_PAD_TOKEN_CHARS,
     },
 }
 _OPTIONAL: Final = ("direction of truncation", "pad_to_multiple_of of padding")
@@ -81,7 +65,7 @@ def parse_batch_settings(root: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if not isinstance(value, dict):
             raise FormatError(f"tokenizer.json: {name} is no object; write null to have none")
-        for key in value.keys() - fields.keys():
+        for key in [key for key in value if key not in fields]:
             raise FormatError(f"tokenizer.json: the field {name}.{ascii(key)[1:-1]:.60} is unknown")
         for key, is_sound in fields.items():
             if key not in value:

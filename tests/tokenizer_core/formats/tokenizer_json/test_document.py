@@ -30,7 +30,7 @@ from tokenizer_core.formats import save_tokenizer_json
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
-from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
+from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.splitting.patterns import PATTERNS
 

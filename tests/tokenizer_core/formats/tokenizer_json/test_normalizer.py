@@ -13,14 +13,6 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.tokenizer_core.every_way import check_parts
-from tests.tokenizer_core.formats.normalizer_files import (
-    TOKENS,
-    file_of,
-    file_without_bytes,
-    normalizers,
-    pair_if_read,
-    texts,
-)
 from tests.tokenizer_core.formats.small_specs import (
     added_token,
     check_against_tokenizers,
@@ -28,7 +20,15 @@ from tests.tokenizer_core.formats.small_specs import (
     check_round_trips,
     pair_of,
 )
-from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import RULES, table_of
+from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import (
+    TOKENS,
+    file_of,
+    file_without_bytes,
+    normalizers,
+    pair_if_read,
+    texts,
+)
+from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import RULES, table_of
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.gpt2_files import parse_token

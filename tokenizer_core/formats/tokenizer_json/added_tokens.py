@@ -1,6 +1,9 @@
 """The added tokens of a `tokenizer.json`, and their ids.
 
-`tokenizers` ignores the `id` of an added token: see `assign_added_ids`.
+`tokenizers` ignores the `id` of an added token. A token whose content is a model entry gets that
+entry's id; any other gets the next id after the model's *number* of entries. The reader refuses a
+file with other ids. If ids have gaps (cl100k), the writer also adds the added tokens to the model's
+vocabulary.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id
-from tokenizer_core.formats.tokenizer_json_parts import check_fields
+from tokenizer_core.formats.tokenizer_json.fields import check_fields
 from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.spec import ADDED_TOKEN_FLAGS, NFC_MAKES, AddedToken, needed_steps
 from tokenizer_core.specials.special_tokens import SpecialTokenMatcher
@@ -18,7 +21,8 @@ from tokenizer_core.specials.special_tokens import SpecialTokenMatcher
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokenizer_core.formats.tokenizer_json_parts import Entries
+    from tokenizer_core.formats.tokenizer_json.model import Entries
+    from tokenizer_core.formats.tokenizer_json.normalizer import ParsedNormalizer
     from tokenizer_core.normalizers.steps import NormalizerStep
     from tokenizer_core.spec import Normalizer, TokenizerSpec
 
@@ -26,21 +30,11 @@ MAX_ADDED_TOKENS: Final = 1 << 17
 """Models of speech have some 65,000; preparing the search for this many takes seconds."""
 
 
-def parse_added_tokens(
-    value: object,
-    texts: Entries,
-    normalizer: Normalizer,
-    steps: tuple[NormalizerStep, ...] = (),
-    *,
-    changes_spaces_later: bool = False,
-) -> list[AddedToken]:
-    """The added tokens in the file's order, if `tokenizers` gives them the ids in the file.
-
-    `changes_spaces_later`: the pre-tokenizer changes spaces, not the normalizer, so `tokenizers`
-    searches all added tokens in the text as given.
+def parse_added_tokens(value: object, normalizer: ParsedNormalizer) -> list[AddedToken]:
+    """The added tokens in the file's order.
 
     Raises:
-        FormatError: a token is malformed, has another id, or cannot be found exactly.
+        FormatError: a token is malformed, or cannot be found exactly.
     """
     if not isinstance(value, list):
         raise FormatError("tokenizer.json: added_tokens is no list")
@@ -49,15 +43,21 @@ def parse_added_tokens(
     added = [
         _parse_added_token(entry, f"added_tokens[{index}]") for index, entry in enumerate(value)
     ]
-    if normalizer in ("metaspace", "metaspace-prepend"):
-        _check_flags_beside_metaspace(added)
-    needed = needed_steps(normalizer, steps, added)
-    if needed and changes_spaces_later:
+    kind, steps = normalizer.kind, normalizer.steps
+    for index, token in enumerate(added):
+        if token.normalized:
+            _check_normalized(token, f"added_tokens[{index}]", normalizer)
+    needed = needed_steps(kind, steps, added)
+    if needed and not normalizer.is_before_search:
         added = _without_normalized(added)
     elif needed:
         _check_normalized_contents([t.content for t in added if t.normalized], needed)
-    added = search_together(added, normalizer, steps)
-    wanted = assign_added_ids(texts, [token.content for token in added])
+    return search_together(added, kind, steps)
+
+
+def check_added_ids(added: Sequence[AddedToken], entries: Entries) -> None:
+    """Refuse tokens to which `tokenizers` gives other ids than the file."""
+    wanted = assign_added_ids(entries, [token.content for token in added])
     for token, id_ in zip(added, wanted, strict=True):
         if token.id != id_:
             raise FormatError(
@@ -65,31 +65,18 @@ def parse_added_tokens(
                 f"but Hugging Face's tokenizers gives it {id_}; put the token into model.vocab "
                 f"with its id"
             )
-    return added
 
 
 def _parse_added_token(entry: object, where: str) -> AddedToken:
-    either = (False, True)
-    fields = check_fields(
-        entry,
-        where,
-        {
-            "single_word": either,
-            "lstrip": either,
-            "rstrip": either,
-            "normalized": either,
-            "special": either,
-        },
-        ("id", "content"),
-        ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"),
-    )
+    flags = dict.fromkeys((*ADDED_TOKEN_FLAGS, "special"), (False, True))
+    free = ("id", "content")
+    fields = check_fields(entry, where, flags, free, (*free, *flags))
     content, id_ = fields["content"], fields["id"]
     if not isinstance(content, str) or not content or not _is_encodable(content):
         raise FormatError(f"tokenizer.json: {where}.content is {content!a:.60}, no text")
     check_id(id_, content)
     assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
-    flags = {name: fields[name] is True for name in ADDED_TOKEN_FLAGS}
-    return AddedToken(content, id_, fields["special"] is True, **flags)
+    return AddedToken(content, id_, **{name: fields[name] is True for name in flags})
 
 
 def search_together(
@@ -116,17 +103,20 @@ def _without_normalized(added: Sequence[AddedToken]) -> list[AddedToken]:
     return [replace(token, normalized=False) for token in added]
 
 
-def _check_flags_beside_metaspace(added: Sequence[AddedToken]) -> None:
-    """Refuse `normalized` tokens that include white space: in the normalized text, spaces are
-    U+2581, which is none."""
-    for index, token in enumerate(added):
-        for flag in ("lstrip", "rstrip") if token.normalized else ():
-            if flag in token.flags:
-                raise FormatError(
-                    f"tokenizer.json: added_tokens[{index}].{flag} of a token with normalized: "
-                    f"true depends on the normalized text around it, which cannot be read exactly; "
-                    f"set normalized to false"
-                )
+def _check_normalized(token: AddedToken, where: str, normalizer: ParsedNormalizer) -> None:
+    """Refuse a `normalized` token whose matches depend on what cannot be known. Beside Metaspace,
+    spaces are U+2581, which is no white space that a token could include."""
+    if normalizer.excludes:
+        raise FormatError(
+            f"tokenizer.json: {normalizer.excludes}, and {where}.normalized is True; only one of "
+            f"them can be read exactly: set normalized to false"
+        )
+    for flag in ("lstrip", "rstrip"):
+        if flag in token.flags and normalizer.kind in ("metaspace", "metaspace-prepend"):
+            raise FormatError(
+                f"tokenizer.json: {where}.{flag} of a token with normalized: true depends on the "
+                f"normalized text around it, which cannot be read exactly; set normalized to false"
+            )
 
 
 def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerStep, ...]) -> None:
@@ -142,7 +132,7 @@ def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerS
             )
 
 
-def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, texts: Entries) -> None:
+def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, entries: Entries) -> None:
     """Refuse added tokens of which a plain pre-token can be one; for a spec with `ignore_merges`.
 
     In this library plain text gives an added token only if merges make it. In `tokenizers` with
@@ -156,7 +146,7 @@ def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, texts: Entries) -> Non
         content = token.content
         # In the byte alphabet, printable ASCII without the space stands for itself, and no other.
         is_own_spelling = content.isascii() and content.isprintable() and " " not in content
-        if not is_own_spelling or content not in texts or content.encode() in spec.token_to_id:
+        if not is_own_spelling or content not in entries or content.encode() in spec.token_to_id:
             continue
         if spec.spelling(token) != content.encode():
             why = "the normalizer changes it"
@@ -202,7 +192,7 @@ def _overlaps_any(content: str, matcher: SpecialTokenMatcher) -> bool:
     return bool(pairs) or end < len(content)
 
 
-def assign_added_ids(texts: Entries, contents: Sequence[str]) -> list[int]:
+def assign_added_ids(entries: Entries, contents: Sequence[str]) -> list[int]:
     """The ids that `tokenizers` gives to added tokens, in order; it ignores the ids in the file.
 
     Example:
@@ -211,16 +201,18 @@ def assign_added_ids(texts: Entries, contents: Sequence[str]) -> list[int]:
     """
     new: dict[str, int] = {}
     for content in contents:
-        if content not in texts:
-            new.setdefault(content, len(texts) + len(new))
-    return [texts[content] if content in texts else new[content] for content in contents]
+        if content not in entries:
+            new.setdefault(content, len(entries) + len(new))
+    return [entries[content] if content in entries else new[content] for content in contents]
 
 
-def render_added_token(token: AddedToken) -> dict[str, object]:
-    """The fields of an added token in a file."""
-    return {
-        "id": token.id,
-        "content": token.content,
-        **{name: getattr(token, name) for name in ADDED_TOKEN_FLAGS},
-        "special": token.special,
-    }
+def render_added_tokens(spec: TokenizerSpec) -> list[dict[str, object]]:
+    """The fields of the added tokens."""
+    return [
+        {
+            "id": token.id,
+            "content": token.content,
+            **{name: getattr(token, name) for name in (*ADDED_TOKEN_FLAGS, "special")},
+        }
+        for token in spec.added_tokens
+    ]
