@@ -19,7 +19,7 @@ from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_
 from tokenizer_core.errors import CorpusError, FormatError, TokenizerCoreError
 from tokenizer_core.formats import tiktoken_file
 from tokenizer_core.formats.gpt2_files import render_token
-from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
+from tokenizer_core.formats.manifest_fields import MANIFEST
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
@@ -93,12 +93,12 @@ def manifest(data: bytes) -> None:
     """The reader checks the seal first; a valid seal tests the code after that check."""
     for sealed in (data, _sealed(data)):
         try:
-            fields = parse_manifest_json(sealed)
+            fields = MANIFEST.parse(sealed)
             read = Manifest.from_json(sealed)
         except FormatError:
             continue
         with taken():
-            assert parse_manifest_json(render_manifest_json(fields)) == fields
+            assert MANIFEST.parse(MANIFEST.render(fields)) == fields
             assert Manifest.from_json(read.to_json()) == read
         assert read.build_spec(SPEC.vocab, SPEC.merges) == SPEC
 
@@ -109,7 +109,7 @@ def _sealed(data: bytes) -> bytes:
         fields = json.loads(data)
         for name in ("format", "format_version", "checksum"):
             del fields[name]
-        return render_manifest_json(fields)
+        return MANIFEST.render(fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return data
 

@@ -21,7 +21,7 @@ from tokenizer_core.specials.special_tokens import SpecialTokenMatcher
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokenizer_core.formats.tokenizer_json.model import Entries
+    from tokenizer_core.formats.tokenizer_json.fields import Entries
     from tokenizer_core.formats.tokenizer_json.normalizer import ParsedNormalizer
     from tokenizer_core.normalizers.steps import NormalizerStep
     from tokenizer_core.spec import Normalizer, TokenizerSpec

@@ -10,6 +10,11 @@ from tokenizer_core.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tokenizer_core.engines.protocol import PackedModel
+
+    Entries = dict[str, int] | PackedModel
+    """Of the `vocab` of a model: text -> id."""
+
 
 def check_fields(
     table: object,

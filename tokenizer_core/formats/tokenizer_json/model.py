@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import PackedModel
+    from tokenizer_core.formats.tokenizer_json.fields import Entries
     from tokenizer_core.spec import AddedToken, TokenizerSpec
 
-    Entries = dict[str, int] | PackedModel
     Merge = tuple[bytes, bytes]
 
 _BYTE: Final = re.compile(r"<0x([0-9A-F]{2})>")

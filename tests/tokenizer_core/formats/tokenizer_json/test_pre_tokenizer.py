@@ -123,6 +123,7 @@ def test_class_borders_are_those_of_tokenizers():
     ("step", "message"),
     [
         ({"behavior": "Other"}, "behavior is 'Other', none of Isolated"),
+        ({"behavior": ["Isolated"]}, r"behavior is \['Isolated'\], none of Isolated"),
         ({"invert": 1}, "invert is 1, not true or false"),
         ({"pattern": {"String": ""}}, "pattern.String is empty"),
         ({"pattern": {"String": 5}}, "pattern.String is no text"),
