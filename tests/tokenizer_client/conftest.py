@@ -2,14 +2,14 @@
 
 import asyncio
 import inspect
+import time
 from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 
 import httpx
 import pytest
 
-from tokenizer_client import AsyncClient, Client, base
+from tokenizer_client import AsyncClient, Client
 
 
 class Awaited:
@@ -113,9 +113,8 @@ def make_client(request):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(base, "time", SimpleNamespace(sleep=clock.sleep))
-    awaited = SimpleNamespace(sleep=clock.sleep_async, to_thread=asyncio.to_thread)
-    monkeypatch.setattr(base, "asyncio", awaited)
+    monkeypatch.setattr(time, "sleep", clock.sleep)
+    monkeypatch.setattr(asyncio, "sleep", clock.sleep_async)
     return clock
 
 
@@ -128,7 +127,8 @@ def play(make_client, clock):
         transport = httpx.MockTransport(service)
         client = make_client("http://service.example", transport=transport, **options)
         inner = client._client if isinstance(client, Awaited) else client
-        inner._session = replace(inner._session, clock=clock, draw=lambda: 1.0)
+        sender = inner._sender
+        sender.session = replace(sender.session, clock=clock, draw=lambda: 1.0)
         return client, service
 
     return start

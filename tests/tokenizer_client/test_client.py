@@ -5,8 +5,8 @@ import asyncio
 import httpx
 import pytest
 
-from tests.tokenizer_client.calls.test_exchange import JOB, counted, promoted
 from tests.tokenizer_client.conftest import problem
+from tests.tokenizer_client.test_exchange import JOB, counted, promoted
 from tokenizer_client import (
     AsyncClient,
     Client,
@@ -15,7 +15,7 @@ from tokenizer_client import (
     UnavailableError,
     UnexpectedResponseError,
 )
-from tokenizer_client.base import DEFAULT_URL, ServiceAddress
+from tokenizer_client.address import DEFAULT_URL, ServiceAddress
 from tokenizer_client.schemas.jobs import Corpus, PublishedVersion
 from tokenizer_client.schemas.tokens import TokenizerIdentity
 

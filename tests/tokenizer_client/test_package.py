@@ -8,7 +8,6 @@ import typing
 import httpx
 import pytest
 
-from tests.tokenizer_client import make_async_client
 from tokenizer_client import AsyncClient, Client
 from tokenizer_client.schemas import jobs, text, tokens
 from tokenizer_core import spec
@@ -36,7 +35,6 @@ def test_every_method_has_types_and_a_docstring_and_is_alike_in_both_clients():
     blocking, awaited = public(Client), public(AsyncClient)
     assert blocking.keys() - {"close"} == awaited.keys() - {"aclose"}
     assert len(blocking) > 45
-    assert (make_async_client.SOURCE.parent / "py.typed").exists()
     for name in sorted(blocking.keys() - {"close"}):
         mine, other = map(inspect.signature, (blocking[name], awaited[name]))
         assert mine.parameters == other.parameters, name
@@ -49,13 +47,6 @@ def test_every_method_has_types_and_a_docstring_and_is_alike_in_both_clients():
         is_stream = str(mine.return_annotation).startswith("Generator[")
         assert inspect.iscoroutinefunction(awaited[name]) != (is_stream or name == "pinned")
         assert typing.get_type_hints(blocking[name])["return"] is not typing.Any
-
-
-def test_the_async_client_is_generated_from_the_blocking_one():
-    made = make_async_client.make(make_async_client.SOURCE.read_text(encoding="utf-8"))
-    assert made == make_async_client.TARGET.read_text(encoding="utf-8"), (
-        "run python -m tests.tokenizer_client.make_async_client"
-    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tokenizer_client.conftest import problem
 from tokenizer_client import ConnectionLostError, RetryPolicy, UnexpectedResponseError
-from tokenizer_client.calls.local_files import PIECE_BYTES, PartialFile, Source, render_text
+from tokenizer_client.local_files import PIECE_BYTES, PartialFile, Source, render_text
 
 DATA = bytes(range(256)) * 10
 

@@ -7,10 +7,9 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.tokenizer_client.calls.test_exchange import TOKENIZER, octets
+from tests.tokenizer_client.test_exchange import TOKENIZER, octets
 from tokenizer_client import UnexpectedResponseError
-from tokenizer_client.calls.retries import Session
-from tokenizer_client.calls.text import plain_options, query_of
+from tokenizer_client.arguments import plain_options, query_of
 
 U32, BATCH = "dtype=u32", "layout=batch"
 ONE = struct.pack("<I", 5)
@@ -52,7 +51,7 @@ def test_options_as_json_and_as_a_query():
     defaults = {"allowed_special": "all", "disallowed_special": (), "errors": "replace"}
     assert plain_options(defaults | {"shuffle": False, "seed": 0}) == {"seed": 0}
     assert plain_options({"allowed_special": ()}) == {"allowed_special": []}
-    pairs = query_of(Session(tokenizer="n"), options | {"skip_special_tokens": True})
+    pairs = query_of({"tokenizer": "n", **options, "skip_special_tokens": True})
     assert pairs == (
         ("tokenizer", "n"),
         ("allowed_special", "b"),

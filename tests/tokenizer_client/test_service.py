@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from tests.tokenizer_client.calls.test_exchange import JOB, TOKENIZER, promoted
 from tests.tokenizer_client.conftest import problem
+from tests.tokenizer_client.test_exchange import JOB, TOKENIZER, promoted
 from tokenizer_client import (
     ConnectionLostError,
     DeadlineExceededError,
