@@ -38,14 +38,11 @@ class Awaited:
 
     def _iterate(self, parts):
         async def next_part():
-            try:
-                return (await anext(parts),)
-            except StopAsyncIteration:
-                return ()
+            return await anext(parts, self)  # itself at the end
 
         try:
-            while found := self._runner.run(next_part()):
-                yield found[0]
+            while (part := self._runner.run(next_part())) is not self:
+                yield part
         finally:
             self._runner.run(parts.aclose())
 

@@ -1,7 +1,5 @@
 """The address of the service, and a key that no message shows."""
 
-import asyncio
-
 import httpx
 import pytest
 
@@ -103,17 +101,6 @@ def test_a_client_of_the_caller_sends_the_requests_and_stays_open():
                 client.count("a")
         assert not mine.is_closed
     assert seen == [("http://service.example/v1/count", "Bearer k", "1")] * 2
-
-
-def test_an_async_client_of_the_caller_sends_the_requests():
-    async def use():
-        transport = httpx.MockTransport(lambda request: counted())
-        async with httpx.AsyncClient(transport=transport) as mine:
-            async with AsyncClient("http://service.example", http_client=mine) as client:
-                assert await client.count("a") == 3
-            assert not mine.is_closed
-
-    asyncio.run(use())
 
 
 def test_a_client_of_the_caller_does_not_replace_a_unix_socket():

@@ -1,6 +1,5 @@
 """Jobs: start, follow through lost connections, wait, cancel."""
 
-import inspect
 import json
 
 import httpx
@@ -8,10 +7,7 @@ import pytest
 
 from tests.tokenizer_client.conftest import problem
 from tests.tokenizer_client.test_exchange import JOB
-from tokenizer_client import Client, ConnectionLostError, DeadlineExceededError, JobFailedError
-from tokenizer_client.client import CorpusResource
-from tokenizer_client.schemas.jobs import TrainRequest
-from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+from tokenizer_client import ConnectionLostError, DeadlineExceededError, JobFailedError
 
 
 def job(state="running", progress=0.0, **fields):
@@ -25,15 +21,6 @@ def events(*jobs):
         content += b"id: %d\ndata: %b\n\n:\n\n" % (fields["progress"] * 100, sent)
     headers = {"Content-Type": "text/event-stream; charset=utf-8"}
     return httpx.Response(200, content=content, headers=headers)
-
-
-@pytest.mark.parametrize(
-    ("call", "request_model"),
-    [(Client.train, TrainRequest), (CorpusResource.encode, EncodeCorpusRequest)],
-)
-def test_options_are_the_fields_of_the_request(call, request_model):
-    of_call = {"self", "corpus", "idempotency_key", "wait", "on_progress"}
-    assert inspect.signature(call).parameters.keys() - of_call == request_model.model_fields.keys()
 
 
 def test_a_follower_reconnects_and_sees_nothing_twice(play, clock):
