@@ -39,6 +39,9 @@ IdArray: TypeAlias = NDArray[np.uint32]
 Width: TypeAlias = Literal["u32", "u16"]
 """Width of an id: four or two bytes."""
 
+Query: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values of a query."""
+
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
 IDS: Final = f"{OCTETS}; dtype=u32"
@@ -158,7 +161,7 @@ class Request:
 
     method: str
     path: str
-    query: tuple[tuple[str, str], ...] = ()
+    query: Query = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | Source | None = None
 
