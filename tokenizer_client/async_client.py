@@ -627,8 +627,7 @@ class AsyncClient:
             False
         """
         require_text(text, "fits")
-        limit = max_tokens
-        counted = await self._count(locals())
+        counted = await self._count({**locals(), "limit": max_tokens})
         check_most_tokens(require_one(counted.count), max_tokens)
         return not require_one(counted.limit_exceeded)
 

@@ -629,8 +629,7 @@ class Client:
             False
         """
         require_text(text, "fits")
-        limit = max_tokens
-        counted = self._count(locals())
+        counted = self._count({**locals(), "limit": max_tokens})
         check_most_tokens(require_one(counted.count), max_tokens)
         return not require_one(counted.limit_exceeded)
 

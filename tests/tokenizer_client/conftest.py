@@ -85,6 +85,28 @@ class Played:
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
 
+TOKENIZER = {"name": "n", "version": "v", "digest": "d"}
+JOB = {
+    "id": "j", "name": "n", "state": "queued", "phase": "queued", "progress": 0.0, "counters": {},
+    "result": None, "error": None, "created_at": "", "started_at": None, "finished_at": None,
+    "kind": "train", "log_tail": [],
+}  # fmt: skip
+
+
+def counted(n=3):
+    fields = {"count": n, "limit_exceeded": False, "tokenizer": TOKENIZER}
+    return httpx.Response(200, json=fields)
+
+
+def promoted(name="n"):
+    return httpx.Response(200, json={"active": {**TOKENIZER, "name": name}, "previous": None})
+
+
+def octets(content, *parameters):
+    kind = "; ".join(("application/octet-stream", *parameters))
+    return httpx.Response(200, content=content, headers={"Content-Type": kind})
+
+
 def problem(status, code="a_code", *, headers=None, **fields):
     document = {"title": "A title", "status": status, "detail": "The remedy.", "code": code}
     return httpx.Response(status, json=document | fields, headers=headers)

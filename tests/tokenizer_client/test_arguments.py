@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.tokenizer_client.test_exchange import TOKENIZER, octets
+from tests.tokenizer_client.conftest import TOKENIZER, octets
 from tokenizer_client import Client, UnexpectedResponseError
 from tokenizer_client.arguments import plain_options, query_of
 from tokenizer_client.client import CorpusResource

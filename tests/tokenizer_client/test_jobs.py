@@ -5,8 +5,7 @@ import json
 import httpx
 import pytest
 
-from tests.tokenizer_client.conftest import problem
-from tests.tokenizer_client.test_exchange import JOB
+from tests.tokenizer_client.conftest import JOB, problem
 from tokenizer_client import ConnectionLostError, DeadlineExceededError, JobFailedError
 
 
