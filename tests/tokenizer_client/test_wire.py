@@ -17,7 +17,7 @@ from tokenizer_client import (
     StreamCutOffError,
     UnexpectedResponseError,
 )
-from tokenizer_client.calls.wire_formats import (
+from tokenizer_client.wire import (
     Event,
     EventReader,
     FrameReader,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tokenizer_client.conftest import problem
 from tokenizer_client import ConnectionLostError, RetryPolicy, UnexpectedResponseError
-from tokenizer_client.calls.local_files import PIECE_BYTES, PartialFile, Source, render_text
+from tokenizer_client.local_files import PIECE_BYTES, PartialFile, Source, render_text
 
 DATA = bytes(range(256)) * 10
 
@@ -139,20 +139,6 @@ def test_awaited_items_are_sent_as_they_come():
     assert collect(Source(arriving(), render_text)) == [b"a", b"b"]
     with pytest.raises(TypeError, match="AsyncClient"):
         list(Source(arriving(), render_text).pieces())
-
-
-def test_files_and_bytes_can_be_read_again(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"abc")
-    for given in (path, b"abc"):
-        source = Source(given, render_text)
-        assert list(source.pieces()) == list(source.pieces()) == [b"abc"]
-        assert (source.is_repeatable, source.size_bytes, source.n_bytes) == (True, 3, 3)
-    for given in (io.BytesIO(b"abc"), iter([b"abc"])):
-        source = Source(given, render_text)
-        assert source.is_repeatable
-        assert list(source.pieces()) == [b"abc"]
-        assert (source.is_repeatable, source.size_bytes) == (False, None)
 
 
 def test_a_partial_file_is_written_by_one_and_resumed_later(tmp_path):

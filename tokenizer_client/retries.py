@@ -7,7 +7,6 @@ AWS Architecture Blog, 2015). This module computes waits and never waits itself.
 
 from __future__ import annotations
 
-import enum
 import math
 import random
 import threading
@@ -47,16 +46,6 @@ class RetryPolicy:
         return min(self.first_wait_seconds * 2.0**doublings, self.longest_wait_seconds)
 
 
-class Repeat(enum.Enum):
-    """When a request may be sent again."""
-
-    ALWAYS = enum.auto()
-    """The request is idempotent: it changes nothing, or has an idempotency key."""
-
-    UNLESS_DONE = enum.auto()
-    """Only if the service refused the request or never received it."""
-
-
 class Deadline:
     """The time at which a call and all its attempts must end; None for no limit."""
 
@@ -83,11 +72,36 @@ class Deadline:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The settings that all calls of a client share: retries, timeouts and the pinned tokenizer."""
+
+    policy: RetryPolicy = RetryPolicy()
+    timeout_seconds: float = 60.0
+    deadline_seconds: float | None = 300.0
+    tokenizer: str | None = None
+    digest: str | None = None
+    clock: Callable[[], float] = time.monotonic
+    draw: Callable[[], float] = random.random
+    reached: threading.Event = field(default_factory=threading.Event)
+    """Set by the first response to any call. Before that a refused connection is not retried: the
+    address is probably wrong, or the service not started."""
+
+    @property
+    def pin_headers(self) -> dict[str, str]:
+        """The pinned digest as headers of a request."""
+        return {} if self.digest is None else {"If-Match": f'"{self.digest}"'}
+
+
 class Attempts:
     """Counts the attempts of one call and decides whether there is another.
 
+    A request that is not idempotent is repeated only if the service refused or never received it.
+    With `patience_seconds` the number of attempts has no limit: there is another until the service
+    was silent for this long.
+
     Example:
-        >>> attempts = Attempts(RetryPolicy(), Deadline(lambda: 0.0, None), draw=lambda: 0.5)
+        >>> attempts = Attempts(Session(draw=lambda: 0.5), deadline_seconds=None)
         >>> lost = ConnectionLostError("reset", was_sent=True)
         >>> attempts.wait_seconds(lost), attempts.wait_seconds(lost)
         (0.25, 0.5)
@@ -95,21 +109,22 @@ class Attempts:
 
     def __init__(
         self,
-        policy: RetryPolicy,
-        deadline: Deadline,
+        session: Session,
+        deadline_seconds: float | None,
         *,
-        repeat: Repeat = Repeat.ALWAYS,
-        draw: Callable[[], float] = random.random,
-        reached: threading.Event | None = None,
+        is_idempotent: bool = True,
+        patience_seconds: float | None = None,
     ) -> None:
-        """`reached` is set once the service has responded to any call. Before that a refused
-        connection is not retried: the address is probably wrong, or the service not started.
-        """
-        self._policy, self._deadline, self._draw = policy, deadline, draw
-        self._repeat, self._reached = repeat, reached
-        self._n_failed = 0
+        self._session, self._is_idempotent = session, is_idempotent
+        self._patience_seconds = patience_seconds
+        self.deadline = Deadline(session.clock, deadline_seconds)
         self.may_be_done = False
         """Whether the service may have carried out an attempt whose response was lost."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from the beginning, because the service sent something."""
+        self._n_failed, self._heard = 0, self._session.clock()
 
     def wait_seconds(self, error: ClientError) -> float:
         """How long to wait before the next attempt, after one that failed with `error`.
@@ -122,57 +137,28 @@ class Attempts:
         self._n_failed += 1
         if isinstance(error, ConnectionLostError) and error.was_sent:
             self.may_be_done = True
-        if not self._may_help(error) or self._n_failed >= self._policy.max_attempts:
+        if not self._may_help(error) or self._is_last():
             raise error
-        seconds = self._draw() * self._policy.bound_seconds(self._n_failed)
+        seconds = self._session.draw() * self._session.policy.bound_seconds(self._n_failed)
         if isinstance(error, UnavailableError):
             seconds = max(seconds, error.retry_after_seconds or 0.0)
-        if seconds >= self._deadline.seconds_left:
+        if seconds >= self.deadline.seconds_left:
             if isinstance(error, ConnectionLostError) and error.refused_by:
                 raise error
-            raise self._deadline.exceeded(error) from error
+            raise self.deadline.exceeded(error) from error
         return seconds
+
+    def _is_last(self) -> bool:
+        if self._patience_seconds is None:
+            return self._n_failed >= self._session.policy.max_attempts
+        return self._session.clock() - self._heard > self._patience_seconds
 
     def _may_help(self, error: ClientError) -> bool:
         if isinstance(error, ConnectionLostError):
-            if error.refused_by and self._reached is not None and not self._reached.is_set():
+            if error.refused_by and not self._session.reached.is_set():
                 return False
-            return self._repeat is Repeat.ALWAYS or not error.was_sent
+            return self._is_idempotent or not error.was_sent
         if not isinstance(error, UnavailableError):
             return False
         # 502 and 504: a proxy lost the service, perhaps after the service received the request.
-        return self._repeat is Repeat.ALWAYS or error.status in (429, 503)
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """The settings that all calls of a client share: retries, timeouts and the pinned tokenizer."""
-
-    policy: RetryPolicy = RetryPolicy()
-    timeout_seconds: float = 60.0
-    deadline_seconds: float | None = 300.0
-    socket_path: str | None = None
-    tokenizer: str | None = None
-    digest: str | None = None
-    clock: Callable[[], float] = time.monotonic
-    draw: Callable[[], float] = random.random
-    reached: threading.Event = field(default_factory=threading.Event)
-    """Set by the first response."""
-
-    @property
-    def pin_fields(self) -> dict[str, str]:
-        """The pinned tokenizer as fields of a request."""
-        return {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
-
-    @property
-    def pin_headers(self) -> dict[str, str]:
-        """The pinned digest as headers of a request."""
-        return {} if self.digest is None else {"If-Match": f'"{self.digest}"'}
-
-    def deadline(self, seconds: float | None) -> Deadline:
-        """The deadline `seconds` from now."""
-        return Deadline(self.clock, seconds)
-
-    def attempts(self, deadline: Deadline, repeat: Repeat = Repeat.ALWAYS) -> Attempts:
-        """The attempts of one call."""
-        return Attempts(self.policy, deadline, repeat=repeat, draw=self.draw, reached=self.reached)
+        return self._is_idempotent or error.status in (429, 503)

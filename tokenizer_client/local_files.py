@@ -20,6 +20,7 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -34,6 +35,19 @@ PIECE_BYTES: Final = 1 << 18
 _HASHED_BYTES: Final = 1 << 20
 
 Item = TypeVar("Item")
+
+
+Progress: TypeAlias = Callable[[int, int | None], object]
+"""Called with the bytes done and the total bytes (None if unknown)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """Summary of the file that `encode_file` wrote, with the digest of the tokenizer."""
+
+    n_tokens: int
+    n_text_bytes: int
+    digest: str
 
 
 class ReadableFile(Protocol):
@@ -65,7 +79,7 @@ class Source:
         given: Given[Any],
         render: Callable[[Any], bytes],
         *,
-        on_progress: Callable[[int, int | None], object] | None = None,
+        on_progress: Progress | None = None,
     ) -> None:
         if isinstance(given, str):
             raise TypeError("a str may be a path or a text: give Path(...), or text.encode()")
@@ -289,7 +303,9 @@ def _open_alone(path: Path) -> IO[bytes] | None:
         file.close()  # renamed or removed before it was locked
 
 
-def sha256_of(path: Path) -> str:
-    """The sha256 (hex) of a file."""
+def is_whole(path: Path, n_bytes: int, sha256: str) -> bool:
+    """Whether a file is there and has this size and this hash."""
+    if not path.is_file() or path.stat().st_size != n_bytes:
+        return False
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256

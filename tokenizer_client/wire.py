@@ -1,7 +1,7 @@
-"""Ids, batches, stream frames and server-sent events: bytes on the wire <-> values.
+"""Requests and responses as bytes: JSON, ids, batches, stream frames, server-sent events.
 
-The formats: raw little-endian ids; `; layout=batch` (u32 n, n x u64 lengths, then all items); the
-frames of a stream (u32 type, u32 length, payload); events as html.spec.whatwg.org defines them.
+The formats of ids: raw and little-endian; `; layout=batch` (u32 n, n x u64 lengths, then all
+items); the frames of a stream (u32 type, u32 length, payload). html.spec.whatwg.org defines events.
 """
 
 from __future__ import annotations
@@ -9,18 +9,26 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from tokenizer_client.errors import (
+    DigestMismatchError,
     StreamCutOffError,
     UnexpectedResponseError,
     problem_of_document,
 )
+from tokenizer_client.local_files import Source
 from tokenizer_client.schemas.tokens import MAX_ID, IdsError, parse_ids
+
+T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 """Token ids as callers pass them."""
@@ -31,6 +39,13 @@ IdArray: TypeAlias = NDArray[np.uint32]
 Width: TypeAlias = Literal["u32", "u16"]
 """Width of an id: four or two bytes."""
 
+Query: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values of a query."""
+
+JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
+IDS: Final = f"{OCTETS}; dtype=u32"
+BATCH: Final = f"{IDS}; layout=batch"
 DTYPES: Final[dict[str, np.dtype[Any]]] = {"u32": np.dtype("<u4"), "u16": np.dtype("<u2")}
 
 _DATA_FRAME, _END_FRAME, _ERROR_FRAME = 0, 1, 2
@@ -103,6 +118,12 @@ def parse_id_bytes(body: bytearray) -> IdArray:
     return np.frombuffer(body, "<u4").astype(np.uint32, copy=False)
 
 
+def to_list(ids: IdArray) -> list[int]:
+    """An array of ids as Python's integers."""
+    listed: list[int] = ids.tolist()
+    return listed
+
+
 def parse_batch(
     body: bytearray, item_bytes: int, n_texts: int
 ) -> tuple[bytearray, NDArray[np.uint64]]:
@@ -130,6 +151,160 @@ def parse_batch(
     return body[start:], offsets
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request; `path` is relative to the address of the service.
+
+    The response may begin before a `Source` is sent. The client must then read while it sends, or
+    both sides wait for each other.
+    """
+
+    method: str
+    path: str
+    query: Query = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | Source | None = None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the body can be read again from the beginning."""
+        return not isinstance(self.body, Source) or self.body.is_repeatable
+
+
+def path_of(*parts: str) -> str:
+    """Join and quote the parts of a path.
+
+    Example:
+        >>> path_of("corpora", "../x")
+        '/corpora/..%2Fx'
+    """
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeResponse:
+    """A response that reports no error, read to its end."""
+
+    headers: Mapping[str, str]
+    body: bytearray
+
+    def parse(self, model: type[Model]) -> Model:
+        """Parse the body as a `model`.
+
+        Raises:
+            UnexpectedResponseError: the body is not JSON, or does not match.
+        """
+        require_media_type(self.headers, JSON)
+        return parse_json(self.body, model)
+
+
+def render_json(fields: Mapping[str, Any]) -> bytes:
+    """Fields as JSON, in their order.
+
+    Raises:
+        ValueError: a text has a lone surrogate, which UTF-8 cannot encode.
+    """
+    try:
+        # This is ten times as fast as the standard library on a megabyte of text.
+        return to_json(fields, fallback=plain_number)
+    except PydanticSerializationError:
+        raise ValueError(
+            "the request cannot be written as JSON in UTF-8: a text has a lone surrogate (decode "
+            "the file with errors='replace'), or an option has the wrong type"
+        ) from None
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy as one of Python; any other value unchanged."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def require_media_type(headers: Mapping[str, str], wanted: str) -> None:
+    """Check that a response has the layout that was asked for, `dtype` and `layout` included.
+
+    Raises:
+        UnexpectedResponseError: it has another one; a proxy may have sent it.
+
+    Example:
+        >>> require_media_type({"content-type": "application/json; charset=utf-8"}, JSON)
+        >>> require_media_type({"content-type": "text/html"}, JSON)
+        Traceback (most recent call last):
+        tokenizer_client.errors.UnexpectedResponseError: the response is 'text/html' where this \
+service sends 'application/json'; check the address, and whether a proxy answers for the service
+    """
+    present = headers.get("content-type", "")
+    if _layout_of(present) != _layout_of(wanted):
+        raise UnexpectedResponseError(
+            f"the response is {present[:80]!r} where this service sends {wanted!r}; check the "
+            f"address, and whether a proxy answers for the service"
+        )
+
+
+def require_same(what: str, present: object, asked: object) -> None:
+    """Check that the response is about what was asked for.
+
+    Raises:
+        UnexpectedResponseError: it is about another thing.
+    """
+    if present != asked:
+        raise UnexpectedResponseError(
+            f"the response has the {what} {present!r:.60} where {asked!r:.60} was asked for; check "
+            f"the address, and that no proxy caches responses"
+        )
+
+
+def _layout_of(media_type: str) -> tuple[str, str | None, str | None]:
+    kind, *rest = media_type.lower().split(";")
+    pairs = (parameter.partition("=") for parameter in rest)
+    parameters = {name.strip(): word.strip().strip('"') for name, _, word in pairs}
+    return kind.strip(), parameters.get("dtype"), parameters.get("layout")
+
+
+def parse_json(body: bytes | bytearray, model: type[Model]) -> Model:
+    """Parse JSON of the service as a `model`.
+
+    Raises:
+        UnexpectedResponseError: the JSON does not match.
+    """
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        wrong = ", ".join(
+            ".".join(map(str, item["loc"])) or "the whole" for item in error.errors()[:4]
+        )
+        raise UnexpectedResponseError(
+            f"the response is not a {model.__name__} of this service ({wrong}); check the address, "
+            f"and that the service is as new as the client"
+        ) from None
+
+
+def require_one(found: T | list[T]) -> T:
+    """What a response has for one text.
+
+    Raises:
+        UnexpectedResponseError: it has a list for many texts.
+    """
+    if isinstance(found, list):
+        raise UnexpectedResponseError("the response to one text has the counts of many")
+    return found
+
+
+def require_digest(headers: Mapping[str, str], digest: str | None) -> None:
+    """Refuse ids of another tokenizer even if a proxy dropped If-Match."""
+    present = headers.get("tokenizer-digest")
+    if digest is not None and present not in (None, digest):
+        detail = "another tokenizer than the pinned one responded; a proxy dropped If-Match"
+        raise DigestMismatchError(412, {"code": "digest_mismatch", "detail": detail}, headers)
+
+
+def check_most_tokens(n_tokens: int, most: int | None) -> None:
+    """Raise UnexpectedResponseError for more tokens than were asked for."""
+    if most is not None and n_tokens > most:
+        raise UnexpectedResponseError(
+            f"the response has {n_tokens} tokens where at most {most} were asked for"
+        )
+
+
 class FrameReader:
     r"""Reads the frames of a stream from bytes split anywhere.
 
@@ -142,6 +317,9 @@ class FrameReader:
     """
 
     def __init__(self) -> None:
+        self.digest: str | None = None
+        """The digest of the tokenizer, None until the response has begun."""
+        self.n_payload_bytes = 0
         self._held = bytearray()
         self._end: dict[str, Any] | None = None
 
@@ -166,7 +344,9 @@ class FrameReader:
             else:
                 self._read_last(kind, payload)
         del self._held[:position]
-        return b"".join(payloads)
+        payload = b"".join(payloads)
+        self.n_payload_bytes += len(payload)
+        return payload
 
     def finish(self) -> dict[str, Any]:
         """The record of the last frame.
@@ -177,6 +357,20 @@ class FrameReader:
         if self._end is None or self._held:
             raise StreamCutOffError("the stream was cut off: its last record did not arrive")
         return self._end
+
+    def check(self, *, n_ids: int, n_text_bytes: int) -> None:
+        """Check that the last frame agrees with the ones before it.
+
+        Raises:
+            StreamCutOffError: it does not, or did not arrive.
+        """
+        end = self.finish()
+        reported = (end.get("count"), end.get("bytes"), end.get("digest"))
+        if reported != (n_ids, n_text_bytes, self.digest):
+            raise StreamCutOffError(
+                f"the last record of the stream does not agree with its {n_ids} ids and "
+                f"{n_text_bytes} bytes of text, or names another tokenizer"
+            )
 
     def _read_last(self, kind: int, payload: bytes) -> None:
         if self._end is not None or kind not in (_END_FRAME, _ERROR_FRAME):

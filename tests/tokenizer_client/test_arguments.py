@@ -1,5 +1,6 @@
 """Texts, ids and conversations: options on the wire, wrong types, responses of another shape."""
 
+import inspect
 import json
 import struct
 
@@ -7,10 +8,15 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.tokenizer_client.calls.test_exchange import TOKENIZER, octets
-from tokenizer_client import UnexpectedResponseError
-from tokenizer_client.calls.retries import Session
-from tokenizer_client.calls.text import plain_options, query_of
+from tests.tokenizer_client.conftest import TOKENIZER, octets
+from tokenizer_client import Client, UnexpectedResponseError
+from tokenizer_client.arguments import plain_options, query_of
+from tokenizer_client.client import CorpusResource
+from tokenizer_client.schemas.chat import ChatEncodeRequest
+from tokenizer_client.schemas.jobs import TrainRequest
+from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
+from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+from tokenizer_client.schemas.tokens import EncodeRequest
 
 U32, BATCH = "dtype=u32", "layout=batch"
 ONE = struct.pack("<I", 5)
@@ -46,13 +52,31 @@ def bodies(service):
     return [json.loads(request.content) for request in service.requests]
 
 
+OF_CALLS = {"self", "corpus", "template_kwargs", "idempotency_key", "wait", "on_progress"}
+
+
+def test_every_option_is_a_field_of_the_request():
+    for call, model in (
+        (Client.encode_with_pieces, EncodeRequest),
+        (Client.encode_segments, EncodeRequest),
+        (Client.count, CountRequest),
+        (Client.truncate, TruncateRequest),
+        (Client.chunk, ChunkRequest),
+        (Client.verify, VerifyRequest),
+        (Client.encode_chat_with_mask, ChatEncodeRequest),
+    ):
+        assert inspect.signature(call).parameters.keys() - OF_CALLS <= model.model_fields.keys()
+    for call, model in (Client.train, TrainRequest), (CorpusResource.encode, EncodeCorpusRequest):
+        assert inspect.signature(call).parameters.keys() - OF_CALLS == model.model_fields.keys()
+
+
 def test_options_as_json_and_as_a_query():
     options = {"allowed_special": {"b"}, "disallowed_special": (), "errors": "strict", "x": None}
     assert plain_options(options) == {"allowed_special": ["b"], "errors": "strict"}
     defaults = {"allowed_special": "all", "disallowed_special": (), "errors": "replace"}
     assert plain_options(defaults | {"shuffle": False, "seed": 0}) == {"seed": 0}
     assert plain_options({"allowed_special": ()}) == {"allowed_special": []}
-    pairs = query_of(Session(tokenizer="n"), options | {"skip_special_tokens": True})
+    pairs = query_of({"tokenizer": "n", **options, "skip_special_tokens": True})
     assert pairs == (
         ("tokenizer", "n"),
         ("allowed_special", "b"),
@@ -266,16 +290,3 @@ def test_a_response_of_another_shape_than_was_asked_for_is_an_error(play):
         client, _ = play(*answers)
         with pytest.raises(UnexpectedResponseError, match=WORDS):
             list(getattr(client, method)(*arguments, **options))
-
-
-def test_the_same_responses_in_the_right_shape_are_results(play):
-    client, _ = play(
-        octets(MANY, BATCH, U32),
-        as_json(tokens=[5], count=1, pieces=[PIECE], offsets=[[0, 1]]),
-        as_json(chunks=[CHUNK, CHUNK | {"start": 1, "end": 2}]),
-        as_json(id=5, tree=NODE, **TOKEN),
-    )
-    assert client.encode_batch(["a"], max_tokens=1) == [[5]]
-    assert client.encode_with_pieces("a").tokens == [5]
-    assert len(client.chunk("aa", 1)) == 2
-    assert client.describe_token(5).id == 5

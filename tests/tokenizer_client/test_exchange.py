@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from tests.tokenizer_client.conftest import problem
+from tests.tokenizer_client.conftest import JOB, counted, octets, problem, promoted
 from tokenizer_client import (
     AuthenticationError,
     ConflictError,
@@ -23,27 +23,6 @@ from tokenizer_client import (
     UnavailableError,
 )
 from tokenizer_client.errors import problem_of
-
-TOKENIZER = {"name": "n", "version": "v", "digest": "d"}
-JOB = {
-    "id": "j", "name": "n", "state": "queued", "phase": "queued", "progress": 0.0, "counters": {},
-    "result": None, "error": None, "created_at": "", "started_at": None, "finished_at": None,
-    "kind": "train", "log_tail": [],
-}  # fmt: skip
-
-
-def counted(n=3):
-    fields = {"count": n, "limit_exceeded": False, "tokenizer": TOKENIZER}
-    return httpx.Response(200, json=fields)
-
-
-def promoted(name="n"):
-    return httpx.Response(200, json={"active": {**TOKENIZER, "name": name}, "previous": None})
-
-
-def octets(content, *parameters):
-    kind = "; ".join(("application/octet-stream", *parameters))
-    return httpx.Response(200, content=content, headers={"Content-Type": kind})
 
 
 def test_a_failure_that_may_pass_is_repeated(play, clock):

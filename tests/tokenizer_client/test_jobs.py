@@ -1,19 +1,12 @@
 """Jobs: start, follow through lost connections, wait, cancel."""
 
-import inspect
 import json
-from typing import get_type_hints
 
 import httpx
 import pytest
 
-from tests.tokenizer_client.calls.test_exchange import JOB
-from tests.tokenizer_client.conftest import problem
-from tokenizer_client import Client, ConnectionLostError, DeadlineExceededError, JobFailedError
-from tokenizer_client.calls.jobs import EncodeCorpusOptions, TrainOptions
-from tokenizer_client.client import CorpusResource
-from tokenizer_client.schemas.jobs import TrainRequest
-from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+from tests.tokenizer_client.conftest import JOB, problem
+from tokenizer_client import ConnectionLostError, DeadlineExceededError, JobFailedError
 
 
 def job(state="running", progress=0.0, **fields):
@@ -27,21 +20,6 @@ def events(*jobs):
         content += b"id: %d\ndata: %b\n\n:\n\n" % (fields["progress"] * 100, sent)
     headers = {"Content-Type": "text/event-stream; charset=utf-8"}
     return httpx.Response(200, content=content, headers=headers)
-
-
-@pytest.mark.parametrize(
-    ("call", "options", "request_model"),
-    [
-        (Client.train, TrainOptions, TrainRequest),
-        (CorpusResource.encode, EncodeCorpusOptions, EncodeCorpusRequest),
-    ],
-)
-def test_options_are_those_of_the_requests(call, options, request_model):
-    """Written by hand, so that mypy checks each call; the lists must be complete."""
-    of_call = {"self", "corpus", "idempotency_key", "wait", "on_progress"}
-    names = request_model.model_fields.keys()
-    assert inspect.signature(call).parameters.keys() - of_call == names
-    assert get_type_hints(options).keys() == names
 
 
 def test_a_follower_reconnects_and_sees_nothing_twice(play, clock):
