@@ -25,8 +25,8 @@ from corpora import label, text_path, vocab_path
 from figures import Cell, Table, add_json_option, report
 
 from tokenizer_core import Tokenizer
-from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.presets import PRESETS
+from tokenizer_core.splitting.patterns import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,7 @@ from corpora import SEPARATOR, label, text_path
 from figures import Table, add_json_option, report
 
 from tokenizer_core import Tokenizer
-from tokenizer_core.patterns import resolve_pattern
+from tokenizer_core.splitting.patterns import resolve_pattern
 from tokenizer_core.training import TrainingOptions, count_pretokens, train
 
 SMALLEST = 1 << 19

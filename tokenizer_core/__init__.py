@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tokenizer_core.decode_streams import DecodeStreams, StreamingDecoder
     from tokenizer_core.errors import TokenizerCoreError
-    from tokenizer_core.patterns import PATTERNS, SplitPattern
     from tokenizer_core.spec import AddedToken, TokenizerSpec
-    from tokenizer_core.streaming import StreamingEncoder
+    from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
+    from tokenizer_core.text.decode_streams import DecodeStreams, StreamingDecoder
+    from tokenizer_core.text.streaming import StreamingEncoder
     from tokenizer_core.text.truncate import TextPart, chunk_text, truncate_text
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training import TrainingOptions, train, train_bpe, train_from_iterator
@@ -44,12 +44,12 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "PATTERNS": "patterns",
+    "PATTERNS": "splitting.patterns",
     "AddedToken": "spec",
-    "DecodeStreams": "decode_streams",
-    "SplitPattern": "patterns",
-    "StreamingDecoder": "decode_streams",
-    "StreamingEncoder": "streaming",
+    "DecodeStreams": "text.decode_streams",
+    "SplitPattern": "splitting.patterns",
+    "StreamingDecoder": "text.decode_streams",
+    "StreamingEncoder": "text.streaming",
     "TextPart": "text.truncate",
     "Tokenizer": "tokenizer",
     "TokenizerCoreError": "errors",

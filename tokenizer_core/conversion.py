@@ -32,13 +32,13 @@ from tokenizer_core.formats import (
 from tokenizer_core.formats.chat_template_files import existing_template_file
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.model_folder import WRITTEN
-from tokenizer_core.patterns import CUSTOM
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
+from tokenizer_core.splitting.patterns import CUSTOM
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.special_tokens import Allowed
+    from tokenizer_core.specials.policy import Allowed
 
 Target = Literal["tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"]
 
@@ -364,7 +364,7 @@ def _pattern_argument(spec: TokenizerSpec, target: Target) -> str:
     if spec.pattern.has_steps:
         # A repr would not name the module of the steps.
         fields = spec.pattern.fields()
-        return f"tokenizer_core.patterns.SplitPattern.from_fields({fields})"
+        return f"tokenizer_core.splitting.patterns.SplitPattern.from_fields({fields})"
     return f"tokenizer_core.{spec.pattern!r}"
 
 

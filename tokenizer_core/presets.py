@@ -1,4 +1,6 @@
-"""The published vocabularies of tiktoken by name: file, sha256, split pattern, special tokens.
+"""Published vocabularies: those of tiktoken by name, and the folders of the Hugging Face Hub.
+
+A preset is file, sha256, split pattern, special tokens.
 
 A `.tiktoken` file has neither pattern nor special tokens; a preset supplies them, as
 `openai_public.py` of tiktoken 0.14 defines them. A file belongs to a preset only if its sha256 is
@@ -18,12 +20,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
-from tokenizer_core.errors import FormatError, PresetError
+from tokenizer_core.errors import FormatError, HubError, PresetError
 from tokenizer_core.formats import detect_file, load_model_folder, load_spec
-from tokenizer_core.formats.model_folder import sole_rank_file
+from tokenizer_core.formats.model_folder import (
+    FILE_NAMES,
+    MERGES,
+    SENTENCEPIECE,
+    TEKKEN,
+    TOKENIZER,
+    VOCAB,
+    has_vocabulary,
+    sole_rank_file,
+)
 from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES, parse_tiktoken_ranks
-from tokenizer_core.patterns import resolve_pattern
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.splitting.patterns import resolve_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -286,3 +297,48 @@ def _read_cached(path: Path) -> bytes | None:
         return read_whole_file(path, max_bytes=MAX_FILE_BYTES)
     except (OSError, FormatError):
         return None
+
+
+def download_model_folder(name: str, revision: str | None = None) -> Path:
+    """The folder in the cache with the tokenizer files of the model `owner/name`.
+
+    `revision` is a branch, a tag or a commit (default: `main`). Files in the cache are not fetched
+    again. Without a network, the folder of an earlier call is used.
+
+    Raises:
+        HubError: `huggingface_hub` is not installed; no such model or revision; no network and
+            nothing in the cache; a mirror answers with anything else; the model has no
+            `tokenizer.json`, no `vocab.json` with `merges.txt`, no `tekken.json`, and no
+            `tokenizer.model` of SentencePiece.
+    """
+    # Imported here because it is optional, and because it reads its variables when it is imported.
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise HubError(
+            "downloads from the Hugging Face Hub need huggingface_hub: "
+            "pip install 'tokenizer-service[hub]'"
+        ) from error
+    if name.count("/") != 1 or not all(name.split("/")):
+        raise HubError(f"the model {name!r:.80} must be owner/name, such as Qwen/Qwen3-8B")
+    try:
+        folder = huggingface_hub.snapshot_download(
+            name, revision=revision, allow_patterns=list(FILE_NAMES)
+        )
+    # A server that is no Hub may answer with anything: huggingface_hub then fails with any error.
+    except Exception as error:
+        raise _hub_error(name, error) from error
+    if not has_vocabulary(Path(folder)):
+        raise HubError(
+            f"the model {name} has no {TOKENIZER}, no {VOCAB} with {MERGES}, no {TEKKEN}, and no "
+            f"{SENTENCEPIECE} of SentencePiece; download its vocabulary and load that file"
+        )
+    return Path(folder)
+
+
+def _hub_error(name: str, error: Exception) -> HubError:
+    reason = " ".join(str(error).split())
+    return HubError(
+        f"the tokenizer of {name} could not be downloaded ({type(error).__name__}: {reason:.300}); "
+        f"check the name, the revision, HF_TOKEN, the network, HF_ENDPOINT and HF_HUB_OFFLINE"
+    )

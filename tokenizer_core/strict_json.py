@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from tokenizer_core.errors import FormatError
-from tokenizer_core.possessive import compile_possessive
+from tokenizer_core.splitting.possessive import compile_possessive
 
 _SHORT_BYTES: Final = 1 << 14
 """What is shorter is first tried in one call: 1 us less for a request of 100 bytes."""

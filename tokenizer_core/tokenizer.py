@@ -18,17 +18,31 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokenizer_core import formats
-from tokenizer_core.batches import (
-    encode_batch_over_processes,
-    encode_block,
-    plain_policy,
-)
 from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.chat.encoding import ChatEncoding, choose_template, name_of_template, roles_of
 from tokenizer_core.chat.messages import form_messages
 from tokenizer_core.chat.renderer import render_chat
-from tokenizer_core.decode_streams import StreamingDecoder
-from tokenizer_core.drift import (
+from tokenizer_core.engines import create_engine
+from tokenizer_core.engines.base import join_with_offsets, require_characters, require_text
+from tokenizer_core.errors import SpecialTokenReachedError
+from tokenizer_core.formats.model_folder import named_special_tokens
+from tokenizer_core.normalizers.normalize import strips_space, touch_any
+from tokenizer_core.parallel.batches import (
+    encode_batch_over_processes,
+    encode_block,
+    plain_policy,
+)
+from tokenizer_core.presets import download_model_folder, load_path_spec, load_preset_spec
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.added_tokens import warn_of_unmarked
+from tokenizer_core.specials.flags import matcher_for, matcher_without
+from tokenizer_core.specials.matcher import TrustedTokenMatcher, is_any_outside, matcher_of
+from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts
+from tokenizer_core.specials.policy import forbid, forbid_normalized, resolve_policy
+from tokenizer_core.specials.trust import Trust
+from tokenizer_core.stopping import check_stop
+from tokenizer_core.text.decode_streams import StreamingDecoder
+from tokenizer_core.text.drift import (
     UNDECIDED,
     Extension,
     continue_text,
@@ -37,30 +51,9 @@ from tokenizer_core.drift import (
     first_differences,
     rows_of,
 )
-from tokenizer_core.engines import create_engine
-from tokenizer_core.engines.base import join_with_offsets, require_characters, require_text
-from tokenizer_core.errors import SpecialTokenReachedError
-from tokenizer_core.formats.model_folder import named_special_tokens
-from tokenizer_core.hub import download_model_folder
-from tokenizer_core.normalization import NO_TOKENS, forbid_normalized, normalized_parts
-from tokenizer_core.normalize import strips_space, touch_any
-from tokenizer_core.offsets import char_offsets, find_byte_offsets, token_sizes
-from tokenizer_core.pieces import Pieces
-from tokenizer_core.presets import load_path_spec, load_preset_spec
-from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.special_tokens import (
-    Trust,
-    TrustedTokenMatcher,
-    forbid,
-    is_any_outside,
-    matcher_for,
-    matcher_of,
-    matcher_without,
-    resolve_policy,
-    warn_of_unmarked,
-)
-from tokenizer_core.stopping import check_stop
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.text.offsets import char_offsets, find_byte_offsets, token_sizes
+from tokenizer_core.text.pieces import Pieces
+from tokenizer_core.text.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,15 +64,11 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine
-    from tokenizer_core.normalize import NfcChange
-    from tokenizer_core.patterns import SplitPattern
-    from tokenizer_core.special_tokens import (
-        AddedTokens,
-        Allowed,
-        Disallowed,
-        Segment,
-        SpecialTokenMatcher,
-    )
+    from tokenizer_core.normalizers.normalize import NfcChange
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
+    from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
+    from tokenizer_core.specials.trust import Segment
+    from tokenizer_core.splitting.patterns import SplitPattern
 
     Path = str | PathLike[str]
     Ids = Iterable[int] | NDArray[np.integer]

@@ -210,7 +210,7 @@ class _PrintVersion(argparse.Action):
         from importlib.metadata import version
 
         from tokenizer_core.engines import choose_engine
-        from tokenizer_core.patterns import UNICODE_TABLES
+        from tokenizer_core.splitting.patterns import UNICODE_TABLES
 
         engine = choose_engine()
         print(f"tokenizer-service {version('tokenizer-service')}")

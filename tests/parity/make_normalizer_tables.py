@@ -1,4 +1,4 @@
-"""Writes `tokenizer_core/normalizer_tables.py`: what `Lowercase` and `StripAccents` of Hugging
+"""Writes `tokenizer_core/normalizers/tables.py`: what `Lowercase` and `StripAccents` of Hugging
 Face's `tokenizers` do to each code point.
 
 Their Unicode versions differ from each other and from Python's, so the tables are lists. Run it

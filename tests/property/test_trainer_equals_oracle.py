@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tokenizer_core import reference
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.training import (
     LearningRules,
     TrainingOptions,

@@ -11,8 +11,8 @@ from tests.tokenizer_core.engines.random_specs import (
     random_ranks,
     spec_of,
 )
-from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.splitting.patterns import PATTERNS
 
 SPECIALS = ["<|a|>", "<|a|><|a|>", "'s", "  ", "中", "\n\n"]
 

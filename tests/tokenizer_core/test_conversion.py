@@ -24,7 +24,6 @@ from tests.tokenizer_core.formats.small_specs import (
 from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
 from tokenizer_core import Tokenizer, conversion
 from tokenizer_core.blobs import atomic_files as whole_files
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.conversion import (
     FILE_NAMES,
     convert_spec,
@@ -35,8 +34,9 @@ from tokenizer_core.conversion import (
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats import load_spec, save_tokenizer_json
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
+from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_core.splitting.patterns import SplitPattern
 
 END = "<|endoftext|>"
 SPEC = trained_spec()

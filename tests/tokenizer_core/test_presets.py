@@ -12,7 +12,6 @@ from tiktoken_ext import openai_public
 
 from tokenizer_core import Tokenizer, presets
 from tokenizer_core.errors import FormatError, PresetError
-from tokenizer_core.patterns import resolve_pattern
 from tokenizer_core.presets import (
     Preset,
     cached_paths,
@@ -20,6 +19,7 @@ from tokenizer_core.presets import (
     load_preset_spec,
     recognise_preset,
 )
+from tokenizer_core.splitting.patterns import resolve_pattern
 
 TINY = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
 TINY_PRESET = Preset(

@@ -18,7 +18,6 @@ from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
 from tests.tokenizer_core.every_way import SHAPES, check_stream
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import (
     InvalidSpecError,
     SpecialTokenForbiddenError,
@@ -26,12 +25,13 @@ from tokenizer_core.errors import (
     UnknownTokenIdError,
 )
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
-from tokenizer_core.normalize import normalize_nfc
-from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.pieces import MAX_SHOWN
+from tokenizer_core.normalizers.normalize import normalize_nfc
 from tokenizer_core.presets import find_preset, load_path_spec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, MissingBytes
+from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_core.splitting.patterns import SplitPattern
+from tokenizer_core.text.pieces import MAX_SHOWN
 
 BYTES = {i: bytes([i]) for i in range(256)}
 MERGES = [

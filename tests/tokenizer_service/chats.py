@@ -11,8 +11,8 @@ from tokenizer_core import TokenizerSpec
 from tokenizer_core.chat import render_worker, renderer
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.chat.template import ChatTemplate
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec.chat_templates import ChatTemplates
 
 START, END = "<|im_start|>", "<|im_end|>"
 START_ID, END_ID = 256, 257

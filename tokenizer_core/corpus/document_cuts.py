@@ -11,16 +11,16 @@ import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.normalize import strips_space
-from tokenizer_core.normalizer_steps import run_of
-from tokenizer_core.pretokenize import find_last_safe_cut, split, split_settled
+from tokenizer_core.normalizers.normalize import strips_space
+from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.spec import WHITE_SPACE
-from tokenizer_core.special_tokens import matcher_of
-from tokenizer_core.streaming import MAX_PENDING_CHARS
+from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.splitting.pretokenize import find_last_safe_cut, split, split_settled
+from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 
 if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
-    from tokenizer_core.normalizer_steps import NormalizerRun
+    from tokenizer_core.normalizers.steps import NormalizerRun
     from tokenizer_core.spec import TokenizerSpec
 
 _WINDOW_CHARS: Final = 1 << 12

@@ -30,8 +30,8 @@ from tokenizer_core.errors import (
     TokenFilesError,
 )
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
-from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import FileRecord
+from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 MANIFEST_NAME: Final = "manifest.json"

@@ -30,7 +30,7 @@ from tokenizer_core.documents.corpus_files import changed_error, open_corpus_fil
 from tokenizer_core.documents.document_reader import SkippedDocuments, open_good_documents
 from tokenizer_core.documents.remote_files import RemoteFile, StoreReadError, open_remote_file
 from tokenizer_core.errors import CorpusChangedError, CorpusError, RunError
-from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
+from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern
 from tokenizer_core.training.corpus_chunks import Chunk, CorpusFile, ReadBytes
 
 _REQUEST_BYTES: Final = 1 << 23

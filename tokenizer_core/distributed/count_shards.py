@@ -21,7 +21,7 @@ from tokenizer_core.documents import make_separator
 from tokenizer_core.documents.document_reader import SkippedDocuments
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.patterns import UNICODE_TABLES
+from tokenizer_core.splitting.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner
 from tokenizer_core.training.count_pretokens import (
     CountingRules,

@@ -41,7 +41,7 @@ from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat, can_be
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, check_max_bad
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import Executor
-from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
+from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern
 from tokenizer_core.training.count_pretokens import CountingRules
 from tokenizer_core.training.pretoken_counts import CorpusSource
 from tokenizer_core.training.vocabulary_plan import refuse_string
@@ -159,7 +159,7 @@ def count_distributed(
     Example:
         >>> import tempfile; folder = Path(tempfile.mkdtemp())
         >>> from tokenizer_core.parallel import LocalExecutor
-        >>> from tokenizer_core.patterns import PATTERNS
+        >>> from tokenizer_core.splitting.patterns import PATTERNS
         >>> from tokenizer_core.training import PretokenCounts
         >>> _ = (folder / "text").write_text("low low lower")
         >>> _ = count_distributed(

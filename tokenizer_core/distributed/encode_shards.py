@@ -43,7 +43,7 @@ from tokenizer_core.errors import (
     RunError,
 )
 from tokenizer_core.parallel import map_ahead, run_ahead
-from tokenizer_core.patterns import UNICODE_TABLES
+from tokenizer_core.splitting.patterns import UNICODE_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

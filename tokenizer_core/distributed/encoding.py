@@ -38,7 +38,7 @@ from tokenizer_core.documents import BadDocuments, CorpusFormat, corpus_file_nam
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.parallel import map_ahead
-from tokenizer_core.patterns import UNICODE_TABLES
+from tokenizer_core.splitting.patterns import UNICODE_TABLES
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 if TYPE_CHECKING:

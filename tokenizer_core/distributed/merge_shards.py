@@ -17,7 +17,7 @@ from tokenizer_core.distributed.corpus_sources import check_sum
 from tokenizer_core.documents import BadDocuments
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.parallel import map_ahead
-from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.training.counts import (
     MAX_RUNS,
     Entry,

@@ -28,11 +28,12 @@ from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, CallsOfMatcher, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
-from tokenizer_core.normalize import changes_by_nfc, form_tables, strips_space
-from tokenizer_core.normalizer_steps import replacements_of
-from tokenizer_core.patterns import PATTERNS, RULES
-from tokenizer_core.pretokenize import split_in_windows
-from tokenizer_core.special_tokens import FlaggedTokenMatcher, TrustedTokenMatcher
+from tokenizer_core.normalizers.normalize import changes_by_nfc, form_tables, strips_space
+from tokenizer_core.normalizers.steps import replacements_of
+from tokenizer_core.specials.flags import FlaggedTokenMatcher
+from tokenizer_core.specials.matcher import TrustedTokenMatcher
+from tokenizer_core.splitting.patterns import PATTERNS, RULES
+from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
 
 try:
@@ -50,11 +51,12 @@ if TYPE_CHECKING:
 
     from tokenizer_core._native import PretokenCounter, WordCounts
     from tokenizer_core.engines.protocol import EngineStreams, PackedModel, Row
-    from tokenizer_core.normalize import NfcChange
-    from tokenizer_core.normalizer_steps import NormalizerStep
-    from tokenizer_core.patterns import SplitPattern
+    from tokenizer_core.normalizers.normalize import NfcChange
+    from tokenizer_core.normalizers.steps import NormalizerStep
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.special_tokens import Segment, SpecialTokenMatcher
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
+    from tokenizer_core.specials.trust import Segment
+    from tokenizer_core.splitting.patterns import SplitPattern
 
 _MODULE: Final = "tokenizer_core._native"
 _STUB_PATH: Final = Path(__file__).parent.parent / "_native.pyi"

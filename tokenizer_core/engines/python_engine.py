@@ -26,7 +26,7 @@ import numpy as np
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.pretokenize import split_in_windows
+from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:

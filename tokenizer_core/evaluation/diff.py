@@ -13,8 +13,8 @@ import numpy as np
 from tokenizer_core.evaluation.measures import lengths_in_text
 from tokenizer_core.evaluation.report import ShownToken, show_token, shown_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
-from tokenizer_core.normalization import join_parts, parts_as_encoded
-from tokenizer_core.pretokenize import split
+from tokenizer_core.specials.normalization import join_parts, parts_as_encoded
+from tokenizer_core.splitting.pretokenize import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.evaluation.samples import SamplePiece
-    from tokenizer_core.normalization import Part
-    from tokenizer_core.patterns import SplitPattern
     from tokenizer_core.spec import Merge, TokenizerSpec
+    from tokenizer_core.specials.normalization import Part
+    from tokenizer_core.splitting.patterns import SplitPattern
     from tokenizer_core.tokenizer import Tokenizer
 
 

@@ -26,8 +26,8 @@ import regex
 
 from tokenizer_core.documents import CorpusFormat, DocumentSample, open_documents
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.patterns import PATTERNS
-from tokenizer_core.pretokenize import find_safe_cut
+from tokenizer_core.splitting.patterns import PATTERNS
+from tokenizer_core.splitting.pretokenize import find_safe_cut
 
 PIECE_BYTES: Final = 1 << 18
 """Approximate size of a piece: long enough to time; the default sample has sixteen."""

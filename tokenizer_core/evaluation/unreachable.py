@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from tokenizer_core.evaluation.measures import is_utf8
-from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.normalizers.normalize import normalize_nfc
 
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec

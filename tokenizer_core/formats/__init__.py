@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
-from tokenizer_core.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
@@ -60,9 +59,10 @@ from tokenizer_core.formats.tokenizer_json import (
     parse_tokenizer_table,
     save_tokenizer_json,
 )
-from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.special_tokens import warn_of_unmarked
+from tokenizer_core.spec.added_tokens import warn_of_unmarked
+from tokenizer_core.spec.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
+from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:

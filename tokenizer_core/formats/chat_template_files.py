@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
-from tokenizer_core.chat_templates import (
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.spec.chat_templates import (
     DEFAULT,
     MAX_TEMPLATE_BYTES,
     MAX_TEMPLATES,
     ChatTemplates,
     is_variable_name,
 )
-from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:

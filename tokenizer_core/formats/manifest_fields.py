@@ -11,20 +11,20 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
-from tokenizer_core.normalizer_steps import NormalizerStep
-from tokenizer_core.patterns import (
+from tokenizer_core.normalizers.steps import NormalizerStep
+from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, MissingBytes, TokenizerSpec
+from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
+from tokenizer_core.splitting.patterns import (
     PATTERNS,
     UNICODE_TABLES,
     SplitPattern,
     is_metaspace,
     resolve_pattern,
 )
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, MissingBytes, TokenizerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -30,7 +30,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
-from tokenizer_core.chat_templates import MAX_MODEL_LENGTH
 from tokenizer_core.engines import create_engine
 from tokenizer_core.errors import FormatError, TokenizerCoreError
 from tokenizer_core.formats.chat_template_files import (
@@ -54,11 +53,12 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_byte_level,
     render_pre_tokenizer,
 )
-from tokenizer_core.normalization import normalized_parts
-from tokenizer_core.normalizer_steps import NormalizerStep
-from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.normalizers.steps import NormalizerStep
 from tokenizer_core.spec import MissingBytes
-from tokenizer_core.special_tokens import matcher_for
+from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH
+from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.normalization import normalized_parts
+from tokenizer_core.splitting.patterns import CUSTOM, PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json_added_tokens import search_together
-from tokenizer_core.normalize import METASPACE_CHARACTER
-from tokenizer_core.normalizer_steps import NormalizerStep
+from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
+from tokenizer_core.normalizers.steps import NormalizerStep
 from tokenizer_core.spec import MAX_TOKEN_ID, AddedToken, TokenizerSpec, pattern_of_characters
+from tokenizer_core.spec.chat_templates import ChatTemplates
 
 if TYPE_CHECKING:
     import os

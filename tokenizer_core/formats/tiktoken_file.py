@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.engines import left_sizes, read_rank_lines
 from tokenizer_core.errors import FormatError
-from tokenizer_core.possessive import compile_possessive
 from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.splitting.possessive import compile_possessive
 
 if TYPE_CHECKING:
     import os

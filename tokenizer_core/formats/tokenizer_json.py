@@ -70,7 +70,7 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_pre_tokenizer,
     with_digits_between_bytes,
 )
-from tokenizer_core.normalizer_steps import NormalizerStep, StepKind, check_steps
+from tokenizer_core.normalizers.steps import NormalizerStep, StepKind, check_steps
 from tokenizer_core.spec import (
     MAX_TOKEN_ID,
     NEVER_IN_UTF8,

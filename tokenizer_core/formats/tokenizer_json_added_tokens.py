@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id
 from tokenizer_core.formats.tokenizer_json_parts import check_fields
-from tokenizer_core.normalizer_steps import run_of
+from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.spec import ADDED_TOKEN_FLAGS, NFC_MAKES, AddedToken, needed_steps
-from tokenizer_core.special_tokens import SpecialTokenMatcher
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokenizer_core.formats.tokenizer_json_parts import Entries
-    from tokenizer_core.normalizer_steps import NormalizerStep
+    from tokenizer_core.normalizers.steps import NormalizerStep
     from tokenizer_core.spec import Normalizer, TokenizerSpec
 
 MAX_ADDED_TOKENS: Final = 1 << 17

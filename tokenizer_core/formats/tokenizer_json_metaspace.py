@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tokenizer_json_parts import check_fields, is_byte_level, is_vocab
-from tokenizer_core.normalize import METASPACE_CHARACTER, strips_space
+from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER, strips_space
 from tokenizer_core.spec import NEVER_IN_UTF8
 
 if TYPE_CHECKING:

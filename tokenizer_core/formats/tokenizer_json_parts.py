@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
-from tokenizer_core.patterns import (
+from tokenizer_core.splitting.patterns import (
     CUSTOM,
     DEEPSEEK,
     DIGITS_THEN_GPT2,

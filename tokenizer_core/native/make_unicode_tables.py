@@ -1,5 +1,5 @@
 r"""Writes the Unicode tables from `regex` 2025.9.18: `src/unicode/tables.rs` for the scanners, and
-`tokenizer_core/unicode_data.py` for everything else.
+`tokenizer_core/splitting/unicode_data.py` for everything else.
 
 The classes of that release are part of the contract (see `patterns.py`): they decide ids. Rust's
 and those of other releases differ, so both engines read these files instead. Run it with that
@@ -22,7 +22,7 @@ import regex
 
 RELEASE = "2025.9.18"
 TARGET = Path(__file__).parent / "src" / "unicode" / "tables.rs"
-PYTHON_TARGET = Path(__file__).parent.parent / "unicode_data.py"
+PYTHON_TARGET = Path(__file__).parent.parent / "splitting" / "unicode_data.py"
 
 CLASSES = {
     "LU": r"\p{Lu}",

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.atomic_files import open_folder, remove_folder, replacing
-from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -59,6 +58,7 @@ from tokenizer_core.registry.versions import (
     checked_name,
     checked_version,
 )
+from tokenizer_core.spec.chat_templates import CHAT_FILE
 
 if TYPE_CHECKING:
     from tokenizer_core.blobs import Storage

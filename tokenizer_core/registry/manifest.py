@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
@@ -23,6 +22,7 @@ from tokenizer_core.formats.manifest_fields import (
     render_spec_fields,
 )
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.chat_templates import CHAT_FILE
 
 VOCAB_NAME: Final = "vocab.pkl"
 MERGES_NAME: Final = "merges.pkl"

@@ -13,7 +13,6 @@ import json
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import (
     AliasTakenError,
     ArtifactCorruptError,
@@ -58,6 +57,7 @@ from tokenizer_core.registry.versions import (
     checked_name,
     next_version,
 )
+from tokenizer_core.spec.chat_templates import CHAT_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizer_core.blobs.atomic_files import read_file_in
-from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -32,6 +31,7 @@ from tokenizer_core.formats.manifest_fields import (
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, parse_plain_pickle
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.registry.manifest import FILE_NAMES, FileRecord, Manifest
+from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,7 @@ def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> Pr
         ValueError: `parts` is empty.
 
     Example:
-        >>> from tokenizer_core.patterns import PATTERNS
+        >>> from tokenizer_core.splitting.patterns import PATTERNS
         >>> one, two = (PretokenCounts({word: 3}, PATTERNS["gpt2"]) for word in ("a", "b"))
         >>> dict(combine_counts([(one, Fraction(1, 2)), (two, Fraction(1, 3))]).counts)
         {'a': 9, 'b': 6}

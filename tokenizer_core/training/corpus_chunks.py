@@ -28,9 +28,9 @@ from typing import Final
 from tokenizer_core.blobs.local_files import open_to_read, read_at
 from tokenizer_core.documents.corpus_files import FileVersion, changed_error, open_corpus_file
 from tokenizer_core.errors import CorpusChangedError, CorpusError
-from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.possessive import compile_possessive
-from tokenizer_core.pretokenize import find_safe_cut
+from tokenizer_core.splitting.patterns import SplitPattern
+from tokenizer_core.splitting.possessive import compile_possessive
+from tokenizer_core.splitting.pretokenize import find_safe_cut
 
 WINDOW_BYTES: Final = 1 << 16
 """Bytes examined in one step of the search for a cut."""

@@ -62,7 +62,7 @@ def prune_counts(counts: PretokenCounts, *, min_count: int) -> PretokenCounts:
         CorpusError: no pre-token would remain.
 
     Example:
-        >>> from tokenizer_core.patterns import PATTERNS
+        >>> from tokenizer_core.splitting.patterns import PATTERNS
         >>> counts = PretokenCounts({"low": 5, "slow": 1, "owl": 2}, PATTERNS["gpt2"])
         >>> pruned = prune_counts(counts, min_count=3)
         >>> pruned.counts, pruned.pruning.n_distinct, pruned.pruning.n_bytes

@@ -21,8 +21,8 @@ from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
-from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training.count_pretokens import (
     DecodeErrors,
@@ -216,7 +216,7 @@ class TrainingResult:
             VocabSizeError: the size is too small, or larger than that of the run.
 
         Example:
-            >>> from tokenizer_core.patterns import PATTERNS
+            >>> from tokenizer_core.splitting.patterns import PATTERNS
             >>> run = train_from_counts(PretokenCounts({"low": 2}, PATTERNS["gpt2"]), 258)
             >>> run.at_size(257).merges
             [(b'o', b'w')]
@@ -388,7 +388,7 @@ def train_from_counts(
         VocabSizeError, InvalidSpecError, TrainingCancelledError: as `train`.
 
     Example:
-        >>> from tokenizer_core.patterns import PATTERNS
+        >>> from tokenizer_core.splitting.patterns import PATTERNS
         >>> counts = PretokenCounts({"low": 2, " lower": 1}, PATTERNS["gpt2"])
         >>> train_from_counts(counts, 258).merges
         [(b'o', b'w'), (b'l', b'ow')]

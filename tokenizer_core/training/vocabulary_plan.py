@@ -22,8 +22,6 @@ from itertools import pairwise
 from typing import Final
 
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
-from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import (
     MAX_ADDED_TOKEN_CHARS,
     MAX_TOKEN_BYTES,
@@ -31,6 +29,8 @@ from tokenizer_core.spec import (
     TokenizerSpec,
     check_content,
 )
+from tokenizer_core.splitting.patterns import SplitPattern
+from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.training.learn_merges import LearningRules
 
 Merge = tuple[bytes, bytes]
@@ -279,7 +279,7 @@ def make_seed_merges(
         InvalidSpecError: a seed is impossible; the error names the seed and the reason.
 
     Example:
-        >>> from tokenizer_core.patterns import PATTERNS
+        >>> from tokenizer_core.splitting.patterns import PATTERNS
         >>> make_seed_merges(["ing", "king"], pattern=PATTERNS["gpt2"])
         [(b'i', b'n'), (b'in', b'g'), (b'k', b'ing')]
     """

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.training import Pruning
 from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
 from tokenizer_service.commands.command_line import CommandError, CommandParser, UsageError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.blobs.locks import locked_folder
-from tokenizer_core.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
     TrainingProgress,

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from tokenizer_core.decode_streams import BytesDecoder
 from tokenizer_core.documents import CONTENT_NAMES, format_of_content
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.pieces import readable_token
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.text.decode_streams import BytesDecoder
+from tokenizer_core.text.pieces import readable_token
+from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import CommandError, UsageError, require_files
 from tokenizer_service.commands.outputs import (

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.documents import corpus_file_name
-from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
+from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
     TrainingOptions,

@@ -14,8 +14,13 @@ from typing import Any, Final
 
 from tokenizer_core.blobs.atomic_files import make_folder, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
-from tokenizer_core.hub import download_model_folder
-from tokenizer_core.presets import PRESETS, PUBLISHED_AT, Preset, own_cache_path
+from tokenizer_core.presets import (
+    PRESETS,
+    PUBLISHED_AT,
+    Preset,
+    download_model_folder,
+    own_cache_path,
+)
 from tokenizer_service.commands.command_line import CommandError, UsageError
 from tokenizer_service.commands.progress import add_quiet, progress_bar
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.chat_templates import DEFAULT
 from tokenizer_core.errors import (
     ArtifactError,
     ArtifactNameError,
@@ -18,9 +17,10 @@ from tokenizer_core.errors import (
 from tokenizer_core.formats import detect_file, load_spec
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import sole_rank_file
-from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.presets import PRESETS, load_preset_spec, recognise_preset_file
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.chat_templates import DEFAULT
+from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_service.commands.command_line import (
     DEFAULT_TOKENIZER,
     CommandError,

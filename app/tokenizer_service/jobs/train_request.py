@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
-from tokenizer_core.patterns import ALIASES, PATTERNS
+from tokenizer_core.splitting.patterns import ALIASES, PATTERNS
 from tokenizer_core.training.vocabulary_plan import make_seed_merges, plan_vocabulary
 from tokenizer_service.jobs.worker.context import vocabulary_options
 

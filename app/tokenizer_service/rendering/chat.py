@@ -24,7 +24,7 @@ from tokenizer_core.errors import (
     ChatTemplateError,
     SpecialTokenReachedError,
 )
-from tokenizer_core.offsets import char_offsets
+from tokenizer_core.text.offsets import char_offsets
 from tokenizer_service.access.limits import check_wanted, reserve_memory
 from tokenizer_service.http.id_formats import render_ids_form, require_fit
 from tokenizer_service.http.problem import Problem

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.decode_streams import BytesDecoder, StreamingDecoder
+from tokenizer_core.text.decode_streams import BytesDecoder, StreamingDecoder
 from tokenizer_service.access.limits import check_wanted, reserve_memory
 from tokenizer_service.http.id_formats import OCTETS, render_lengths
 from tokenizer_service.http.problem import Problem

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from tokenizer_client.schemas.tokens import IdsError, parse_ids
-from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
+from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_service.http.id_formats import parse_raw_ids
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.streaming import StreamingEncoder
+    from tokenizer_core.text.streaming import StreamingEncoder
     from tokenizer_service.http.id_formats import IdsForm
     from tokenizer_service.observability.metrics import ServiceMetrics
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -65,7 +65,7 @@ class EncodeCodec:
 
     Example:
         >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.streaming import StreamingEncoder
+        >>> from tokenizer_core.text.streaming import StreamingEncoder
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
         >>> codec = EncodeCodec(StreamingEncoder(tokenizer))
         >>> [*codec.feed(b"a b"), *codec.finish()]

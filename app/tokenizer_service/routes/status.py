@@ -20,7 +20,7 @@ from tokenizer_client.schemas.tokens import (
     TokenizerIdentity,
     UnhealthyResponse,
 )
-from tokenizer_core.streaming import MAX_PENDING_CHARS
+from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
 from tokenizer_service.rendering.preconditions import require_known_query

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic_core import PydanticCustomError
 
 from tokenizer_client.schemas.tokens import check_special_names
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.http.bodies import (
     TEXT_REQUEST,

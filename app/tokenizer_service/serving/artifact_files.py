@@ -13,11 +13,11 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core import __version__
-from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.spec.chat_templates import CHAT_FILE
 from tokenizer_service.serving.errors import FormatCannotHoldError
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def main():
 def train():
     import tokenizer_core.training.count_pretokens as counting
     from tokenizer_core import Tokenizer, train_bpe
-    from tokenizer_core.patterns import PATTERNS
+    from tokenizer_core.splitting.patterns import PATTERNS
     from tokenizer_core.training import PretokenCounts, TrainingOptions, count_pretokens, train
 
     corpus = FOLDER / "corpus.txt"

@@ -7,8 +7,8 @@ from tokenizers import normalizers
 
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.engines.native import compiled_normalizer
-from tokenizer_core.normalize import normalize_nfc
-from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
+from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep
 
 KINDS = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip"]
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]

@@ -9,7 +9,7 @@ from tests.adversarial import every_code_point_in_context
 from tests.integration.parity.references import check_samples, first_difference, load_pair
 from tests.parity.vocabularies import CORPORA, NAMES, OPEN_FILES, RANK_FILES, read_sample
 from tokenizer_core import StreamingEncoder, Tokenizer
-from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.normalizers.normalize import normalize_nfc
 
 pytestmark = pytest.mark.shared_data
 

@@ -16,7 +16,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from tests.integration.parity.references import Pair, check_samples
 from tests.profiles import first_and_slow
-from tests.tokenizer_core.regex_dialects.foreign_expressions import (
+from tests.tokenizer_core.splitting.dialects.foreign_expressions import (
     Grammar,
     LibraryError,
     random_text,
@@ -26,9 +26,9 @@ from tests.tokenizer_core.regex_dialects.foreign_expressions import (
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import UnknownPatternError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.patterns import PUBLISHED, Dialect, SplitPattern, resolve_pattern
-from tokenizer_core.pretokenize import split
-from tokenizer_core.regex_dialects.properties import POSIX_FANCY, POSIX_ONIGURUMA, PROPERTIES
+from tokenizer_core.splitting.dialects.properties import POSIX_FANCY, POSIX_ONIGURUMA, PROPERTIES
+from tokenizer_core.splitting.patterns import PUBLISHED, Dialect, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.pretokenize import split
 
 CODE_POINTS = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
 SHORTHANDS = [r"\s", r"\d", r"\w", r"\h", "."]

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.parity.transformers_reader import FOLDER, TransformersReader
-from tokenizer_core.normalize import OriginalOffsets, normalize_nfc
-from tokenizer_core.patterns import METASPACE, PATTERNS, SplitPattern, resolve_pattern
-from tokenizer_core.pretokenize import find_safe_cut, split, split_settled
-from tokenizer_core.unicode_sets import version_of_regex
+from tokenizer_core.normalizers.normalize import OriginalOffsets, normalize_nfc
+from tokenizer_core.splitting.patterns import METASPACE, PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.pretokenize import find_safe_cut, split, split_settled
+from tokenizer_core.splitting.unicode_sets import version_of_regex
 
 REPOSITORY = Path(__file__).parents[3]
 CUSTOM = [

@@ -35,7 +35,7 @@ from tests.reliability.socket_client import (
     read_answer,
     send,
 )
-from tokenizer_core.streaming import MAX_PENDING_CHARS
+from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 
 BODY_LIMIT = 4 << 20
 MEMORY_LIMIT = 32 << 20

@@ -9,8 +9,8 @@ import pytest
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.errors import InvalidSpecError, SpecialTokenReachedError
-from tokenizer_core.offsets import char_offsets
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.text.offsets import char_offsets
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 SOFT = ["<think>", "</think>", "<tool>", "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"]

@@ -16,9 +16,9 @@ from tokenizer_core.corpus import document_cuts, plan_token_files
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.normalize import normalize_nfc
-from tokenizer_core.patterns import PATTERNS
-from tokenizer_core.pretokenize import split
+from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.splitting.patterns import PATTERNS
+from tokenizer_core.splitting.pretokenize import split
 
 FORMS = [(name, "none") for name in PATTERNS] + [("qwen2", "nfc")]
 SPECIAL = ["<|endoftext|>", "\n\nHuman:", "<| a b |>", "<| a b |> c"]

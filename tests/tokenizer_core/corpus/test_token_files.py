@@ -44,7 +44,7 @@ from tokenizer_core.errors import (
     TokenizerMismatchError,
 )
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.splitting.patterns import SplitPattern
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)

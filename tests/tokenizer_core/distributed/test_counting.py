@@ -28,7 +28,7 @@ from tokenizer_core.errors import (
     TooManyBadDocumentsError,
 )
 from tokenizer_core.parallel import LocalExecutor
-from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.training import count_pretokens
 
 GPT2 = PATTERNS["gpt2"]

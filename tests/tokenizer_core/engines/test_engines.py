@@ -20,9 +20,9 @@ from tokenizer_core.engines import create_engine, make_stop_flag, python_engine,
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import CancelledError, UnknownTokenIdError
-from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.reference import apply_merges, apply_ranks
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.splitting.patterns import SplitPattern
 
 
 @pytest.fixture(scope="module")

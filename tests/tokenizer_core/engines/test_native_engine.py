@@ -22,9 +22,9 @@ from tokenizer_core.engines import (
     resolve_engine,
 )
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.patterns import METASPACE, PATTERNS
-from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.splitting.patterns import METASPACE, PATTERNS
+from tokenizer_core.splitting.pretokenize import split
 
 
 def spec_from_corpus(kind: str, pattern: str) -> TokenizerSpec:

@@ -14,8 +14,8 @@ from tests.native_module import native_module
 from tests.profiles import examples
 from tests.tokenizer_core.engines.random_specs import random_character_merges, spec_of
 from tokenizer_core.engines import create_engine
-from tokenizer_core.normalize import changed
-from tokenizer_core.patterns import RULES
+from tokenizer_core.normalizers.normalize import changed
+from tokenizer_core.splitting.patterns import RULES
 
 WIDTHS = {  # one string of each PEP 393 width
     "ascii": "plain words, 12 of them\n",

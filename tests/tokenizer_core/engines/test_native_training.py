@@ -7,7 +7,7 @@ import pytest
 from tests.native_module import native_module
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter, NativeCounts
 from tokenizer_core.errors import CorpusError, SplitTooSlowError
-from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     LearningRules,
     TrainingOptions,

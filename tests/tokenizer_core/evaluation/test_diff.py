@@ -14,9 +14,9 @@ from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation.diff import diff_on_text, diff_specs
 from tokenizer_core.evaluation.samples import SamplePiece
 from tokenizer_core.evaluation.tables import render_diff
-from tokenizer_core.normalize import normalize_nfc
-from tokenizer_core.patterns import PATTERNS, SplitPattern
-from tokenizer_core.pretokenize import split
+from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
+from tokenizer_core.splitting.pretokenize import split
 
 MORE = [*THE, (b"o", b"x")]
 

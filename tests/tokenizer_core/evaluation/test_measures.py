@@ -25,7 +25,7 @@ from tokenizer_core.evaluation.measures import (
     word_spans,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERNS
 
 
 def test_renyi_entropy_of_a_half_and_two_quarters_by_hand():

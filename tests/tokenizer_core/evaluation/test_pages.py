@@ -16,7 +16,7 @@ from tokenizer_core.evaluation.markup import Markup, element, joined
 from tokenizer_core.evaluation.pages import render_report_page, render_training_page
 from tokenizer_core.evaluation.plots import bars, columns, lines, picture
 from tokenizer_core.evaluation.tables import render_report
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.training import PretokenCounts, VocabularyOptions, train_from_counts
 
 HOSTILE = b"<script>alert('x')</script>\"&amp;"

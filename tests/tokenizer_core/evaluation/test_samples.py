@@ -10,8 +10,8 @@ from tests.profiles import examples
 from tests.property.trap_texts import fragments
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.evaluation import TextFile, parallel_files
-from tokenizer_core.patterns import PATTERNS
-from tokenizer_core.pretokenize import split
+from tokenizer_core.splitting.patterns import PATTERNS
+from tokenizer_core.splitting.pretokenize import split
 
 SEPARATOR = "<|endoftext|>"
 LINES = "".join(f"Line {i} of words, naïve 世界.\n" for i in range(800))

@@ -24,11 +24,11 @@ from tokenizer_core.formats.manifest_fields import (
     render_spec_fields,
 )
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
-from tokenizer_core.patterns import METASPACE, SplitPattern, resolve_pattern
-from tokenizer_core.pretokenize import split
 from tokenizer_core.reference import learn
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.splitting.patterns import METASPACE, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.pretokenize import split
 
 ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
 BYTES = {i: bytes([i]) for i in range(256)}

@@ -35,8 +35,8 @@ from tokenizer_core.formats.gpt2_files import (
 )
 from tokenizer_core.formats.manifest_fields import render_manifest_json, render_spec_fields
 from tokenizer_core.formats.pickle_files import render_pickle
-from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.splitting.patterns import SplitPattern
 
 SPEC = trained_spec()
 

@@ -14,8 +14,8 @@ from tokenizer_core.formats.manifest_fields import (
     render_spec_fields,
 )
 from tokenizer_core.formats.sealed_json import SealedFormat
-from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.splitting.patterns import SplitPattern
 
 SPEC = trained_spec(30, special_tokens=[AddedToken("<|a|>", 400), AddedToken("<é>", 401, False)])
 FIELDS = render_spec_fields(SPEC)

@@ -31,8 +31,8 @@ from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
-from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.splitting.patterns import PATTERNS
 
 TEXTS = [TRAINING_TEXT, *adversarial_texts()]
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|im_start|>"]

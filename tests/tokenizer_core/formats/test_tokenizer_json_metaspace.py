@@ -28,14 +28,24 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.document_cuts import DocumentCuts
-from tokenizer_core.decode_streams import BytesDecoder, StreamingDecoder
 from tokenizer_core.errors import InvalidSpecError, PreTokenTooLongError, UnknownPatternError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.patterns import METASPACE, SplitPattern, metaspace_pattern, resolve_pattern
-from tokenizer_core.pretokenize import find_last_safe_cut, find_safe_cut, split, split_in_windows
 from tokenizer_core.spec import pattern_of_characters
+from tokenizer_core.splitting.patterns import (
+    METASPACE,
+    SplitPattern,
+    metaspace_pattern,
+    resolve_pattern,
+)
+from tokenizer_core.splitting.pretokenize import (
+    find_last_safe_cut,
+    find_safe_cut,
+    split,
+    split_in_windows,
+)
+from tokenizer_core.text.decode_streams import BytesDecoder, StreamingDecoder
 from tokenizer_core.text.merge_trees import MergeTrees
 from tokenizer_core.text.round_trips import check_text
 

@@ -22,7 +22,7 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode, parse_token
-from tokenizer_core.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 
 MERGES = [
     ("a", "b"), ("Ġ", "a"), ("Ġa", "b"), ("1", "2"), ("12", "3"), ("Ġ", "Ġ"), ("x", "a"),

@@ -13,7 +13,6 @@ import pytest
 
 from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -23,10 +22,11 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.formats import render_pickle
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
-from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.registry.manifest import FILE_NAMES
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
+from tokenizer_core.splitting.patterns import SplitPattern
 
 A = TokenizerSpec.from_merges(
     BYTES | {256: b"ab", 257: b"abc"}, [(b"a", b"b"), (b"ab", b"c")], ["<|x|>"]

@@ -14,9 +14,9 @@ import pytest
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.documents import FORMATS, CorpusFormat, make_separator
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
-from tokenizer_core.pretokenize import split
 from tokenizer_core.reference import count_words
+from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.training import TrainingOptions, count_pretokens, train, train_from_iterator
 from tokenizer_core.training.corpus_chunks import ChunkPlanner, CorpusFile
 

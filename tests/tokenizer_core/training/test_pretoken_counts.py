@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from tests.native_module import native_module
 from tokenizer_core.engines.native import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
-from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.reference import Merge, count_words, join
+from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
 from tokenizer_core.training import (
     CorpusSource,
     LearningRules,

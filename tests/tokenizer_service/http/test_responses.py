@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from tests.tokenizer_service.http.clients import Client
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.limits import ByteBudget, WorkQueue
 from tokenizer_service.http import responses
 from tokenizer_service.http.duplex import NDJSON, DuplexStream, StreamCodec

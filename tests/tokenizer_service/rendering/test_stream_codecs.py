@@ -10,7 +10,7 @@ import pytest
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.http.id_formats import OCTETS, IdsForm
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.rendering import stream_codecs

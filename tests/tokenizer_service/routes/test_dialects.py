@@ -13,9 +13,9 @@ from tests.tokenizer_core.formats.small_specs import character_spec
 from tests.tokenizer_service.conftest import settings_for
 from tests.tokenizer_service.routes.exchanges import Post, Refused, metrics, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_service.main import create_app
 from tokenizer_service.rendering import decode as decode_answers
 from tokenizer_service.rendering import encode as encode_answers

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from starlette.testclient import TestClient
 
 from tests.conftest import REPOSITORY
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_service.routes.playground import assets
 
 FOLDER = REPOSITORY / "app" / "tokenizer_service" / "playground"

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from tests.tokenizer_service.routes.exchanges import metrics, pointer, problem
 from tokenizer_core import Tokenizer
-from tokenizer_core.decode_streams import StreamingDecoder
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.text.decode_streams import StreamingDecoder
+from tokenizer_core.text.streaming import StreamingEncoder
 
 TEXT = "The <|endoftext|>don't\r\n\r\n \n\t <|a|><|a|> héllo 中文 👩‍👧 e\u0301 \x00\ufeff\u2028<|a"
 RAW = {"Content-Type": "application/octet-stream"}

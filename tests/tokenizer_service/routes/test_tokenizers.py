@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from tests.tokenizer_service.conftest import ADMIN_KEY, CORPUS, SPECIALS
 from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_service.serving import artifact_files
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 

@@ -30,11 +30,11 @@ from tests.parity.vocabularies import NAMES, OPEN_FILES, load_ours
 from tests.profiles import first_and_thorough
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
-from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_service.jobs.errors import VersionInUseError
 from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.serving import live_tokenizers

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.documents import BY_NAME, CorpusFormat
 from tokenizer_core.errors import StorageError
-from tokenizer_core.patterns import resolve_pattern
+from tokenizer_core.splitting.patterns import resolve_pattern
 from tokenizer_service.jobs.input_files import InputChangedError, InputFile
 from tokenizer_service.jobs.worker.context import vocabulary_options
 

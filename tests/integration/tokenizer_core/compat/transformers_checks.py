@@ -13,12 +13,12 @@ from tests.adversarial import adversarial_texts
 from tests.tokenizer_core.formats.model_folders import CHAT_CASES, make_chat_folder
 from tests.tokenizer_core.formats.small_specs import character_spec, trained_spec
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.compat.transformers import PreTrainedTokenizerFast
 from tokenizer_core.conversion import convert_spec
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec.chat_templates import ChatTemplates
 
 END = "<|endoftext|>"
 SPECS = {

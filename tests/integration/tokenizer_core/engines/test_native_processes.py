@@ -22,7 +22,7 @@ from tests.tokenizer_core.engines.test_native_engine import spec_from_corpus
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.native import NativeCounts
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERNS
 
 LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(80_000))
 

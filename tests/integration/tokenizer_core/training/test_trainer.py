@@ -63,7 +63,7 @@ MEASURE = """
 import json, sys
 from pathlib import Path
 from tokenizer_core.engines import native
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.training import count_pretokens
 
 def memory(field):

@@ -12,8 +12,8 @@ import pytest
 from tests.integration.server_process import Server, serve, wait_until, wait_until_gone
 from tests.tokenizer_service.chats import SPEC, TEMPLATES, chatml_ids, say
 from tests.tokenizer_service.raw_http import RawRequest
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.spec.chat_templates import ChatTemplates
 
 HOSTILE = {
     "loop": "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",

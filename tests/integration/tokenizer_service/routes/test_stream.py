@@ -15,8 +15,8 @@ import pytest
 from tests.integration.server_process import Server
 from tests.tokenizer_service.raw_http import RawRequest
 from tokenizer_core import Tokenizer
-from tokenizer_core.decode_streams import StreamingDecoder
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.text.decode_streams import StreamingDecoder
+from tokenizer_core.text.streaming import StreamingEncoder
 
 TEXT = "The fox<|endoftext|>don't\r\n  12345 \t <|a|><|a|> héllo 中文 👩‍👧 e\u0301 \x00\ufeff<|a"
 OCTETS = "Content-Type: application/octet-stream"

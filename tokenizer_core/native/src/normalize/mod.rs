@@ -1,4 +1,4 @@
-//! The steps of a normalizer: what `tokenizer_core/normalization.py` defines, without Python.
+//! The steps of a normalizer: what `tokenizer_core/specials/normalization.py` defines, without Python.
 
 mod characters;
 mod forms;

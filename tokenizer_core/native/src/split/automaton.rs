@@ -1,5 +1,5 @@
 //! Text to pre-tokens by any split pattern that has an automaton: Python makes its tables
-//! (`regex_dialects/automaton.py`, which explains them), and this file runs them.
+//! (`splitting/dialects/automaton.py`, which explains them), and this file runs them.
 //!
 //! A move reads one character. In [`Automaton::find_ends`] the moves of a match's end and of the next
 //! match's first character are joined to one, so that ordinary text takes one table look-up a

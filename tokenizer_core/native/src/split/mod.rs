@@ -1,4 +1,4 @@
-//! Text to pre-tokens: the named split patterns of `patterns.py` as scanners over UTF-8 bytes.
+//! Text to pre-tokens: the named split patterns of `splitting/patterns.py` as scanners over UTF-8 bytes.
 //!
 //! Each grammar is one function, `advance(text, pos) -> end`: where the pre-token that starts at
 //! `pos` ends. The grammars equal the regular expressions, alternative by alternative, and are the
@@ -67,7 +67,7 @@ impl Scanner<'static> {
         ("o200k", Scanner::O200k),
     ];
 
-    /// The scanner of a named pattern of `patterns.py`; None for any other name.
+    /// The scanner of a named pattern of `splitting/patterns.py`; None for any other name.
     pub fn from_name(name: &str) -> Option<Scanner<'static>> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name)?;
         Some(found.1)

@@ -1,0 +1,217 @@
+"""A text as it is encoded: its normalized parts, and the added tokens between them.
+
+Added tokens are cut out of a text first, and each part between them is normalized by itself. With
+`steps` in its spec, those that are `normalized` are searched in the normalized parts instead, by
+their own normalized content, as Hugging Face does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+from tokenizer_core.normalizers.normalize import (
+    METASPACE_CHARACTER,
+    normalize_metaspace,
+    normalize_nfc,
+    strips_space,
+)
+from tokenizer_core.normalizers.steps import run_of
+from tokenizer_core.specials.flags import matcher_for, matcher_of_tokens
+from tokenizer_core.specials.matcher import (
+    Span,
+    SpecialTokenMatcher,
+    TrustedTokenMatcher,
+    matcher_of,
+)
+from tokenizer_core.specials.trust import Trust
+from tokenizer_core.splitting.pretokenize import split
+from tokenizer_core.stopping import check_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep
+    from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+Part = tuple[str, str | None]
+"""Plain text, normalized, and the added token after it."""
+
+
+def normalized_parts(
+    spec: TokenizerSpec,
+    matcher: SpecialTokenMatcher,
+    text: str,
+    normalize: Callable[..., str] | None = None,
+    *,
+    begins: Literal["text", "part", "inside"] = "text",
+) -> Iterator[Part]:
+    """The normalized parts of a text, each with the added token after it: those of `matcher` are
+    recognised. The last part has none. `normalize`: what runs the steps, by default Python.
+
+    `begins` says where `text` begins: at the beginning of a text, after an added token, or inside a
+    part, whose beginning is normalized already.
+    """
+    if not spec.steps:
+        for index, (plain, token) in enumerate(matcher.split(text)):
+            yield (
+                _normalize_part(
+                    spec.normalizer,
+                    plain,
+                    is_first=index == 0 and begins == "text",
+                    continues=index == 0 and begins == "inside",
+                ),
+                token,
+            )
+        return
+    passes = passes_of(spec, matcher)
+    normalize = normalize or run_of(spec.steps).normalize
+    for index, (start, end, span) in enumerate(passes.parts(text)):
+        plain = text[start:end]
+        normalized = normalize(plain, is_first=index > 0 or begins != "inside")
+        for part, found in passes.second_in(plain, start).split(normalized):
+            yield part, (span and span.content) if found is None else passes.names[found]
+
+
+def _normalize_part(normalizer: str, plain: str, *, is_first: bool, continues: bool) -> str:
+    if normalizer == "none":
+        return plain
+    if normalizer == "nfc":
+        return normalize_nfc(plain)
+    return normalize_metaspace(normalizer, plain, is_first=is_first, continues=continues)
+
+
+def parts_as_encoded(spec: TokenizerSpec, text: str) -> list[Part]:
+    """The normalized parts of a text in which no special token is recognised, each with the content
+    token after it, as that is spelled in the vocabulary."""
+    ids, contents = _content_of(spec.added_token_set)
+    return [
+        (plain, None if token is None else spec.vocab[ids[token]].decode())
+        for plain, token in normalized_parts(spec, matcher_for(spec, contents), text)
+    ]
+
+
+@lru_cache(maxsize=8)
+def _content_of(added: frozenset[AddedToken]) -> tuple[Mapping[str, int], frozenset[str]]:
+    """The ids of the content tokens, and their strings."""
+    ids = {token.content: token.id for token in added if not token.special}
+    return ids, frozenset(ids)
+
+
+def text_as_encoded(spec: TokenizerSpec, text: str) -> str:
+    """The joined `parts_as_encoded`."""
+    return join_parts(parts_as_encoded(spec, text))
+
+
+def join_parts(parts: Iterable[Part]) -> str:
+    """The text of parts and the tokens between them."""
+    return "".join(plain + (token or "") for plain, token in parts)
+
+
+def text_as_decoded(
+    spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str, *, with_lost: bool = True
+) -> str:
+    """The text that the ids of `text` decode to. By default with the text that encoding loses: what
+    the split pattern drops (but not with a `word_suffix`), and bytes without a token.
+
+    Raises:
+        CancelledError: another thread cancelled the call.
+    """
+    parts: list[bytes] = []
+    added = {token.content: token for token in spec.added_tokens}
+    for plain, token in normalized_parts(spec, matcher, text):
+        check_stop()
+        data = plain.encode()
+        if spec.word_suffix:
+            suffix = spec.word_suffix.decode()
+            data = "".join(word + suffix for word in split(plain, spec.pattern)).encode()
+        elif spec.loses_text and not with_lost:
+            pre_tokens = map(str.encode, split(plain, spec.pattern))
+            data = b"".join(map(spec.decoded_pre_token, pre_tokens))
+        parts += [data, b"" if token is None else spec.spelling(added[token])]
+    joined = b"".join(parts).decode(errors="replace")  # bytes that are lost may break a character
+    if spec.normalizer.startswith("metaspace"):
+        joined = joined.replace(METASPACE_CHARACTER, " ")  # of special tokens
+    return joined.removeprefix(" ") if strips_space(spec.normalizer) else joined
+
+
+NO_TOKENS: Final = matcher_of(frozenset())
+
+
+class Passes:
+    """The two searches for added tokens: in the text as given, and in its normalized parts.
+
+    `names`: the strings of the second search, and the tokens that they stand for. `trusts`: those
+    of the text as given.
+    """
+
+    def __init__(
+        self,
+        first: SpecialTokenMatcher,
+        second: SpecialTokenMatcher,
+        names: Mapping[str, str],
+        run: NormalizerRun,
+        trusts: tuple[Trust, ...] = (),
+    ) -> None:
+        self.first, self.second, self.names = first, second, names
+        self._run, self._trusts = run, trusts
+
+    def trusting(self, *trusts: Trust) -> Passes:
+        """The same searches in the one text that `trusts` are for."""
+        return Passes(self.first.trusting(*trusts), self.second, self.names, self._run, trusts)
+
+    def parts(self, text: str) -> Iterator[tuple[int, int, Span | None]]:
+        """Start and end of each part that is normalized, and the match of the first search after
+        it; the last part has none."""
+        end = 0
+        for span in self.first.spans(text):
+            yield span.plain_start, span.start, span
+            end = span.end
+        yield end, len(text), None
+
+    def second_in(self, plain: str, start: int) -> SpecialTokenMatcher:
+        """The second search for a part of the text that begins at `start`."""
+        if not self._trusts or not self.second:
+            return self.second
+        return self.second.trusting(
+            *(self._in_normalized(trust, plain, start) for trust in self._trusts)
+        )
+
+    def _in_normalized(self, trust: Trust, plain: str, start: int) -> Trust:
+        control = frozenset(n for n, content in self.names.items() if content in trust.control)
+        runs = trust.within(start, start + len(plain)).runs
+        return Trust(control, self._run.normalize_runs(plain, runs))
+
+
+def passes_of(spec: TokenizerSpec, matcher: SpecialTokenMatcher) -> Passes:
+    """How the tokens of `matcher` are searched where the spec has `steps`."""
+    if isinstance(matcher, TrustedTokenMatcher):
+        return passes_of(spec, matcher.matcher).trusting(*matcher.trusts)
+    are_changed = spec.normalizer != "metaspace-steps"
+    return _passes_of(spec.steps, spec.added_token_set, matcher, are_changed)
+
+
+@lru_cache(maxsize=64)
+def _passes_of(
+    steps: tuple[NormalizerStep, ...],
+    added: frozenset[AddedToken],
+    matcher: SpecialTokenMatcher,
+    are_changed: bool,
+) -> Passes:
+    run, contents = run_of(steps), frozenset(matcher.contents)
+    tokens = [token for token in added if token.content in contents]
+    spell = run.normalize if are_changed else _with_spaces
+    later = {spell(token.content): token for token in tokens if token.normalized}
+    renamed = (replace(token, content=n, normalized=False) for n, token in later.items())
+    return Passes(
+        matcher_of_tokens(token for token in tokens if not token.normalized),
+        matcher_of_tokens(renamed),
+        MappingProxyType({normalized: token.content for normalized, token in later.items()}),
+        run,
+    )
+
+
+def _with_spaces(content: str) -> str:
+    return content.replace(METASPACE_CHARACTER, " ")

@@ -1,0 +1,444 @@
+r"""Expressions as deterministic automata, which split a text in linear time.
+
+An automaton reads classes of characters: two code points are in one class if no set of the
+expression tells them apart. It starts where the last match ended and stops where no way through the
+expression is left. Among the ways, the first one in the order of a backtracking engine wins: a
+state is the *ordered* list of the places that are still possible, and a match drops the places
+after it.
+
+A place may ask for the next character (`\s+(?!\S)`, `\Z`). A state lists the places before any such
+question; a move answers it with the character that it reads, or with the end of the text. So a move
+says two things: whether a match ends before its character, and the state after it. Possessive
+repetitions of a set become such questions: `x++` is `x+(?!x)`.
+
+Some expressions have no automaton here, and `regex` runs them: those with lookbehind, with
+lookahead of several characters, with other atomic groups, and those that can match nothing.
+
+`cuts` says between which two characters a text may be cut, because either side is split as if the
+other were not there; see `_cuts_of`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import regex
+
+from tokenizer_core.splitting.dialects.syntax import (
+    Alternatives,
+    Assertion,
+    Atomic,
+    Characters,
+    Complement,
+    Item,
+    Look,
+    Operation,
+    Repeat,
+    Sequence,
+    Union,
+    always_matches,
+    lengths,
+)
+from tokenizer_core.splitting.unicode_sets import (
+    LAST,
+    complement,
+    intersect,
+    join,
+    ranges_of,
+    subtract,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from collections.abc import Sequence as Listed
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.splitting.dialects.syntax import CharacterSet, Node
+    from tokenizer_core.splitting.unicode_sets import Ranges
+
+MAX_PLACES: Final = 4_000
+MAX_STATES: Final = 2_000
+MAX_CLASSES: Final = 250
+_MAX_WORK: Final = 3_000_000  # places looked at: a second
+
+DEAD: Final = 0
+"""The state without a way through."""
+START: Final = 1
+MATCHED: Final = 1 << 31
+"""Flag of a move: a match ends before the character that it reads."""
+_STATE: Final = np.uint32(MATCHED - 1)
+
+
+class NoAutomatonError(Exception):
+    """The expression has no automaton here; says why."""
+
+
+class Step(NamedTuple):
+    """One expression of a pattern, and what becomes of its matches; see `patterns.SplitPattern`."""
+
+    node: Node
+    behavior: str
+    invert: bool
+    drops_unmatched: bool
+
+
+@dataclass(frozen=True, eq=False)
+class SplitAutomaton:
+    """The automata of a pattern's steps over common classes.
+
+    - `firsts`, `numbers`: a run of code points begins at each of `firsts` (ascending, from 0), and
+      its class is in `numbers`; shape (n_runs,), uint32 and uint8.
+    - `moves`: for each step the state and flag after a state and a class, shape
+      (n_states, n_classes + 1), uint32. The last column is the end of the text and leads to DEAD.
+    - `steps`: for each step behavior, `invert`, and whether text without a match is dropped.
+    - `cuts`: whether a text may be cut between characters of two classes, shape
+      (n_classes, n_classes).
+    """
+
+    firsts: NDArray[np.uint32]
+    numbers: NDArray[np.uint8]
+    moves: tuple[NDArray[np.uint32], ...]
+    steps: tuple[tuple[str, bool, bool], ...]
+    cuts: NDArray[np.bool_]
+
+    @cached_property
+    def class_table(self) -> NDArray[np.uint8]:
+        """The class of each code point, shape (0x110000,)."""
+        return np.repeat(self.numbers, np.diff(np.append(self.firsts, LAST + 1)))
+
+    def cuts_in(self, text: str) -> NDArray[np.intp]:
+        """The positions in `text`, in characters, where it may be cut, ascending.
+
+        Raises UnicodeEncodeError for a lone surrogate.
+        """
+        points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+        classes = self.class_table[points]
+        return np.flatnonzero(self.cuts[classes[:-1], classes[1:]]) + 1
+
+
+def build_automaton(steps: Listed[Step]) -> SplitAutomaton:
+    """Make the automaton of a pattern.
+
+    Raises:
+        NoAutomatonError: an expression has none here.
+    """
+    sets: dict[CharacterSet, Ranges] = {}
+    for step in steps:
+        if lengths(step.node)[0] == 0:
+            raise NoAutomatonError("an expression that can match nothing")
+        for characters in _sets_of(step.node):
+            if characters not in sets:
+                sets[characters] = _ranges(characters)
+    firsts, numbers, masks = _classes_of(list(sets.values()))
+    mask_of = dict(zip(sets, masks, strict=True))
+    n_classes = max(numbers) + 1
+    moves = tuple(_Builder(mask_of, n_classes).build(step.node) for step in steps)
+    # Published patterns match all text, so they drop nothing.
+    steps = [
+        step._replace(drops_unmatched=step.drops_unmatched and not _matches_all(table))
+        for step, table in zip(steps, moves, strict=True)
+    ]
+    return SplitAutomaton(
+        np.array(firsts, np.uint32),
+        np.array(numbers, np.uint8),
+        moves,
+        tuple((step.behavior, step.invert, step.drops_unmatched) for step in steps),
+        _cuts_of(steps, moves),
+    )
+
+
+def _sets_of(node: Node) -> Iterator[CharacterSet]:
+    match node:
+        case Characters(characters):
+            yield characters
+        case Assertion(text) if text == _LINE_END:
+            yield _NEWLINE
+        case Sequence(parts) | Alternatives(parts):
+            for part in parts:
+                yield from _sets_of(part)
+        case Atomic(body) | Look(body) | Repeat(body):
+            yield from _sets_of(body)
+
+
+_NEWLINE: Final = Item(r"\n")
+_LINE_END: Final = r"(?![^\n])"
+_MEMBER: Final = regex.compile(
+    r"(?P<class>\\p\{(?P<name>[^}]+)\}|\\[sdw])|(?P<first>\\U.{8}|\\x..|\\.|.)"
+    r"(?:-(?P<last>\\U.{8}|\\x..|\\.|.))?"
+)
+_CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _ranges(characters: CharacterSet) -> Ranges:
+    match characters:
+        case Item(text):
+            return join(map(_member_ranges, _MEMBER.finditer(text)))
+        case Union(sets):
+            return join(map(_ranges, sets))
+        case Complement(inner):
+            return complement(_ranges(inner))
+        case Operation(operator, left, right):
+            one, other = _ranges(left), _ranges(right)
+            if operator == "&&":
+                return intersect(one, other)
+            if operator == "--":
+                return subtract(one, other)
+            return subtract(join([one, other]), intersect(one, other))
+
+
+def _member_ranges(member: regex.Match[str]) -> Ranges:
+    if member["class"]:
+        return ranges_of(member["name"] or member["class"])
+    first = _code_point(member["first"])
+    return ((first, _code_point(member["last"]) if member["last"] else first),)
+
+
+def _code_point(written: str) -> int:
+    if written[0] != "\\":
+        return ord(written)
+    if written[1] in "Ux":
+        return int(written[2:], 16)
+    return ord(_CONTROLS.get(written[1], written[1]))
+
+
+def _classes_of(sets: list[Ranges]) -> tuple[list[int], list[int], list[int]]:
+    """The runs of code points with their classes, and for each set the classes in it as bits."""
+    changes: dict[int, int] = {0: 0}
+    for index, ranges in enumerate(sets):
+        for first, last in ranges:
+            changes[first] = changes.get(first, 0) ^ 1 << index
+            changes[last + 1] = changes.get(last + 1, 0) ^ 1 << index
+    changes.pop(LAST + 1, None)
+    firsts: list[int] = []
+    numbers: list[int] = []
+    signature = 0
+    number_of: dict[int, int] = {}
+    for first in sorted(changes):
+        signature ^= changes[first]
+        number = number_of.setdefault(signature, len(number_of))
+        if not numbers or numbers[-1] != number:
+            firsts.append(first)
+            numbers.append(number)
+    if len(number_of) > MAX_CLASSES:
+        raise NoAutomatonError(f"more than {MAX_CLASSES} classes of characters")
+    masks = [0] * len(sets)
+    for signature, number in number_of.items():
+        for index in range(len(sets)):
+            masks[index] |= (signature >> index & 1) << number
+    return firsts, numbers, masks
+
+
+_READ, _ASK, _FORK, _MATCH = range(4)
+
+
+class _Builder:
+    """Makes the moves of one expression: first a program of places, then the states.
+
+    A place reads a character of a set (`_READ`), asks for the next one (`_ASK`), goes on in two
+    ways, the better first (`_FORK`), or ends a match.
+    """
+
+    def __init__(self, masks: dict[CharacterSet, int], n_classes: int) -> None:
+        self._masks = masks
+        self._end = 1 << n_classes
+        self._n_symbols = n_classes + 1
+        self._any = (1 << self._n_symbols) - 1
+        self._kinds: list[int] = []
+        self._values: list[int] = []  # a mask, or the second way of a fork
+        self._next: list[int] = []
+
+    def build(self, node: Node) -> NDArray[np.uint32]:
+        start = self._add(node, self._place(_MATCH, 0, -1), is_last=True)
+        states: dict[tuple[int, ...], int] = {(): DEAD, (start,): START}
+        waiting: list[tuple[int, ...]] = [(start,)]
+        rows: list[list[int]] = [[DEAD] * self._n_symbols]
+        work = 0
+        for state in waiting:
+            row = []
+            for symbol in range(self._n_symbols):
+                has_matched, after, n_places = self._move(state, 1 << symbol)
+                work += n_places
+                if after not in states:
+                    states[after] = len(states)
+                    waiting.append(after)
+                row.append(states[after] | (MATCHED if has_matched else 0))
+            rows.append(row)
+            if len(states) > MAX_STATES or work > _MAX_WORK:
+                raise NoAutomatonError("too many states")
+        return np.array(rows, np.uint32)
+
+    def _move(self, state: tuple[int, ...], symbol: int) -> tuple[bool, tuple[int, ...], int]:
+        """Whether a match ends before the symbol, the state after it, and the places visited."""
+        after: dict[int, None] = {}
+        seen: set[int] = set()
+        stack = list(reversed(state))
+        while stack:
+            place = stack.pop()
+            if place in seen:
+                continue
+            seen.add(place)
+            kind = self._kinds[place]
+            if kind == _MATCH:
+                return True, tuple(after), len(seen)
+            if kind == _FORK:
+                stack += (self._values[place], self._next[place])
+            elif self._values[place] & symbol:
+                if kind == _ASK:
+                    stack.append(self._next[place])
+                else:
+                    after[self._next[place]] = None
+        return False, tuple(after), len(seen)
+
+    def _place(self, kind: int, value: int, following: int) -> int:
+        if len(self._kinds) >= MAX_PLACES:
+            raise NoAutomatonError("too many places")
+        self._kinds.append(kind)
+        self._values.append(value)
+        self._next.append(following)
+        return len(self._kinds) - 1
+
+    def _add(self, node: Node, following: int, *, is_last: bool) -> int:
+        """Add the places of a node that goes on at `following`; returns its first place. `is_last`:
+        nothing after it can fail."""
+        match node:
+            case Characters(characters):
+                return self._place(_READ, self._masks[characters], following)
+            case Assertion() | Look():
+                return self._place(_ASK, self._asked(node), following)
+            case Sequence(parts):
+                for part in reversed(parts):
+                    following = self._add(part, following, is_last=is_last)
+                    is_last = is_last and always_matches(part)
+                return following
+            case Alternatives(parts):
+                first = self._add(parts[-1], following, is_last=is_last)
+                for part in reversed(parts[:-1]):
+                    way = self._add(part, following, is_last=is_last)
+                    first = self._place(_FORK, first, way)
+                return first
+            case Repeat(body, least, most, is_lazy):
+                return self._repeat(body, least, most, following, is_lazy=is_lazy)
+            case Atomic(body):
+                return self._atomic(body, following, is_last=is_last)
+
+    def _atomic(self, body: Node, following: int, *, is_last: bool) -> int:
+        if is_last:
+            return self._add(body, following, is_last=True)
+        match body:
+            case Repeat(Characters(characters), least, most, is_lazy=False):
+                rest = self._any & ~self._masks[characters]
+                left = self._place(_ASK, rest, following)
+                return self._repeat(body.body, least, most, following, left=left, is_lazy=False)
+            case Atomic(inner):
+                return self._atomic(inner, following, is_last=False)
+            case Characters() | Assertion() | Look():
+                return self._add(body, following, is_last=False)
+        raise NoAutomatonError("an atomic group with something after it")
+
+    def _repeat(
+        self,
+        body: Node,
+        least: int,
+        most: int | None,
+        following: int,
+        *,
+        is_lazy: bool,
+        left: int | None = None,
+    ) -> int:
+        """The places of a repetition; one with fewer than `most` goes on at `left`, if given."""
+        left = following if left is None else left
+        if most is None:
+            fork = self._place(_FORK, -1, -1)
+            again = self._add(body, fork, is_last=False)
+            self._next[fork], self._values[fork] = (left, again) if is_lazy else (again, left)
+            first = fork
+        else:
+            first = following
+            for _ in range(most - least):
+                again = self._add(body, first, is_last=False)
+                first = self._place(_FORK, *((again, left) if is_lazy else (left, again)))
+        for _ in range(least):
+            first = self._add(body, first, is_last=False)
+        return first
+
+    def _asked(self, node: Node) -> int:
+        """The next characters, and the end of the text, before which the node matches."""
+        match node:
+            case Assertion(r"\Z"):
+                return self._end
+            case Assertion(text) if text == _LINE_END:
+                return self._end | self._masks[_NEWLINE]
+            case Look(body, is_behind=False, is_negative=is_negative):
+                asked = self._first_of(body)
+                return self._any & ~asked if is_negative else asked
+        raise NoAutomatonError("a lookbehind, or an assertion other than the end of the text")
+
+    def _first_of(self, node: Node) -> int:
+        match node:
+            case Characters(characters):
+                return self._masks[characters]
+            case Alternatives(parts):
+                asked = 0
+                for part in parts:
+                    asked |= self._first_of(part)
+                return asked
+            case Atomic(body):
+                return self._first_of(body)
+            case Assertion() | Look():
+                return self._asked(node)
+            case Repeat(Characters(), least=1):
+                return self._first_of(node.body)
+        raise NoAutomatonError("a lookahead of several characters")
+
+
+def _cuts_of(steps: Listed[Step], moves: Listed[NDArray[np.uint32]]) -> NDArray[np.bool_]:
+    """Between which two classes a text may be cut.
+
+    A cut is *inert* in a step if, whatever was read before the first character, no way leads on
+    over the second one, and a match ends between them exactly if it also ends at the end of a text.
+    Then no match crosses the cut, and both sides have the same matches with the cut as without. It
+    is a *boundary* if, moreover, the first character is never in the text between two matches,
+    which the cut would divide: alone, it begins a match that ends at the cut. A cut that is inert
+    in all steps and a boundary of one step divides no pre-token. Text that a step drops may be cut
+    as well.
+    """
+    n_classes = moves[0].shape[1] - 1
+    inert = np.ones((n_classes, n_classes), np.bool_)
+    boundary = np.zeros((n_classes, n_classes), np.bool_)
+    for step, table in zip(steps, moves, strict=True):
+        if step.behavior in ("contiguous", "merged-with-previous", "merged-with-next"):
+            return np.zeros((n_classes, n_classes), np.bool_)
+        states, matched = _parts_of(table)
+        may_cut = (states[:, :-1] == DEAD) & (matched[:, :-1] == matched[:, -1:])
+        for one in range(n_classes):
+            after = np.unique(states[:, one])
+            inert[one] &= may_cut[after[after != DEAD]].all(axis=0)
+        boundary |= matched[states[START, :-1], :-1] | step.drops_unmatched
+    return inert & boundary
+
+
+def _parts_of(table: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+    """The states of moves, and whether a match ends."""
+    return table & _STATE, (table & np.uint32(MATCHED)) != 0
+
+
+def _matches_all(table: NDArray[np.uint32]) -> bool:
+    """Whether a match begins at every character."""
+    return _always_match(table) >= set((table[START, :-1] & _STATE).tolist())
+
+
+def _always_match(table: NDArray[np.uint32]) -> set[int]:
+    """The states in which a match is certain for any following text."""
+    states, matched = _parts_of(table)
+    # The largest set of states each of whose moves has matched or leads into the set.
+    is_sure = np.ones(len(states), np.bool_)
+    is_sure[DEAD] = False
+    while True:
+        still = is_sure & (matched | is_sure[states]).all(axis=1)
+        if (still == is_sure).all():
+            return set(np.flatnonzero(is_sure).tolist())
+        is_sure = still

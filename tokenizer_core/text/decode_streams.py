@@ -1,0 +1,483 @@
+"""Ids to text as they arrive: one stream, or many in one call.
+
+A stream gives out text that no later id can change, so that its parts join to `decode` of all ids.
+It holds back an incomplete character and, in a vocabulary with byte fallback, a run of byte ids:
+the run is text if all of it is UTF-8, and one U+FFFD for each byte otherwise.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from collections.abc import Iterable
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.normalizers.normalize import strips_space
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.text.streaming import EncodesStreams
+
+    Ids = Iterable[int] | NDArray[np.integer]
+
+MAX_RUN_BYTES: Final = 1 << 20
+"""A stream of `DecodeStreams` holds at most this many bytes of a run of byte ids (1 Mi)."""
+
+MAX_STOP_BYTES: Final = 1 << 16
+"""The stop strings of a stream have at most this many bytes of UTF-8 together (64 Ki)."""
+
+
+class StreamingDecoder:
+    """Decodes ids that arrive in pieces; buffers incomplete characters.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> stream = StreamingDecoder(Tokenizer({i: bytes([i]) for i in range(256)}, []))
+        >>> stream.feed([0xC3]), stream.feed([0xA9]), stream.flush()
+        ('', 'é', '')
+    """
+
+    def __init__(self, tokenizer: EncodesStreams, *, errors: str = "replace") -> None:
+        self._engine = tokenizer.engine
+        self._vocab = tokenizer.spec.vocab
+        self._errors = errors
+        self._strips = strips_space(tokenizer.spec.normalizer)
+        # Hugging Face's byte fallback: of a run of bytes that is no text, each becomes U+FFFD.
+        is_by_run = errors == "replace"
+        self._byte_ids = frozenset(tokenizer.spec.byte_ids if is_by_run else ())
+        self._pending = bytearray()  # of an incomplete character, or of a run
+        self._n_checked = 0  # bytes of the run that are whole characters
+        self._is_broken = False  # the run is no text; its bytes are given as they come
+
+    @property
+    def pending_bytes(self) -> int:
+        """The bytes that are held back."""
+        return len(self._pending)
+
+    def feed(self, ids: Iterable[int]) -> str:
+        """Return the text that `ids` complete.
+
+        Raises:
+            UnknownTokenIdError: an id is not in the vocabulary.
+            UnicodeDecodeError: the bytes are not UTF-8 and errors is `strict`.
+        """
+        if self._byte_ids:
+            return self._stripped(self._decode_by_run(list(ids)))
+        self._pending += self._engine.decode_bytes(ids)
+        text, n_settled = _decode_settled(self._pending, self._errors)
+        del self._pending[:n_settled]
+        return self._stripped(text)
+
+    def flush(self) -> str:
+        """Return the remaining text; `errors="replace"` gives U+FFFD for a partial character."""
+        return self._stripped(self._end_run() if self._byte_ids else self._take_pending())
+
+    def _forget_characters(self) -> None:
+        """Do not give out the whole characters of the run so far: their text is known."""
+        if self._n_checked:
+            del self._pending[: self._n_checked]
+            self._n_checked, self._strips = 0, False
+
+    def _stripped(self, text: str) -> str:
+        if self._strips and text:
+            self._strips = False
+            return text.removeprefix(" ")
+        return text
+
+    def _take_pending(self) -> str:
+        pending, self._pending = self._pending, bytearray()
+        return pending.decode(errors=self._errors)
+
+    def _decode_by_run(self, ids: list[int]) -> str:
+        data = self._engine.decode_bytes(ids)
+        is_in_run = self._pending or self._is_broken
+        if ids and not is_in_run and ids[-1] not in self._byte_ids:
+            try:
+                return data.decode()
+            except UnicodeDecodeError:
+                pass
+        parts: list[str] = []
+        for id_ in ids:
+            if id_ not in self._byte_ids:
+                parts += [self._end_run(), self._vocab[id_].decode()]
+            elif self._is_broken:
+                parts.append("\ufffd")
+            else:
+                self._pending += self._vocab[id_]
+        try:
+            self._n_checked += _decode_settled(self._pending[self._n_checked :], "strict")[1]
+        except UnicodeDecodeError:
+            parts.append(self._end_run())
+            self._is_broken = True
+        return "".join(parts)
+
+    def _end_run(self) -> str:
+        n_bytes = len(self._pending)
+        self._n_checked, self._is_broken = 0, False
+        try:
+            return self._pending.decode()
+        except UnicodeDecodeError:
+            return "\ufffd" * n_bytes
+        finally:
+            self._pending.clear()
+
+
+def _decode_settled(data: bytearray, errors: str) -> tuple[str, int]:
+    """The text of all bytes but those of an incomplete character, and their number."""
+    text, n_settled = codecs.utf_8_decode(data, errors, False)
+    held = data[n_settled:]
+    # Python holds back what begins a surrogate, which only one error handler reads.
+    if len(held) == 2 and held[0] == 0xED and held[1] >= 0xA0 and errors != "surrogatepass":
+        return codecs.utf_8_decode(data, errors, True)
+    return text, n_settled
+
+
+class BytesDecoder:
+    """The bytes of ids that arrive in pieces; joined they are `Tokenizer.decode_bytes` of all."""
+
+    def __init__(self, tokenizer: EncodesStreams) -> None:
+        self._engine = tokenizer.engine
+        self._strips = strips_space(tokenizer.spec.normalizer)
+
+    def feed(self, ids: Iterable[int]) -> bytes:
+        """Return the bytes of `ids`; raises UnknownTokenIdError."""
+        data = self._engine.decode_bytes(ids)
+        if self._strips and data:
+            self._strips = False
+            return data.removeprefix(b" ")
+        return data
+
+
+class DecodeStreams:
+    """Decodes many streams of ids, all of them in one call; for a server that generates text.
+
+    A stream gives out text as soon as no later id can change it. With stop strings it holds back
+    what may begin one. The text ends before the stop string that ends first; of several that end
+    there, the longest counts. `include_stop` leaves the stop string in the text, so that nothing is
+    held back for it. Where the ids are cut changes nothing: the parts of a stream, and of its
+    `finish`, join to `decode` of all its ids, up to the stop string.
+
+    A stream takes memory for its stop strings and what it holds back. An instance is not for
+    several threads at once.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> streams = DecodeStreams(tokenizer, stop=["END"])
+        >>> one, other = streams.open(), streams.open(stop=["!"])
+        >>> streams.append([one, other], [list(b"ab E"), list(b"hi! E")])
+        ['ab ', 'hi']
+        >>> streams.stopped
+        {1: '!'}
+        >>> streams.close(other)
+        >>> streams.append([one], np.array([ord("N")])), streams.finish([one])
+        ([''], ['EN'])
+    """
+
+    def __init__(
+        self,
+        tokenizer: EncodesStreams,
+        *,
+        stop: str | Iterable[str] = (),
+        include_stop: bool = False,
+        skip_special_tokens: bool = False,
+    ) -> None:
+        """The options are those of each stream that `open` gives no others.
+
+        Raises:
+            ValueError: a stop string is empty, or they have more than `MAX_STOP_BYTES`.
+        """
+        spec = tokenizer.spec
+        self._tokenizer = tokenizer
+        self._options = _stops_of(stop), include_stop, skip_special_tokens
+        self._special_ids = frozenset(spec.special_tokens.values())
+        self._n_opened = 0
+        self._is_finished: dict[int, bool] = {}  # of each open stream
+        self._native = tokenizer.engine.decode_streams()
+        self._streams: dict[int, _Stream] = {}  # if the engine has none
+
+    def __len__(self) -> int:
+        """The number of open streams."""
+        return len(self._is_finished)
+
+    @property
+    def stopped(self) -> dict[int, str]:
+        """The open streams that a stop string ended, and that string."""
+        if self._native is not None:
+            return dict(sorted(self._native.stopped()))
+        streams = self._streams.items()
+        return {number: stream.stopped for number, stream in streams if stream.stopped is not None}
+
+    def open(
+        self,
+        *,
+        stop: str | Iterable[str] | None = None,
+        include_stop: bool | None = None,
+        skip_special_tokens: bool | None = None,
+        after: Ids = (),
+    ) -> int:
+        """Open a stream and return its number, which no other stream gets.
+
+        `after` are the ids before the stream (the prompt). Their text is not given out, except what
+        they leave incomplete. Without them, a space that encoding puts before a text (Llama 2,
+        Mistral) is left out at the beginning, as `decode` does.
+
+        Raises:
+            ValueError: as the constructor; or an id of `after` is not in the vocabulary.
+        """
+        stops, includes, skips = self._options
+        stops = stops if stop is None else _stops_of(stop)
+        includes = includes if include_stop is None else include_stop
+        skips = skips if skip_special_tokens is None else skip_special_tokens
+        before = self._plain_ids(after, "`after`")
+        number = self._n_opened
+        if self._native is not None:
+            self._native.open(number, list(stops), includes, skips, before)
+        else:
+            skipped = self._special_ids if skips else frozenset()
+            self._streams[number] = _Stream(self._tokenizer, stops, includes, skipped, before)
+        self._n_opened += 1
+        self._is_finished[number] = False
+        return number
+
+    def append(
+        self,
+        streams: Sequence[int] | NDArray[np.integer],
+        ids: Sequence[int | Ids] | NDArray[np.integer],
+    ) -> list[str]:
+        """Append ids to streams, and return the new text of each, in order.
+
+        `ids` has one element per stream: an id, or the ids, as a sequence or an array. An array of
+        shape (n_streams,) has one id for each, and one of shape (n_streams, n_ids) has a row for
+        each. A stream that a stop string ended ignores its ids.
+
+        Raises:
+            UnknownTokenIdError: an id is not in the vocabulary; names the stream, index and id.
+            LookupError: no stream of that number is open.
+            ValueError: a stream is finished; the lengths differ; a run of byte ids is longer than
+                `MAX_RUN_BYTES`.
+            TypeError: an id is no integer.
+            No stream has changed after an error.
+        """
+        numbers, batch = _listed(streams), _listed(ids)
+        if self._native is not None:
+            try:
+                return self._native.append(numbers, batch)
+            except ValueError:
+                pass  # an error, or elements that the engine does not read
+        numbers, plain = self._checked(numbers, batch)
+        if self._native is not None:
+            try:
+                return self._native.append(numbers, plain)
+            except ValueError as error:
+                raise ValueError(_describe_long_run(numbers[error.args[0]])) from None
+        for number, new in zip(numbers, plain, strict=True):
+            if not self._streams[number].has_room(new):
+                raise ValueError(_describe_long_run(number))
+        appended = zip(numbers, plain, strict=True)
+        return [self._streams[number].append(new) for number, new in appended]
+
+    def finish(self, streams: Sequence[int] | NDArray[np.integer]) -> list[str]:
+        """End streams, and return the remaining text of each: what was held back for a stop string,
+        and U+FFFD for an incomplete character.
+
+        Raises:
+            LookupError: no stream of that number is open.
+        """
+        numbers = list(map(self._open_number, _listed(streams)))
+        self._is_finished.update(dict.fromkeys(numbers, True))
+        if self._native is not None:
+            return self._native.finish(numbers)
+        return [self._streams[number].finish() for number in numbers]
+
+    def close(self, stream: int) -> None:
+        """Forget a stream, finished or not.
+
+        Raises:
+            LookupError: no stream of that number is open.
+        """
+        number = self._open_number(stream)
+        del self._is_finished[number]
+        if self._native is not None:
+            self._native.close(number)
+        else:
+            del self._streams[number]
+
+    def _checked(
+        self, numbers: list[int], batch: list[int | Ids]
+    ) -> tuple[list[int], list[list[int]]]:
+        """The numbers and the ids of each stream, as plain ints; raises for the first stream that
+        does not take them."""
+        if len(numbers) != len(batch):
+            raise ValueError(
+                f"there are {len(numbers)} streams and the ids of {len(batch)}; give one element "
+                f"of ids for each stream"
+            )
+        opened = list(map(self._open_number, numbers))
+        checked = []
+        for number, ids in zip(opened, batch, strict=True):
+            if self._is_finished[number]:
+                raise ValueError(f"stream {number} is finished; open another")
+            several = ids if isinstance(ids, (np.ndarray, Iterable)) else [ids]
+            checked.append(self._plain_ids(several, f"stream {number}"))
+        return opened, checked
+
+    def _open_number(self, number: object) -> int:
+        is_integer = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+        if not is_integer or number not in self._is_finished:
+            raise LookupError(
+                f"no stream {number!r:.40} is open: it was closed, or `open` did not return it"
+            )
+        return index(number)
+
+    def _plain_ids(self, ids: Ids, where: str) -> list[int]:
+        try:
+            listed = _listed(ids)
+            self._tokenizer.engine.decode_bytes(listed)
+        except UnknownTokenIdError as error:
+            raise UnknownTokenIdError(
+                error.index, error.token_id, error.largest_id, where
+            ) from None
+        except TypeError as error:
+            raise TypeError(f"{where}: {error}") from None
+        return list(map(index, listed))
+
+
+class _Stream:
+    """One stream, for an engine that has none."""
+
+    def __init__(
+        self,
+        tokenizer: EncodesStreams,
+        stops: tuple[str, ...],
+        include_stop: bool,
+        skipped: frozenset[int],
+        after: list[int],
+    ) -> None:
+        self.stopped: str | None = None
+        self._decoder = StreamingDecoder(tokenizer)
+        self._byte_ids = frozenset(tokenizer.spec.byte_ids)
+        self._stops = _StopStrings(stops)
+        self._includes_stop = include_stop
+        self._skipped = skipped
+        self._node = 0
+        self._held = ""
+        self._decoder.feed(self._kept(after))
+        self._decoder._forget_characters()
+
+    def has_room(self, ids: list[int]) -> bool:
+        n_held = self._decoder.pending_bytes
+        if n_held + len(ids) <= MAX_RUN_BYTES or self.stopped is not None:
+            return True
+        for id_ in self._kept(ids):
+            n_held = n_held + 1 if id_ in self._byte_ids else 0
+            if n_held > MAX_RUN_BYTES:
+                return False
+        return True
+
+    def append(self, ids: list[int]) -> str:
+        return (
+            "" if self.stopped is not None else self._searched(self._decoder.feed(self._kept(ids)))
+        )
+
+    def finish(self) -> str:
+        if self.stopped is not None:
+            return ""
+        text = self._searched(self._decoder.flush())
+        rest, self._held = self._held, ""
+        return text + rest
+
+    def _kept(self, ids: list[int]) -> list[int]:
+        return [id_ for id_ in ids if id_ not in self._skipped] if self._skipped else ids
+
+    def _searched(self, new: str) -> str:
+        """What may be given out of the held text and `new`."""
+        text = self._held + new
+        self._held = ""
+        for end, character in enumerate(new, start=len(text) - len(new) + 1):
+            self._node = self._stops.next(self._node, character)
+            found = self._stops.found[self._node]
+            if found is not None:
+                self.stopped = found
+                return text[: end if self._includes_stop else end - len(found)]
+        if self._includes_stop:
+            return text
+        end = len(text) - self._stops.depths[self._node]
+        self._held = text[end:]
+        return text[:end]
+
+
+class _StopStrings:
+    """Searches strings in a text that arrives in parts; as `native/src/decode/stop_strings.rs`.
+
+    The node after a text is the longest end of it that begins a string. `depths`: the characters of
+    each node; `found`: the longest string that ends there.
+    """
+
+    def __init__(self, strings: tuple[str, ...]) -> None:
+        self._edges: list[dict[str, int]] = [{}]
+        self._shorter = [0]
+        self.depths = [0]
+        self.found: list[str | None] = [None]
+        for string in strings:
+            node = 0
+            for depth, character in enumerate(string, start=1):
+                if character not in self._edges[node]:
+                    self._edges[node][character] = len(self._edges)
+                    self._edges.append({})
+                    self._shorter.append(0)
+                    self.depths.append(depth)
+                    self.found.append(None)
+                node = self._edges[node][character]
+            self.found[node] = string
+        due = deque(self._edges[0].values())
+        while due:
+            node = due.popleft()
+            self.found[node] = self.found[node] or self.found[self._shorter[node]]
+            for character, below in self._edges[node].items():
+                self._shorter[below] = self.next(self._shorter[node], character)
+                due.append(below)
+
+    def next(self, node: int, character: str) -> int:
+        """The node after one more character."""
+        while node and character not in self._edges[node]:
+            node = self._shorter[node]
+        return self._edges[node].get(character, 0)
+
+
+def _stops_of(stop: str | Iterable[str]) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if not all(stops):
+        raise ValueError("a stop string is empty, which would end every stream; leave it out")
+    n_bytes = sum(len(string.encode()) for string in stops)
+    if n_bytes > MAX_STOP_BYTES:
+        raise ValueError(
+            f"the stop strings have {n_bytes} bytes, more than {MAX_STOP_BYTES}; give shorter ones"
+        )
+    return stops
+
+
+def _listed(values: Any) -> list[Any]:
+    if not isinstance(values, np.ndarray):
+        return values if type(values) is list else list(values)
+    if values.size and not (values.ndim and values.dtype.kind in "iu"):
+        raise TypeError(
+            f"ids and streams are integers, one-dimensional or a row for each stream, not an array "
+            f"of {values.dtype} of shape {values.shape}"
+        )
+    listed: list[Any] = values.tolist()
+    return listed
+
+
+def _describe_long_run(number: int) -> str:
+    return (
+        f"stream {number} would hold more than {MAX_RUN_BYTES} bytes of a run of byte ids, which "
+        f"is text only as a whole; finish the stream"
+    )

@@ -1,0 +1,303 @@
+"""Offsets of the tokens of a text, in bytes or characters of the original text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenizer_core.normalizers.normalize import OriginalOffsets, metaspace_offsets
+from tokenizer_core.normalizers.steps import run_of
+from tokenizer_core.specials.normalization import normalized_parts, passes_of
+from tokenizer_core.splitting.pretokenize import find_kept_spans, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.engines import Engine
+    from tokenizer_core.spec import MissingBytes, TokenizerSpec
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
+
+
+def token_sizes(spec: TokenizerSpec) -> NDArray[np.uint32] | None:
+    """The number of bytes of each id, shape (largest_id + 1,), 0 for a gap. None if the bytes of a
+    text's ids may differ from the normalized text: text is dropped, words have a suffix, or an
+    added token decodes to another one."""
+    if spec.loses_text or spec.word_suffix:
+        return None
+    if any(spec.vocab[token.id] != token.content.encode() for token in spec.added_tokens):
+        return None
+    sizes = np.zeros(spec.largest_id + 1, dtype=np.uint32)
+    sizes[list(spec.vocab)] = list(map(len, spec.vocab.values()))
+    return sizes
+
+
+def find_byte_offsets(
+    spec: TokenizerSpec,
+    engine: Engine,
+    matcher: SpecialTokenMatcher,
+    text: str,
+    ids: NDArray[np.uint32],
+    sizes: NDArray[np.uint32] | None,
+) -> NDArray[np.uint64]:
+    """The UTF-8 byte offsets (start, end) in `text` of its ids, which encoding gave with the tokens
+    of `matcher`: shape (n_tokens, 2), uint64. `sizes` are the `token_sizes` of the spec; without
+    them, the parts of the text are encoded again."""
+    if spec.steps:
+        return _find_with_steps(spec, engine, matcher, text)
+    known = None if sizes is None else _OffsetsOfIds(sizes, ids)
+    if known is not None and _is_encoded_as_given(spec, engine, matcher, text):
+        return known.offsets
+    parts = [np.empty((0, 2), dtype=np.uint64)]
+    spans = list(matcher.spans(text))
+    rest = spans[-1].end if spans else 0
+    normalized = normalized_parts(spec, matcher, text)
+    positions = _BytePositions(text)
+    for span, (changed, _) in zip([*spans, None], normalized, strict=True):
+        start, end = (rest, len(text)) if span is None else (span.plain_start, span.start)
+        if start < end:
+            plain = text[start:end]
+            found = known.next(changed) if known else _encode_text(spec, engine, changed)[1]
+            offsets = _offsets_before_normalizing(spec, plain, changed, found)
+            parts.append(offsets + np.uint64(positions[start]))
+        if span is not None:
+            around = [positions[span.start], positions[span.end]]
+            parts.append(np.array([around], dtype=np.uint64))
+            if known:
+                known.next(span.content)
+    return np.concatenate(parts)
+
+
+def _is_encoded_as_given(
+    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
+) -> bool:
+    """Whether no normalizer changes the text, and no added token includes white space around it."""
+    if matcher.has_flags and matcher.may_match(text):
+        return False
+    return spec.normalizer == "none" or (spec.normalizer == "nfc" and not engine.nfc_changes(text))
+
+
+class _OffsetsOfIds:
+    """The offsets of ids whose bytes, joined, are the encoded text."""
+
+    def __init__(self, sizes: NDArray[np.uint32], ids: NDArray[np.uint32]) -> None:
+        ends = np.cumsum(sizes[ids], dtype=np.uint64)
+        self.offsets = np.stack([np.insert(ends[:-1], 0, 0)[: len(ends)], ends], axis=1)
+        self._ends = ends
+        self._n_taken = self._position = 0
+
+    def next(self, text: str) -> NDArray[np.uint64]:
+        """The offsets of the ids of the next part of the encoded text, in that part."""
+        start, first = self._position, self._n_taken
+        self._position += len(text.encode())
+        self._n_taken = int(np.searchsorted(self._ends, self._position, side="right"))
+        return self.offsets[first : self._n_taken] - np.uint64(start)
+
+
+class _BytePositions:
+    """Converts indices of characters, each near the one before, to positions in UTF-8 bytes."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._index = self._position = 0
+
+    def __getitem__(self, index: int) -> int:
+        start, end = sorted((self._index, index))
+        n_between = len(self._text[start:end].encode())
+        self._position += n_between if index > self._index else -n_between
+        self._index = index
+        return self._position
+
+
+def _find_with_steps(
+    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
+) -> NDArray[np.uint64]:
+    """As `find_byte_offsets`, for a spec with `steps`."""
+    passes, run = passes_of(spec, matcher), run_of(spec.steps)
+    parts = [np.empty((0, 2), dtype=np.uint64)]
+    positions = _BytePositions(text)
+    for start, end, token in passes.parts(text):
+        plain = text[start:end]
+        normalized, sources = run.normalize_with_spans(plain)
+        found = _find_in_normalized(spec, engine, passes.second_in(plain, start), normalized)
+        mapped = _source_offsets(plain, normalized, sources, found)
+        parts.append(mapped + np.uint64(positions[start]))
+        if token is not None:
+            around = [positions[token.start], positions[token.end]]
+            parts.append(np.array([around], dtype=np.uint64))
+    return np.concatenate(parts)
+
+
+def _find_in_normalized(
+    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
+) -> NDArray[np.uint64]:
+    """The offsets in a normalized part, in bytes, of its ids and of the tokens of `matcher`."""
+    parts = [np.empty((0, 2), dtype=np.uint64)]
+    positions, end = _BytePositions(text), 0
+    for span in matcher.spans(text):
+        plain = _encode_text(spec, engine, text[span.plain_start : span.start])[1]
+        parts.append(plain + np.uint64(positions[span.plain_start]))
+        around = [positions[span.start], positions[span.end]]
+        parts.append(np.array([around], dtype=np.uint64))
+        end = span.end
+    rest = _encode_text(spec, engine, text[end:])[1]
+    return np.concatenate([*parts, rest + np.uint64(positions[end])])
+
+
+def _source_offsets(
+    source: str, text: str, spans: NDArray[np.int64], offsets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Offsets in `source`, in bytes, for those in its normalized text, whose characters come from
+    `spans`. Bytes of an unchanged character keep their own; others have those of the span."""
+    if text == source and np.array_equal(spans[:, 0], np.arange(len(text))):
+        return offsets
+    source_starts = np.cumsum([0, *map(len, map(str.encode, source))])
+    starts = np.cumsum([0, *map(len, map(str.encode, text))])
+    is_same = np.array(
+        [
+            end == start + 1 and source[start] == character
+            for character, (start, end) in zip(text, spans.tolist(), strict=True)
+        ],
+        dtype=bool,
+    )
+    signed = offsets.astype(np.int64)
+    first = np.searchsorted(starts, signed[:, 0], side="right") - 1
+    last = np.searchsorted(starts, signed[:, 1], side="left") - 1
+    first_starts = source_starts[spans[first, 0]]
+    last_starts = source_starts[spans[last, 0]]
+    mapped = np.stack(
+        [
+            first_starts + np.where(is_same[first], signed[:, 0] - starts[first], 0),
+            np.where(
+                is_same[last],
+                last_starts + signed[:, 1] - starts[last],
+                source_starts[spans[last, 1]],
+            ),
+        ],
+        axis=1,
+    )
+    return mapped.astype(np.uint64)
+
+
+def _offsets_before_normalizing(
+    spec: TokenizerSpec, plain: str, text: str, offsets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Offsets in `plain` for those in its normalized text."""
+    if text == plain:
+        return offsets
+    if spec.normalizer != "nfc":
+        return metaspace_offsets(plain, text, offsets)
+    return OriginalOffsets(plain).map(offsets)
+
+
+def _offsets_around_missing(
+    spec: TokenizerSpec, missing: MissingBytes, text: str, ids: list[int]
+) -> NDArray[np.uint64]:
+    """Offsets in the joined pre-tokens of `text`, in bytes. Bytes that merging left out belong to
+    no token, except those within one."""
+    lost = bytes(missing.values)
+    offsets: list[tuple[int, int]] = []
+    left, start = iter(ids), 0
+    for pre_token in map(str.encode, split(text, spec.pattern)):
+        end = start + len(pre_token)
+        is_whole = spec.ignore_merges and pre_token in spec.token_to_id
+        if is_whole:
+            next(left)
+            offsets.append((start, end))
+        elif len(pre_token.translate(None, lost)) < len(pre_token):
+            for first, last in _spans_around_missing(spec, missing, pre_token, left):
+                offsets.append((start + first, start + last))
+        else:
+            while start < end:
+                offsets.append((start, start + len(spec.vocab[next(left)])))
+                start = offsets[-1][1]
+        start = end
+    return np.array(offsets, dtype=np.uint64).reshape(-1, 2)
+
+
+def _spans_around_missing(
+    spec: TokenizerSpec, missing: MissingBytes, pre_token: bytes, ids: Iterator[int]
+) -> Iterator[tuple[int, int]]:
+    lost, size = frozenset(missing.values), len(pre_token)
+    start = 0
+    while start < size:
+        end = start + 1
+        if pre_token[start] not in lost:
+            n_left = len(spec.vocab[next(ids)]) - 1
+            while n_left:
+                n_left -= pre_token[end] not in lost
+                end += 1
+        elif missing.unk_id is None:
+            start = end
+            continue
+        else:
+            next(ids)
+            while missing.is_fused and end < size and pre_token[end] in lost:
+                end += 1
+        yield start, end
+        start = end
+
+
+def _encode_text(
+    spec: TokenizerSpec, engine: Engine, text: str
+) -> tuple[list[int], NDArray[np.uint64]]:
+    """The ids of a normalized text, and their offsets in it."""
+    if spec.missing:
+        ids = engine.encode(text)
+        offsets = _offsets_around_missing(spec, spec.missing, text, ids)
+    else:
+        if spec.word_suffix:
+            ids, sizes = _encode_words(spec, engine, text)
+        else:
+            ids = engine.encode(text)
+            sizes = [len(spec.vocab[id_]) for id_ in ids]
+        ends = np.cumsum(sizes, dtype=np.uint64)
+        starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
+        offsets = np.stack([starts, ends], axis=1)
+    if spec.pattern.drops:
+        offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
+    return ids, offsets
+
+
+def _encode_words(spec: TokenizerSpec, engine: Engine, text: str) -> tuple[list[int], list[int]]:
+    """The ids of a normalized text, and how many of its bytes each stands for: the last of a
+    pre-token has the suffix."""
+    ids: list[int] = []
+    sizes: list[int] = []
+    for pre_token in split(text, spec.pattern):
+        found = engine.encode_pre_tokens([pre_token])
+        ids += found
+        sizes += [len(spec.vocab[id_]) for id_ in found]
+        sizes[-1] -= len(spec.word_suffix)
+    return ids, sizes
+
+
+def _offsets_in_whole(
+    text: str, kept: list[tuple[int, int]], offsets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Convert offsets in the joined kept spans of `text` to offsets in all of it, in bytes."""
+    if not len(offsets):
+        return offsets
+    spans = np.array(kept, dtype=np.int64)
+    if not text.isascii():
+        sizes = [len(character.encode()) for character in text]
+        spans = np.concatenate(([0], np.cumsum(sizes)))[spans]
+    ends = np.cumsum(spans[:, 1] - spans[:, 0])
+    shifts = spans[:, 1] - ends
+    # A token is within one span: the first whose end is after the token's start.
+    within = np.searchsorted(ends, offsets[:, 0].astype(np.int64), side="right")
+    return offsets + shifts[within].astype(np.uint64)[:, np.newaxis]
+
+
+def char_offsets(text: str, offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Convert byte offsets, shape (n_tokens, 2), to character offsets, which include every partly
+    covered character."""
+    data = np.frombuffer(text.encode(), dtype=np.uint8)
+    if not len(data):
+        return offsets
+    char_at = np.cumsum((data & 0xC0) != 0x80).astype(np.uint64) - np.uint64(1)
+    starts = char_at[offsets[:, 0]]
+    ends = char_at[offsets[:, 1] - np.uint64(1)] + np.uint64(1)
+    return np.stack([starts, ends], axis=1)
