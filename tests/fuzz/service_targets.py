@@ -20,6 +20,7 @@ from tokenizer_core import strict_json as strict_files
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import FormatError
 from tokenizer_service.access.auth import AccessKeys, _holds
+from tokenizer_service.access.errors import AccessError
 from tokenizer_service.egress import CorpusUrl, ListedHost
 from tokenizer_service.http.bodies import (
     accepts,
@@ -85,8 +86,8 @@ def request_json(data: bytes) -> None:
 def _value_or_code(data: bytes, **options: int) -> tuple[str, str]:
     try:
         return repr(parse_strict_json(data, **options)), ""
-    except Problem as problem:
-        return "", problem.code
+    except (Problem, AccessError) as error:
+        return "", error.code
 
 
 def ids_body(data: bytes) -> None:
@@ -109,7 +110,7 @@ MODELS = [CheckedTrainRequest, CountRequest, DecodeRequest, EncodeCorpusRequest,
 def request_body(data: bytes) -> None:
     """Both readers of JSON lead to the same request; the first byte chooses the model."""
     model = MODELS[data[0] % len(MODELS)] if data else MODELS[0]
-    wanted = read_model(model, data[1:], engine=choose_engine())
+    wanted = read_model(model, data[1:], choose_engine())
     with taken():
         assert repr(wanted) == repr(validate(parse_strict_json(data[1:]), model))
 

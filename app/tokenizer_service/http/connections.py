@@ -16,6 +16,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tokenizer_service.access.errors import TooManyConnectionsError
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.ingress import EVERY_HOST, AllowedHosts
 
@@ -64,6 +65,7 @@ class ConnectionGuard:
         max_drained_bytes: int = 1 << 20,
         hosts: AllowedHosts | None = None,
         count: Callable[[str], None] = lambda code: None,
+        problem_of: Callable[[Exception], Problem | None] = lambda error: None,
     ) -> None:
         self.max_connections = max_connections or derive_max_connections()
         self.header_seconds = header_seconds
@@ -71,7 +73,7 @@ class ConnectionGuard:
         self.stall_seconds = stall_seconds
         self.max_drained_bytes = max_drained_bytes
         self.hosts = AllowedHosts([EVERY_HOST]) if hosts is None else hosts
-        self._count = count
+        self._count, self._problem_of = count, problem_of
         self._admitted: set[Waiting] = set()
         self._reserve: dict[Waiting, None] = {}  # in order of arrival
         self._next_line = 0.0
@@ -103,15 +105,9 @@ class ConnectionGuard:
         self._reserve.pop(connection, None)
 
     def too_many(self) -> Problem:
-        """The 503 for a connection over the limit."""
-        return Problem(
-            503,
-            "too_many_connections",
-            f"This process has reached its limit of {self.max_connections} connections; "
-            "try again, or open fewer. The operator can raise TOKENIZER_MAX_CONNECTIONS.",
-            limit=self.max_connections,
-            headers={"Retry-After": "1"},
-        )
+        """The problem of a connection over the limit."""
+        error = TooManyConnectionsError(self.max_connections)
+        return self._problem_of(error) or Problem(503, error.code, str(error))
 
     def note(self, problem: Problem) -> None:
         """Count a request refused before it reached the app, and log it at most once a minute."""

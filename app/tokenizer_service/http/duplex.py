@@ -19,13 +19,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from tokenizer_service.access.deadlines import DEPARTURE, send_within, within
+from tokenizer_service.access.errors import ShuttingDownError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MIN_STREAM_BYTES, STREAM_IDLE_SECONDS
 from tokenizer_service.http.problem import (
     Problem,
     internal_error,
     problem_response,
     request_id_of,
-    shutting_down,
 )
 
 if TYPE_CHECKING:
@@ -141,10 +141,13 @@ class DuplexStream(Response):
         except asyncio.CancelledError:
             if not self._is_started:
                 raise  # `RequestObserver` responds, as for any other request
-            await self._send_last_word(shutting_down(), scope, receive, send)
+            last_word = self._send_error(ShuttingDownError(), scope, receive, send)
+            try:
+                await within(_LAST_WORD_SECONDS, last_word)
+            except TimeoutError:
+                raise ClientDisconnect from None
         except Exception as error:
-            problem = self._problem_of(error) or internal_error(error, scope)
-            await self._send_error(problem, scope, receive, send)
+            await self._send_error(error, scope, receive, send)
         finally:
             self._lease.release()
             codec.count_in(self._metrics)
@@ -205,24 +208,16 @@ class DuplexStream(Response):
         await send_within(self._idle_seconds, self._scope, send, message)
 
     async def _send_error(
-        self, problem: Problem, scope: Scope, receive: Receive, send: Send
+        self, error: Exception, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Send `problem` as the response if nothing was sent yet, otherwise as the last record."""
+        """Send the problem as the response, or as the last record if the response has begun."""
+        problem = self._problem_of(error) or internal_error(error, scope)
         if not self._is_started:
             await problem_response(problem, scope)(scope, receive, send)
             return
         document = problem.document(request_id_of(scope))
         del document["error"]  # the record has its own `error` field
         await self._send(send, self._render.error({"error": document}), is_last=True)
-
-    async def _send_last_word(
-        self, problem: Problem, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Call `_send_error` during shutdown, for a client that may not read."""
-        try:
-            await within(_LAST_WORD_SECONDS, self._send_error(problem, scope, receive, send))
-        except TimeoutError:
-            raise ClientDisconnect from None
 
 
 class _Lines:

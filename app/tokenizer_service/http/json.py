@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.engines import decode_json_string, read_json_natively
 from tokenizer_core.strict_json import StrictJsonError, read_json
+from tokenizer_service.access.errors import TooManyContainersError, TooManyValuesError
 from tokenizer_service.http.problem import Problem
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def parse_strict_json(
 
     Raises:
         Problem: 400 for invalid JSON (not UTF-8, a byte order mark, duplicate keys, nesting over
-            MAX_DEPTH); 413 for more than MAX_VALUES or MAX_CONTAINERS; 422 for JSON that no schema
-            accepts (NaN, Infinity, numbers over 4,300 digits, lone surrogates, deep nesting).
+            MAX_DEPTH); 422 for JSON that no schema accepts (NaN, Infinity, numbers over 4,300
+            digits, lone surrogates, deep nesting).
+        TooManyValuesError, TooManyContainersError: more than MAX_VALUES or MAX_CONTAINERS.
     """
     if engine is not None and engine.name == "native" and len(body) > _SHORT_BYTES:
         found = read_json_natively(body, most_values=MAX_VALUES, most_containers=MAX_CONTAINERS)
@@ -96,7 +98,7 @@ def cut_first_string(body: bytes, engine: EngineChoice) -> tuple[str, str, bytes
 
 
 def _check_structure(body: bytes) -> None:
-    """Raise 400 for nesting over MAX_DEPTH, 413 for more than MAX_VALUES or MAX_CONTAINERS.
+    """Refuse nesting over MAX_DEPTH, and more than MAX_VALUES or MAX_CONTAINERS.
 
     Two fast counts accept almost all bodies. In a valid document, no backslash precedes the opening
     quote of a string.
@@ -124,18 +126,6 @@ def _check_structure(body: bytes) -> None:
                 actual=depth,
             )
         if n_containers > MAX_CONTAINERS:
-            raise Problem(
-                413,
-                "batch_too_large",
-                f"A body holds at most {MAX_CONTAINERS} arrays and objects together; send several "
-                f"requests.",
-                limit=MAX_CONTAINERS,
-            )
+            raise TooManyContainersError(MAX_CONTAINERS)
         if n_values > MAX_VALUES:
-            raise Problem(
-                413,
-                "batch_too_large",
-                f"A body holds at most {MAX_VALUES} strings, arrays and objects together; send "
-                f"several requests.",
-                limit=MAX_VALUES,
-            )
+            raise TooManyValuesError(MAX_VALUES)

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from tokenizer_client.schemas.jobs import AnyJobList, EncodeJobView, JobView
 from tokenizer_service.access.auth import require_admin
-from tokenizer_service.jobs.views import summary_of, view_of
-from tokenizer_service.rendering.jobs import (
-    EVENTS,
-    LastEventId,
-    cancel_job,
-    find_job,
-    follow_job,
-    off_the_loop,
-)
-from tokenizer_service.rendering.preconditions import require_known_query
-from tokenizer_service.rendering.problems import problem_responses
-from tokenizer_service.services import services_of
+from tokenizer_service.handlers import jobs
+from tokenizer_service.handlers.jobs import EVENTS, MAX_LISTED, LastEventId
+from tokenizer_service.handlers.preconditions import require_known_query
+from tokenizer_service.responses.problems import problem_responses
 
 router = APIRouter(tags=["jobs"], dependencies=[Depends(require_admin)])
-
-_MAX_LISTED: Final = 200
 
 
 @router.get("/jobs", response_model=AnyJobList, responses=problem_responses(403, 422, 503))
 async def list_jobs(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50,
     kind: Annotated[Literal["train", "encode"] | None, Query(description="Only these.")] = None,
 ) -> Any:
     """List the latest jobs of every kind, newest first."""
     require_known_query(request, "limit", "kind")
-    store = services_of(request).jobs
-    jobs = await off_the_loop(lambda: store.latest(limit=limit, kind=kind))
-    return {"jobs": [summary_of(job) for job in jobs]}
+    return await jobs.list_jobs(request, limit, kind)
 
 
 @router.get(
@@ -47,8 +34,7 @@ async def list_jobs(
 )
 async def show_job(request: Request, job_id: str) -> Any:
     """Show one job: its state, its progress and the end of its log."""
-    job = await find_job(request, job_id)
-    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
+    return await jobs.show_job(request, job_id)
 
 
 @router.get("/jobs/{job_id}/events", response_model=None, responses=EVENTS)
@@ -59,7 +45,7 @@ async def follow_any_job(
 
     The last event is the final state; the response then ends.
     """
-    return await follow_job(request, job_id, last_event_id)
+    return await jobs.follow_job(request, job_id, last_event_id)
 
 
 @router.delete(
@@ -75,7 +61,4 @@ async def cancel_any_job(request: Request, response: Response, job_id: str) -> A
 
     Responds 202 while a running job is being stopped, 200 otherwise.
     """
-    job = await cancel_job(request, job_id)
-    if not job.is_final:
-        response.status_code = 202
-    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
+    return await jobs.cancel_job(request, response, job_id)

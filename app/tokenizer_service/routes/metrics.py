@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.observability.metrics import CONTENT_TYPE
-from tokenizer_service.rendering.problems import problem_responses
+from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import services_of
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["service"])

@@ -23,8 +23,8 @@ from tokenizer_client.schemas.tokens import (
 from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
-from tokenizer_service.rendering.preconditions import require_known_query
-from tokenizer_service.rendering.problems import problem_of, problem_responses
+from tokenizer_service.handlers.preconditions import require_known_query
+from tokenizer_service.responses.problems import problem_of, problem_responses
 from tokenizer_service.services import services_of
 from tokenizer_service.serving.errors import NoTokenizerError
 

@@ -10,6 +10,19 @@ from pydantic_core import PydanticCustomError
 from tokenizer_client.schemas.tokens import check_special_names
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.auth import require_read
+from tokenizer_service.handlers.preconditions import (
+    TokenizerQuery,
+    choose_tokenizer,
+    require_known_query,
+    require_known_specials,
+)
+from tokenizer_service.handlers.stream_codecs import (
+    DecodeCodec,
+    EncodeCodec,
+    IdLines,
+    IdReader,
+    RawIds,
+)
 from tokenizer_service.http.bodies import (
     TEXT_REQUEST,
     accepts,
@@ -21,24 +34,8 @@ from tokenizer_service.http.bodies import (
 from tokenizer_service.http.duplex import FRAMES, NDJSON, DuplexStream, StreamCodec
 from tokenizer_service.http.id_formats import OCTETS, ids_form_of
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.preconditions import (
-    TokenizerQuery,
-    choose_tokenizer,
-    require_known_query,
-    require_known_specials,
-)
-from tokenizer_service.rendering.problems import (
-    problem_of,
-    problem_responses,
-    unknown_special_token,
-)
-from tokenizer_service.rendering.stream_codecs import (
-    DecodeCodec,
-    EncodeCodec,
-    IdLines,
-    IdReader,
-    RawIds,
-)
+from tokenizer_service.responses.errors import InvalidFieldError, refused_text
+from tokenizer_service.responses.problems import problem_of, problem_responses
 from tokenizer_service.services import services_of
 
 if TYPE_CHECKING:
@@ -119,12 +116,7 @@ async def encode_stream(
     if added_tokens == "none":
         if isinstance(allowed, frozenset):
             detail = "'none' recognises no added token; leave the names of allowed_special out"
-            raise Problem(
-                422,
-                "invalid_request",
-                f"/added_tokens: {detail}",
-                errors=[("/added_tokens", detail)],
-            )
+            raise InvalidFieldError("/added_tokens", detail)
         allowed = "ordinary"
     try:
         encoder = StreamingEncoder(
@@ -132,8 +124,8 @@ async def encode_stream(
             allowed_special="all" if allowed is None else allowed,  # type: ignore[arg-type]
             disallowed_special=() if disallowed is None else disallowed,  # type: ignore[arg-type]
         )
-    except ValueError:
-        raise unknown_special_token("allowed_special") from None
+    except ValueError as error:
+        raise refused_text(error, "") from None
     return _stream(request, live, EncodeCodec(encoder), form)
 
 

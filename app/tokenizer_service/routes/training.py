@@ -6,44 +6,32 @@ The response to a request is sent once its job is on the disk; training runs in 
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from tokenizer_client.schemas.jobs import JobList, JobView, TrainRequest
 from tokenizer_service.access.auth import require_admin
-from tokenizer_service.http.bodies import json_request, require_json, validate
-from tokenizer_service.http.json import parse_strict_json
-from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
-from tokenizer_service.jobs.train_request import CheckedTrainRequest
-from tokenizer_service.jobs.views import summary_of, view_of
-from tokenizer_service.rendering.jobs import (
+from tokenizer_service.handlers import jobs
+from tokenizer_service.handlers.jobs import (
     ACCEPTED,
     EVENTS,
+    MAX_LISTED,
     IdempotencyKey,
     LastEventId,
     WaitSeconds,
-    cancel_job,
-    find_job,
-    follow_job,
-    off_the_loop,
-    require_idempotency_key,
-    take_job,
-    view_after,
 )
-from tokenizer_service.rendering.preconditions import require_known_query
-from tokenizer_service.rendering.problems import problem_responses
-from tokenizer_service.rendering.respond import read_within_limits
-from tokenizer_service.services import Services, services_of
+from tokenizer_service.handlers.preconditions import require_known_query
+from tokenizer_service.http.bodies import json_request
+from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
+from tokenizer_service.jobs.train_request import CheckedTrainRequest
+from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.services import services_of
 
 if TYPE_CHECKING:
     from tokenizer_service.jobs.folder import JobFolder
-    from tokenizer_service.jobs.queue import Job
 
 router = APIRouter(tags=["training"], dependencies=[Depends(require_admin)])
-
-_MAX_LISTED: Final = 200
 
 
 @router.post(
@@ -66,37 +54,44 @@ async def start_training(
     (with PostgreSQL, one on each host); the others wait.
     """
     services = services_of(request)
-    require_known_query(request, "wait")
-    require_idempotency_key(idempotency_key)
-    require_json(request)
-    lease = services.budget.lease()
-    try:
-        body = await read_within_limits(request, lease)
-        job = await off_the_loop(lambda: _take_training(services, body, idempotency_key))
-    finally:
-        lease.release()
-    services.runner.wake()
-    # A relative URL also works for clients whose URLs have a prefix, such as /v1 or a proxy's.
-    response.headers["Location"] = f"{request.url.path.rstrip('/')}/{job.id}"
-    return await view_after(request, response, job, wait)
+
+    def prepare(asked: CheckedTrainRequest, folder: JobFolder) -> dict[str, Any]:
+        services.store.check_no_alias(asked.name)
+        files = find_training_inputs(asked, services.settings, services.corpora, folder)
+        return {
+            **asked.model_dump(mode="json", exclude={"input_paths", "documents"}),
+            "corpus_format": corpus_format(asked, files),
+            "max_bad": max_bad(asked),
+            "inputs": [file.to_json() for file in files],
+        }
+
+    _, view = await jobs.submit_job(
+        request,
+        response,
+        idempotency_key,
+        wait,
+        kind="train",
+        model=CheckedTrainRequest,
+        digest=CheckedTrainRequest.digest,
+        prepare=prepare,
+        prefix=request.url.path.rstrip("/"),
+    )
+    return view
 
 
 @router.get("/train", response_model=JobList, responses=problem_responses(403, 422, 503))
 async def list_training_jobs(
-    request: Request, limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50
+    request: Request, limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50
 ) -> Any:
     """List the latest training jobs, newest first."""
     require_known_query(request, "limit")
-    store = services_of(request).jobs
-    jobs = await off_the_loop(lambda: store.latest(limit=limit, kind="train"))
-    return {"jobs": [summary_of(job) for job in jobs]}
+    return await jobs.list_jobs(request, limit, "train")
 
 
 @router.get("/train/{job_id}", response_model=JobView, responses=problem_responses(403, 404, 503))
 async def show_training_job(request: Request, job_id: str) -> Any:
     """Show one training job: its state, its progress and the end of its log."""
-    job = await find_job(request, job_id, "train")
-    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
+    return await jobs.show_job(request, job_id, "train")
 
 
 @router.get("/train/{job_id}/events", response_model=None, responses=EVENTS)
@@ -107,7 +102,7 @@ async def follow_training_job(
 
     The last event is the final state; the response then ends.
     """
-    return await follow_job(request, job_id, last_event_id, "train")
+    return await jobs.follow_job(request, job_id, last_event_id, "train")
 
 
 @router.delete(
@@ -123,25 +118,4 @@ async def cancel_training_job(request: Request, response: Response, job_id: str)
 
     Responds 202 while a running job is being stopped, 200 otherwise.
     """
-    job = await cancel_job(request, job_id, "train")
-    if not job.is_final:
-        response.status_code = 202
-    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
-
-
-def _take_training(services: Services, body: bytes, idempotency_key: str | None) -> Job:
-    asked = validate(parse_strict_json(body, services.engine), CheckedTrainRequest)
-    del body
-
-    def prepare(folder: JobFolder) -> dict[str, Any]:
-        services.store.check_no_alias(asked.name)
-        files = find_training_inputs(asked, services.settings, services.corpora, folder)
-        request = asked.model_dump(mode="json", exclude={"input_paths", "documents"})
-        return {
-            **request,
-            "corpus_format": corpus_format(asked, files),
-            "max_bad": max_bad(asked),
-            "inputs": [file.to_json() for file in files],
-        }
-
-    return take_job(services, "train", asked.digest(), idempotency_key, prepare)
+    return await jobs.cancel_job(request, response, job_id, "train")

@@ -33,6 +33,7 @@ from tokenizer_service.http.protocol import GuardedHttpProtocol
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.observability.metrics import REJECT_REASONS
+from tokenizer_service.responses.problems import problem_of
 from tokenizer_service.settings import Settings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -417,7 +418,7 @@ class Waiting:
 
 
 def test_the_reserve_keeps_the_newest_connections_until_one_ends() -> None:
-    guard = ConnectionGuard(max_connections=3)
+    guard = ConnectionGuard(max_connections=3, problem_of=problem_of)
     within = [Waiting() for _ in range(3)]
     beyond = [Waiting() for _ in range(100)]
     for connection in within + beyond:

@@ -17,14 +17,14 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.limits import ByteBudget, WorkQueue
+from tokenizer_service.handlers.stream_codecs import DecodeCodec, EncodeCodec, RawIds
 from tokenizer_service.http import responses
 from tokenizer_service.http.duplex import NDJSON, DuplexStream, StreamCodec
 from tokenizer_service.http.id_formats import OCTETS, IdsForm
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.http.responses import ChunkedBody, FileBody, requested_span
 from tokenizer_service.observability.metrics import ServiceMetrics
-from tokenizer_service.rendering.problems import problem_of
-from tokenizer_service.rendering.stream_codecs import DecodeCodec, EncodeCodec, RawIds
+from tokenizer_service.responses.problems import problem_of
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TAG = '"tag"'

@@ -24,12 +24,12 @@ from tests.conftest import REPOSITORY
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands import serving
+from tokenizer_service.handlers import encode as encode_answers
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.observability import metrics, metrics_files
 from tokenizer_service.observability.logs import EscapingFormatter
 from tokenizer_service.observability.metrics import DurationTally, ServiceMetrics
 from tokenizer_service.observability.metrics_files import FIRST_BYTES, ReservedFile
-from tokenizer_service.rendering import encode as encode_answers
 from tokenizer_service.settings import Settings
 
 SERIES = (

@@ -17,11 +17,12 @@ import numpy as np
 from tokenizer_client.schemas.tokens import IdsError, parse_ids
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 from tokenizer_core.text.decode_streams import StreamingDecoder
+from tokenizer_service.access.errors import LineTooLongError
 from tokenizer_service.http.id_formats import parse_raw_ids
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.decode import sizes_of, special_ids_of
-from tokenizer_service.rendering.json_values import utf8_length
+from tokenizer_service.responses.decode import sizes_of, special_ids_of
+from tokenizer_service.responses.json_values import utf8_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,13 +214,7 @@ class IdLines:
 
     def _hold(self, data: bytes) -> None:
         if len(self._rest) + len(data) > MAX_LINE_BYTES:
-            raise Problem(
-                413,
-                "line_too_long",
-                f"Line {self._n_lines + 1} is longer than {MAX_LINE_BYTES} bytes; send shorter "
-                f"lines, or raw ids as application/octet-stream.",
-                limit=MAX_LINE_BYTES,
-            )
+            raise LineTooLongError(MAX_LINE_BYTES, self._n_lines + 1)
         self._rest += data
 
     def _take_line(self) -> Iterator[NDArray[np.uint32]]:

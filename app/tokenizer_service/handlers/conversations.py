@@ -7,7 +7,7 @@ vLLM changes in chat messages before its template reads them is in `tokenizer_co
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_client.schemas.chat import MAX_CHAT_NESTING
 from tokenizer_core.chat.messages import object_of, refuse, refuse_part, string_of, texts_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tokenizer_client.schemas.chat import CountTokensRequest, InputTokensRequest
+    from tokenizer_core.chat.messages import MessagesForm
 
 _THINKING: Final = ("enabled", "adaptive", "disabled")
 _UNFINISHED: Final = ("in_progress", "incomplete")
@@ -37,6 +38,11 @@ class Conversation:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool | str = False
+    messages_form: MessagesForm = "vllm"
+    with_loss: bool = False
+    added_tokens: Literal["all", "none"] = "all"
+    add_special_tokens: bool = False
+    """Whether to add the post-processor's ids."""
 
     def pointer(self, index: int) -> str:
         """The JSON pointer of message `index` in the request."""
@@ -83,13 +89,6 @@ def require_shallow(value: Any) -> None:
         f"lists; send them flatter.",
         limit=MAX_CHAT_NESTING,
     )
-
-
-def without_nulls(value: Any) -> Any:
-    """`value` without its null members, which other servers treat as absent."""
-    if isinstance(value, dict):
-        return {key: member for key, member in value.items() if member is not None}
-    return value
 
 
 def with_effort(kwargs: Mapping[str, Any] | None, effort: Any) -> dict[str, Any]:
