@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tokenizer_client.schemas.tokens import EncodeRequest, Segments
+from tokenizer_core.engines import decode_json_string
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS, check_wanted
 from tokenizer_service.handlers.preconditions import require_known_specials
 from tokenizer_service.http.bodies import read_model
 from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, require_fit
-from tokenizer_service.http.json import cut_first_string
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.encode import Encoded, put_around, render_binary, render_encoded
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
@@ -29,41 +30,48 @@ if TYPE_CHECKING:
 Source = str | Segments
 """A text, or the segments of one."""
 
+_IDS: Final = ("ids",)
+_BEGIN: Final = re.compile(rb'\s*+\{\s*+"text"\s*+:\s*+(?=")')
 _MOST_OPTIONS: Final = 256
 """The size in bytes of a body without its text, up to which it is kept."""
 
 
-@dataclass  # without slots, because `is_light` reads `vars`
 class OneText:
-    """A request for the ids of one text. `options` has all other fields: reading them once for many
-    texts saves an eighth of a small request."""
+    """A request for the ids of one text. `options` has all other fields, `policy` those of special
+    tokens: reading them once for many texts saves an eighth of a small request."""
 
-    text: str
-    options: EncodeRequest
-    tokenizer: str | None
+    def __init__(self, text: str, options: EncodeRequest, policy: dict[str, Any]) -> None:
+        self.text, self.options, self.policy = text, options, policy
+        self.tokenizer = options.tokenizer
 
 
 def parse_encode(body: bytes, engine: EngineChoice) -> EncodeRequest | OneText:
-    """Parse a request for JSON; raises Problem."""
-    if len(body) <= INLINE_BODY_BYTES:
-        cut = cut_first_string(body, engine)
-        if cut is not None:
-            key, text, rest = cut
-            options = _read_options(rest) if key == "text" and len(rest) < _MOST_OPTIONS else None
+    """Parse a request for JSON; raises as `read_model`."""
+    begin = _BEGIN.match(body) if engine.name == "native" else None
+    if begin is not None and len(body) <= INLINE_BODY_BYTES:
+        start = begin.end()
+        found = decode_json_string(body, start)
+        if found is not None:
+            text, end = found
+            # What remains of an invalid body is invalid too.
+            rest = body[:start] + b'""' + body[end:]
+            options = _read_options(rest) if len(rest) < _MOST_OPTIONS else None
             if options is not None:
-                return OneText(text, options, options.tokenizer)
+                return OneText(text, *options)
     return read_model(EncodeRequest, body, engine)
 
 
 @lru_cache(maxsize=64)  # most clients send the same options with each text
-def _read_options(rest: bytes) -> EncodeRequest | None:
-    """The options in a body whose text was cut out; None if they ask for more than the ids of one
-    text, or are invalid."""
+def _read_options(rest: bytes) -> tuple[EncodeRequest, dict[str, Any]] | None:
+    """The options and the policy in a body whose text was cut out; None if they ask for more than
+    the ids of one text, or are invalid, or the tokenizer must check them."""
     try:
         options = read_model(EncodeRequest, rest)
     except Problem:
         return None
-    return options if tuple(options.returned) == ("ids",) else None
+    if tuple(options.returned) != _IDS or options.disallowed_special:
+        return None
+    return options, _policy_of(options)
 
 
 def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
@@ -75,36 +83,11 @@ def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
         PlacedError, UnknownSpecialTokenError: the text, or the policy, is refused.
     """
     if isinstance(request, OneText):
-        return _encode_one(request.text, request.options, live)
-    if isinstance(request.text, str) and tuple(request.returned) == ("ids",):
-        return _encode_one(request.text, request, live)
-    policy = policy_of(request, live)
-    is_detailed = "pieces" in request.returned or "offsets" in request.returned
-    encoded: list[Encoded] = []
-    n_tokens = 0
-    for pointer, source in sources_of(request.text, request.segments):
-        check_wanted()
-        encoded.append(
-            encode_source(
-                source,
-                live,
-                pointer,
-                request.offset_unit if "offsets" in request.returned else None,
-                add_special_tokens=request.add_special_tokens,
-                **policy,
-            )
-        )
-        check_count(len(encoded[-1].ids), request.max_tokens, pointer)
-        n_tokens += len(encoded[-1].ids)
-        if is_detailed:
-            check_detailed(n_tokens)
-    is_batch = isinstance(request.text, list)
-    return render_encoded(encoded, request.returned, live, is_batch=is_batch)
-
-
-def _encode_one(text: str, options: EncodeRequest, live: LiveTokenizer) -> Rendered:
-    """The ids of one text."""
-    policy = policy_of(options, live)
+        text, options, policy = request.text, request.options, request.policy
+    elif isinstance(request.text, str) and tuple(request.returned) == _IDS:
+        text, options, policy = request.text, request, policy_of(request, live)
+    else:
+        return _encode_parts(request, live)
     try:
         ids, n_tokens = live.tokenizer.encode_to_json(
             text, add_special_tokens=options.add_special_tokens, **policy
@@ -113,8 +96,29 @@ def _encode_one(text: str, options: EncodeRequest, live: LiveTokenizer) -> Rende
         raise refused_text(error, "/text") from None
     if options.max_tokens is not None:
         check_count(n_tokens, options.max_tokens, "/text")
+    n_bytes = len(text) if text.isascii() else utf8_length(text)
     tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
-    return Rendered([b'{"tokens":', ids, tail], n_tokens, utf8_length(text))
+    return Rendered([b'{"tokens":', ids, tail], n_tokens, n_bytes)
+
+
+def _encode_parts(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
+    """Segments, a batch, or more than the ids."""
+    policy = policy_of(request, live)
+    is_detailed = "pieces" in request.returned or "offsets" in request.returned
+    unit = request.offset_unit if "offsets" in request.returned else None
+    adds = request.add_special_tokens
+    encoded: list[Encoded] = []
+    n_tokens = 0
+    for pointer, source in sources_of(request.text, request.segments):
+        check_wanted()
+        one = encode_source(source, live, pointer, unit, add_special_tokens=adds, **policy)
+        check_count(len(one.ids), request.max_tokens, pointer)
+        n_tokens += len(one.ids)
+        if is_detailed:
+            check_detailed(n_tokens)
+        encoded.append(one)
+    is_batch = isinstance(request.text, list)
+    return render_encoded(encoded, request.returned, live, is_batch=is_batch)
 
 
 def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
@@ -223,9 +227,14 @@ def policy_of(request: Any, live: LiveTokenizer) -> dict[str, Any]:
     Raises:
         UnknownSpecialTokenError: it forbids a token that the tokenizer does not have.
     """
+    if request.disallowed_special:
+        require_known_specials(live, request.disallowed_special)
+    return _policy_of(request)
+
+
+def _policy_of(request: Any) -> dict[str, Any]:
     if vars(request).get("segments") is not None:
         return {"added_tokens": request.added_tokens}
-    require_known_specials(live, request.disallowed_special)
     allowed = "ordinary" if request.added_tokens == "none" else request.allowed_special
     return {"allowed_special": allowed, "disallowed_special": request.disallowed_special}
 

@@ -72,9 +72,3 @@ def is_light(wanted: Any, n_bytes: int) -> bool:
         or fields.get("with_pieces", False)
         or isinstance(wanted, _DETAILED)
     )
-
-
-def model_of(wanted: Any) -> str | None:
-    """The `model` of a request in another server's format."""
-    model: str | None = vars(wanted).get("model")
-    return model

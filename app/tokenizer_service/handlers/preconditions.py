@@ -89,7 +89,8 @@ def find_tokenizer(
     else:
         live = services.live.active if name is None else services.live.peek(name)
     if live is not None:
-        _require_chosen(request, live)
+        request.scope["state"]["tokenizer_headers"] = live.headers
+        require_match(request, live.ref)
     return live
 
 
@@ -109,14 +110,9 @@ def choose_tokenizer_on_thread(
             live = named
     else:
         live = services.live.get(name)
-    _require_chosen(request, live)
-    return live
-
-
-def _require_chosen(request: HTTPConnection, live: LiveTokenizer) -> None:
     request.scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
-    if b"if-match" in header_fields(request.scope):
-        require_match(request, live.ref)
+    require_match(request, live.ref)
+    return live
 
 
 def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:
@@ -125,7 +121,7 @@ def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) ->
     A misspelt name would forbid nothing without any sign. The check also prevents clients from
     having arbitrary strings searched for in each text.
     """
-    if not names or isinstance(names, str):
+    if isinstance(names, str):
         return
     if not set(names) <= set(live.tokenizer.spec.special_tokens):
         raise UnknownSpecialTokenError("disallowed_special")

@@ -21,7 +21,6 @@ from tokenizer_service.handlers.plan import (
     PlannedRoute,
     is_conversation,
     is_light,
-    model_of,
 )
 from tokenizer_service.handlers.preconditions import (
     choose_tokenizer,
@@ -109,25 +108,33 @@ class PlannedRoutes:
         scope["app"], scope["route"] = self._service, route
         services: Services = self._service.services
         request = HTTPConnection(scope)
-        check_read(request)
+        if self._service.access_keys.read:
+            check_read(request)
         if len(body) > INLINE_BODY_BYTES or len(body) > services.settings.max_body_bytes:
             return None
         plan = route.plan(request)
         if not plan.is_short:
             return None
         wanted = plan.parse(body, services.engine)
-        live = find_tokenizer(request, wanted.tokenizer, model_of(wanted))
+        live = find_tokenizer(request, wanted.tokenizer, vars(wanted).get("model"))
         if live is None or not is_light(wanted, len(body)):
             return None
         rendered = plan.run(wanted, live)
         content = b"".join(rendered.chunks)
         if len(content) > _UNLEASED_BYTES:
             return None
-        _count(services, plan, rendered)
-        further = b"".join(b"%b: %b\r\n" % header for header in rendered.headers)
-        headers = b"%b%bcontent-length: %d\r\ncontent-type: %b\r\n"
-        kind = rendered.media_type.encode()
-        return headers % (live.header_lines, further, len(content), kind), content
+        if plan.is_decoding:
+            services.metrics.count_decoded(rendered.n_tokens)
+        else:
+            services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
+        headers = b"%bcontent-length: %d\r\ncontent-type: %b\r\n" % (
+            live.header_lines,
+            len(content),
+            rendered.media_type.encode(),
+        )
+        for header in rendered.headers:
+            headers += b"%b: %b\r\n" % header
+        return headers, content
 
 
 async def respond(request: Request, plan: Plan) -> Response:
@@ -156,7 +163,7 @@ async def respond(request: Request, plan: Plan) -> Response:
             lease.release()
             lease = None
         wanted = plan.parse(bytes(body), services.engine)
-        live = await choose_tokenizer(request, wanted.tokenizer, model_of(wanted))
+        live = await choose_tokenizer(request, wanted.tokenizer, vars(wanted).get("model"))
         if is_light(wanted, n_bytes):
             rendered = plan.run(wanted, live)
     else:
@@ -182,7 +189,10 @@ async def respond(request: Request, plan: Plan) -> Response:
     )
     if response.n_bytes > _UNLEASED_BYTES or lease is not None:
         response.charge_to(lease or services.budget.lease())
-    _count(services, plan, rendered)
+    if plan.is_decoding:
+        services.metrics.count_decoded(rendered.n_tokens)
+    else:
+        services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
     return response
 
 
@@ -195,7 +205,7 @@ def _run_large(
     as much.
     """
     wanted = plan.parse(bodies.pop(), services_of(request).engine)
-    live = choose_tokenizer_on_thread(request, wanted.tokenizer, model_of(wanted))
+    live = choose_tokenizer_on_thread(request, wanted.tokenizer, vars(wanted).get("model"))
     if is_conversation(wanted):
         return wanted, live, None
     return None, live, plan.run(wanted, live)
@@ -214,10 +224,3 @@ async def read_within_limits(request: Request, lease: Lease) -> bytes:
         reserve=lease.reserve,
         grace_seconds=settings.header_seconds,
     )
-
-
-def _count(services: Services, plan: Plan, rendered: Rendered) -> None:
-    if plan.is_decoding:
-        services.metrics.count_decoded(rendered.n_tokens)
-    else:
-        services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)

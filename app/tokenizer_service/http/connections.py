@@ -83,21 +83,24 @@ class ConnectionGuard:
         """The number of connections, including the reserve."""
         return len(self._admitted) + len(self._reserve)
 
-    def admit(self, connection: Waiting) -> None:
-        """Admit a new connection, or one from the reserve if the limit now allows it."""
+    def admit(self, connection: Waiting) -> bool:
+        """Admit a new connection, or one from the reserve if the limit now allows it.
+
+        Returns whether it may request any route, not only the health routes.
+        """
+        if connection in self._admitted:
+            return True
         if len(self._admitted) < self.max_connections:
             self._reserve.pop(connection, None)
             self._admitted.add(connection)
-        elif connection not in self._reserve:
+            return True
+        if connection not in self._reserve:
             self._reserve[connection] = None
             if len(self._reserve) > _RESERVE:
                 oldest = next(iter(self._reserve))
                 del self._reserve[oldest]
                 oldest.turn_away(self.too_many())
-
-    def is_admitted(self, connection: Waiting) -> bool:
-        """Whether the connection may request any route, not only the health routes."""
-        return connection in self._admitted
+        return False
 
     def release(self, connection: Waiting) -> None:
         """Remove a connection that has ended."""
@@ -255,7 +258,8 @@ class ClosingTransport(asyncio.Transport):
         if self.is_lingering or self._transport.is_closing():
             return
         self.has_written = True
-        self._send_held()
+        if self._held is not None:
+            self._send_held()
         self._transport.write(data)
 
     def _send_held(self) -> None:

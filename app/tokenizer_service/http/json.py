@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.engines import decode_json_string, read_json_natively
+from tokenizer_core.engines import read_json_natively
 from tokenizer_core.strict_json import StrictJsonError, read_json
 from tokenizer_service.access.errors import TooManyContainersError, TooManyValuesError
 from tokenizer_service.http.problem import Problem
@@ -34,7 +34,6 @@ small arrays, which no route takes, took 4 s."""
 _SHORT_BYTES: Final = 2 * MAX_DEPTH
 """A shorter body is not worth a call of the native engine."""
 
-_FIRST_STRING: Final = re.compile(rb'\s*+\{\s*+"([a-z_]{1,40})"\s*+:\s*+(?=")')
 # An unterminated string extends to the end of the body, so that the search stays linear.
 # `re` in every Python: a repetition fails only at the end of the body, where nothing is lost, and
 # `regex` takes 40 bytes of memory for each escape.
@@ -79,22 +78,6 @@ def _problem(error: StrictJsonError) -> Problem:
         byte_offset=error.byte_offset,
         errors=None if error.pointer is None else [(error.pointer, "holds a lone surrogate")],
     )
-
-
-def cut_first_string(body: bytes, engine: EngineChoice) -> tuple[str, str, bytes] | None:
-    """Return the key and string value of an object's first member, and `body` with that string
-    emptied. None if the body begins differently, if the string is invalid, or if the engine is not
-    the native one. What remains of an invalid body is invalid too."""
-    if engine.name != "native":
-        return None
-    begin = _FIRST_STRING.match(body)
-    if begin is None:
-        return None
-    found = decode_json_string(body, begin.end())
-    if found is None:
-        return None
-    string, end = found
-    return begin[1].decode(), string, body[: begin.end()] + b'""' + body[end:]
 
 
 def _check_structure(body: bytes) -> None:

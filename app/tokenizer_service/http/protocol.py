@@ -228,7 +228,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self.parser.feed_data(head)
 
     def _offers_protocol(self) -> bool:
-        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        return self.parser.get_method() != b"CONNECT"  # of a request that asks for an upgrade
 
     def _head_without_offer(self) -> bytes:
         version = self.parser.get_http_version().encode()
@@ -320,19 +320,17 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the head and start the response."""
-        if self._offers_protocol():
-            check_size(self.url, self.headers, self._bytes_without_news)  # with the offer
-            return  # `_parse` comes here again
+        n_received = self._bytes_without_news
+        if n_received > MAX_HEADER_BYTES or len(self.headers) > MAX_HEADERS:
+            check_size(self.url, self.headers, n_received)
+        if self.parser.should_upgrade() and self._offers_protocol():
+            return  # `_parse` comes here again, without the offer
         self._in_head = False
-        n_received, self._bytes_without_news = self._bytes_without_news, 0
+        self._bytes_without_news = 0
         self._cancel_head_timer()
-        check_size(self.url, self.headers, n_received)
         host = check_framing(self.headers, self.parser.get_http_version())
         check_source(self.url, self.parser.get_method(), self.headers, host, self._guard.hosts)
-        is_admitted = self._guard.is_admitted(self)
-        if not is_admitted:
-            self._guard.admit(self)
-            is_admitted = self._guard.is_admitted(self)
+        is_admitted = self._guard.admit(self)
         if not is_admitted and self.url.partition(b"?")[0] not in HEALTH_PATHS:
             raise self._guard.too_many()
         super().on_headers_complete()
@@ -355,7 +353,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """End the request; the next byte begins another head."""
-        if self._offers_protocol():
+        if self.parser.should_upgrade() and self._offers_protocol():
             return
         self._take = None
         self._in_head = True

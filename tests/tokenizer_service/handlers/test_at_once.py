@@ -292,7 +292,7 @@ def test_a_defect_is_reported_by_the_app(
     def fail(*arguments: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(encode_handler, "utf8_length", fail)
+    monkeypatch.setattr(encode_handler, "Rendered", fail)
     outcome = served.converse(request("/encode", TEXT))
     assert (outcome.n_at_once, outcome.responses[0][0]) == (0, "500")
     assert caplog.text.count("POST /encode failed") == 1

@@ -128,7 +128,7 @@ def test_a_defect_is_a_500_without_details(
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError("a secret in the message")
 
-    monkeypatch.setattr(encode_answers, "utf8_length", fail)
+    monkeypatch.setattr(encode_answers, "Rendered", fail)
     monkeypatch.setattr(caplog.handler, "formatter", EscapingFormatter("%(message)s"))
     headers = {"X-Request-Id": "my-request.1"}
     for text in ("a", "a" * 5000):
