@@ -50,7 +50,6 @@ from tokenizer_service.routes import (
     docs,
     encode,
     jobs,
-    metrics,
     models,
     playground,
     status,
@@ -58,7 +57,6 @@ from tokenizer_service.routes import (
     text,
     token_files,
     tokenizers,
-    training,
     vocab,
 )
 from tokenizer_service.services import Services
@@ -87,12 +85,11 @@ ROUTERS: Final = (
     vocab.router,
     tokenizers.router,
     models.router,
-    training.router,
+    jobs.training,
     corpora.router,
     token_files.router,
-    jobs.router,
+    jobs.any_job,
     status.router,
-    metrics.router,
     docs.router,
     playground.router,
 )
@@ -197,18 +194,22 @@ async def _lifespan(
 ) -> AsyncIterator[dict[str, ConnectionGuard]]:
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="large-request")
-    # Small work holds the interpreter lock, so that more threads would not make it faster.
-    quick_executor = ThreadPoolExecutor(1, thread_name_prefix="small-request")
-    chat_executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="chat")
     async with contextlib.AsyncExitStack() as closing:
         closing.callback(end_render_processes)
         closing.callback(sys.setswitchinterval, switch_interval)
         if traces is not None:
             closing.push_async_callback(asyncio.to_thread, traces.close)
-        closing.callback(executor.shutdown, wait=False, cancel_futures=True)
-        closing.callback(quick_executor.shutdown, wait=False, cancel_futures=True)
-        closing.callback(chat_executor.shutdown, wait=False, cancel_futures=True)
+
+        def queue(name: str, n_threads: int) -> WorkQueue:
+            executor = ThreadPoolExecutor(n_threads, thread_name_prefix=name)
+            closing.callback(executor.shutdown, wait=False, cancel_futures=True)
+            count = service_metrics.queue_depth.inc
+            return WorkQueue(executor, count, work_seconds=settings.work_seconds)
+
+        large_queue = queue("large-request", settings.thread_count)
+        # Small work holds the interpreter lock, so that more threads would not make it faster.
+        quick_queue = queue("small-request", 1)
+        chat_queue = queue("chat", settings.thread_count)
         store = open_artifacts(settings.store, settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
@@ -236,20 +237,9 @@ async def _lifespan(
             job_watch=JobWatch(job_store, settings.artifacts_dir),
             runner=runner,
             retention=VersionRetention(settings, store, live, job_store),
-            executor=executor,
-            queue=WorkQueue(
-                executor, service_metrics.queue_depth.inc, work_seconds=settings.work_seconds
-            ),
-            quick_queue=WorkQueue(
-                quick_executor,
-                service_metrics.queue_depth.inc,
-                work_seconds=settings.work_seconds,
-            ),
-            chat_queue=WorkQueue(
-                chat_executor,
-                service_metrics.queue_depth.inc,
-                work_seconds=settings.work_seconds,
-            ),
+            queue=large_queue,
+            quick_queue=quick_queue,
+            chat_queue=chat_queue,
             budget=ByteBudget(settings.memory_limit),
             metrics=service_metrics,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -99,14 +100,8 @@ def encode_chat(
         require_fit(form, live.tokenizer.spec.largest_id)
         if set(request.returned) != {"ids"}:
             refuse("/return", "a binary response holds the ids alone; take JSON for the rest")
-    conversation = Conversation(
-        request.messages,
-        tools=request.tools,
-        documents=request.documents,
-        chat_template=request.chat_template,
-        kwargs=request.chat_template_kwargs or {},
-        add_generation_prompt=request.add_generation_prompt,
-        continue_final_message=request.continue_final_message,
+    conversation = replace(
+        _conversation_of(request, request.chat_template_kwargs),
         messages_form=request.messages_form,
         with_loss="mask" in request.returned,
         added_tokens=request.added_tokens,
@@ -207,24 +202,25 @@ def encode_chat_completion(
 ) -> EncodedChat:
     """Encode the messages of a request with the fields that vLLM's routes share; raises as
     `encode_conversation`."""
-    variables = dict(kwargs)
-    documents = getattr(request, "documents", None)
-    if documents is None:
-        documents = variables.pop("documents", None)
-    adds_prompt = request.add_generation_prompt
+    conversation = _conversation_of(request, kwargs)
+    conversation.add_special_tokens = request.add_special_tokens
+    if conversation.documents is None:
+        conversation.documents = conversation.kwargs.pop("documents", None)
     if request.continue_final_message and "add_generation_prompt" not in request.model_fields_set:
-        adds_prompt = False
-    conversation = Conversation(
+        conversation.add_generation_prompt = False
+    return encode_conversation(conversation, live, limits)
+
+
+def _conversation_of(request: Any, kwargs: Mapping[str, Any] | None) -> Conversation:
+    return Conversation(
         request.messages,
         tools=request.tools,
-        documents=documents,
+        documents=getattr(request, "documents", None),
         chat_template=request.chat_template,
-        kwargs=variables,
-        add_generation_prompt=adds_prompt,
+        kwargs=dict(kwargs or {}),
+        add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
-        add_special_tokens=request.add_special_tokens,
     )
-    return encode_conversation(conversation, live, limits)
 
 
 def encode_conversation(

@@ -35,7 +35,7 @@ class Conversation:
     tools: list[Message] | None = None
     documents: Sequence[Message] | None = None
     chat_template: str | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool | str = False
     messages_form: MessagesForm = "vllm"

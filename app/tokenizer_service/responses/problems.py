@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
+from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core import errors as core
 from tokenizer_service.access import errors as access
 from tokenizer_service.http.problem import (
@@ -44,25 +44,39 @@ log = logging.getLogger("tokenizer_service.responses.problems")
 class Row:
     """How an error becomes a problem document.
 
-    `detail` is a format string over `error`; by default it is the text of the error. The code,
-    `limit`, `actual`, `byte_offset` and `wrong` (pointers and reasons) are attributes of the error.
+    `detail` is a format string over `error`; by default it is the text of the error. `pointer` is
+    one too: the place in the request, of which `detail` is the reason. The code, `limit`, `actual`,
+    `byte_offset` and `wrong` (pointers and reasons) are attributes of the error. `log` is a line
+    for the log in front of the error's text.
     """
 
     status: int
     detail: str = "{error}"
+    retry_after: int | None = None
+    """In seconds."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    code: str = "{error.code}"
+    pointer: str | None = None
+    log: str | None = None
 
     def problem(self, error: Any) -> Problem:
         """The problem document of `error`."""
+        if self.log is not None:
+            log.error("%s: %s", self.log, error)
+        detail = self.detail.format(error=error)
+        wrong = getattr(error, "wrong", None)
+        if self.pointer is not None:
+            wrong = [(self.pointer.format(error=error), detail)]
+        retry = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         return Problem(
             self.status,
-            error.code,
-            self.detail.format(error=error),
-            errors=getattr(error, "wrong", None),
+            self.code.format(error=error),
+            detail,
+            errors=wrong,
             limit=getattr(error, "limit", None),
             actual=getattr(error, "actual", None),
             byte_offset=getattr(error, "byte_offset", None),
-            headers=self.headers,
+            headers={**self.headers, **retry},
         )
 
 
@@ -77,19 +91,13 @@ def problem_of(error: BaseException) -> Problem | None:
     return None
 
 
-def _retry_after(seconds: int) -> dict[str, str]:
-    return {"Retry-After": str(seconds)}
-
-
 def _problem_of_disk(error: OSError) -> Problem:
     log.error("disk error: %s", error)
     return _problem_of_disk_error(serving.DiskError(error))
 
 
 def _problem_of_disk_error(error: serving.DiskError) -> Problem:
-    if error.is_full:
-        return Problem(507, error.code, str(error))
-    return Problem(503, error.code, str(error), headers=_retry_after(30))
+    return (Row(507) if error.is_full else Row(503, retry_after=30)).problem(error)
 
 
 def _problem_of_placed(error: responses.PlacedError) -> Problem | None:
@@ -98,21 +106,6 @@ def _problem_of_placed(error: responses.PlacedError) -> Problem | None:
         return None
     detail = error.detail or problem.detail
     return Problem(problem.status, problem.code, detail, errors=[(error.pointer, detail)])
-
-
-def _problem_of_special_token(error: serving.UnknownSpecialTokenError) -> Problem:
-    detail = f"{error.field} names what is no special token of this tokenizer; GET /info lists them"
-    return Problem(422, error.code, detail, errors=[(f"/{error.field}", detail)])
-
-
-def _problem_of_batch(error: BatchTooLargeError) -> Problem:
-    return Problem(
-        413,
-        "batch_too_large",
-        f"A batch holds at most {MAX_BATCH_ITEMS} items; send several requests.",
-        limit=MAX_BATCH_ITEMS,
-        actual=error.actual,
-    )
 
 
 def _problem_of_short_chunks(error: core.MaxTokensTooSmallError) -> Problem:
@@ -131,17 +124,6 @@ def _problem_of_short_chunks(error: core.MaxTokensTooSmallError) -> Problem:
 def _problem_of_shape(error: core.ChatShapeError) -> Problem:
     errors = [(error.place, error.detail)]
     return Problem(422, "invalid_request", f"{error.place}: {error.detail}", errors=errors)
-
-
-def _problem_of_memory(_error: MemoryError) -> Problem:
-    log.error("no memory for a request")
-    return Problem(
-        503,
-        "out_of_memory",
-        "The server has no memory for this request at the moment; send it again later, or in "
-        "smaller parts.",
-        headers=_retry_after(5),
-    )
 
 
 def _problem_of_full_disk(error: OSError) -> Problem | None:
@@ -165,22 +147,11 @@ def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
     )
 
 
-def _problem_of_dead_worker(error: core.WorkerProcessError) -> Problem:
-    log.error("a worker process died: %s", error)
-    return Problem(
-        503,
-        error.code,
-        "The process that did the work ended; the log of the server says why. Send the request "
-        "again.",
-        headers=_retry_after(1),
-    )
-
-
 def _problem_of_running_job(error: jobs.JobRunningError) -> Problem:
     detail = (
         "A job is running and TOKENIZER_TRAIN_QUEUE=0 lets none wait; try again when it has ended."
     )
-    return Problem(409, error.code, detail, headers=_retry_after(30))
+    return Problem(409, error.code, detail, headers={"Retry-After": "30"})
 
 
 def _problem_of_job_database(error: JobDatabaseError) -> Problem:
@@ -189,13 +160,13 @@ def _problem_of_job_database(error: JobDatabaseError) -> Problem:
     if error.is_full or error.is_read_only:
         number = errno.EROFS if error.is_read_only else errno.ENOSPC
         return _problem_of_disk_error(serving.DiskError(OSError(number, "")))
-    return Problem(
+    return Row(
         503,
-        "job_store_unavailable",
         "The jobs cannot be read or written at the moment; the log of the server says why. "
         "Encoding of requests is not affected.",
-        headers=_retry_after(5),
-    )
+        retry_after=5,
+        code="job_store_unavailable",
+    ).problem(error)
 
 
 def _problem_of_http_error(error: HTTPException) -> Problem:
@@ -215,11 +186,11 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     access.KeyRequiredError: Row(
         401,
         "This route requires {error.accepted}, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
-        {"WWW-Authenticate": 'Bearer realm="tokenizer"'},
+        headers={"WWW-Authenticate": 'Bearer realm="tokenizer"'},
     ),
     access.AdminKeyRequiredError: Row(403, "This is a read key; the route requires an admin key."),
     access.OverloadedError: Row(
-        503, "The requests in progress {error.reason}; try again.", _retry_after(1)
+        503, "The requests in progress {error.reason}; try again.", retry_after=1
     ),
     access.WorkTooLongError: Row(
         413,
@@ -230,10 +201,10 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         503,
         "This process has reached its limit of {error.limit} connections; try again, or open "
         "fewer. The operator can raise TOKENIZER_MAX_CONNECTIONS.",
-        _retry_after(1),
+        retry_after=1,
     ),
     access.ShuttingDownError: Row(
-        503, "The server is shutting down; send the request again.", _retry_after(1)
+        503, "The server is shutting down; send the request again.", retry_after=1
     ),
     # Limits of a request
     access.BodyTooLargeError: Row(
@@ -255,7 +226,9 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "Line {error.number} is longer than {error.limit} bytes; send shorter lines, or raw ids as "
         "application/octet-stream.",
     ),
-    BatchTooLargeError: _problem_of_batch,
+    BatchTooLargeError: Row(
+        413, "A batch holds at most {error.limit} items; send several requests."
+    ),
     access.TooManyTokensError: Row(
         413, "The text has {error.actual} tokens and max_tokens is {error.limit}."
     ),
@@ -286,19 +259,23 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     responses.UnknownTokenError: Row(404),
     responses.NotUtf8Error: Row(422),
     # Serving
-    serving.NoTokenizerError: Row(503, headers=_retry_after(5)),
-    serving.SwapTimeoutError: Row(503, headers=_retry_after(30)),
+    serving.NoTokenizerError: Row(503, retry_after=5),
+    serving.SwapTimeoutError: Row(503, retry_after=30),
     serving.SwapFailedError: Row(503),
     serving.PromotionInProgressError: Row(409),
     serving.DiskError: _problem_of_disk_error,
     serving.FormatCannotHoldError: Row(422),
-    serving.UnknownSpecialTokenError: _problem_of_special_token,
+    serving.UnknownSpecialTokenError: Row(
+        422,
+        "{error.field} names what is no special token of this tokenizer; GET /info lists them",
+        pointer="/{error.field}",
+    ),
     # Jobs
     jobs.QueueFullError: Row(
         409,
         "{error.unfinished} jobs run or wait; one may run and {error.limit} may wait. Try again "
         "when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
-        _retry_after(30),
+        retry_after=30,
     ),
     jobs.JobRunningError: _problem_of_running_job,
     jobs.IdempotencyConflictError: Row(
@@ -309,7 +286,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     jobs.TooManyListenersError: Row(
         503,
         "Too many clients follow jobs; try again, or poll GET /jobs/{{id}} instead.",
-        _retry_after(5),
+        retry_after=5,
     ),
     jobs.InvalidInputsError: Row(422),
     jobs.VersionInUseError: Row(
@@ -404,7 +381,13 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "{error}; send a shorter conversation. The operator can raise TOKENIZER_CHAT_SECONDS and "
         "TOKENIZER_CHAT_MEMORY_BYTES.",
     ),
-    core.WorkerProcessError: _problem_of_dead_worker,
+    core.WorkerProcessError: Row(
+        503,
+        "The process that did the work ended; the log of the server says why. Send the request "
+        "again.",
+        retry_after=1,
+        log="a worker process died",
+    ),
     core.VocabSizeError: Row(422),
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(
@@ -437,7 +420,14 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     RequestValidationError: lambda error: problem_of_validation(error.errors(), skip=1),
     HTTPException: _problem_of_http_error,
     OSError: _problem_of_full_disk,
-    MemoryError: _problem_of_memory,
+    MemoryError: Row(
+        503,
+        "The server has no memory for this request at the moment; send it again later, or in "
+        "smaller parts.",
+        retry_after=5,
+        code="out_of_memory",
+        log="no memory for a request",
+    ),
 }
 """Error class -> its problem; the nearest base class with a row decides."""
 

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from tokenizer_client.schemas.tokens import check_special_names
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.auth import require_read
+from tokenizer_service.handlers.duplex import FRAMES, NDJSON, DuplexStream
 from tokenizer_service.handlers.preconditions import (
     TokenizerQuery,
     choose_tokenizer,
@@ -20,7 +21,6 @@ from tokenizer_service.handlers.stream_codecs import (
     DecodeCodec,
     EncodeCodec,
     IdLines,
-    IdReader,
     RawIds,
 )
 from tokenizer_service.http.bodies import (
@@ -31,11 +31,10 @@ from tokenizer_service.http.bodies import (
     require_text,
     require_utf8,
 )
-from tokenizer_service.http.duplex import FRAMES, NDJSON, DuplexStream, StreamCodec
 from tokenizer_service.http.id_formats import OCTETS, ids_form_of
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
-from tokenizer_service.responses.problems import problem_of, problem_responses
+from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import services_of
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ async def encode_stream(
         )
     except ValueError as error:
         raise refused_text(error, "") from None
-    return _stream(request, live, EncodeCodec(encoder), form)
+    return DuplexStream(services_of(request), live, EncodeCodec(encoder), form)
 
 
 @router.post(
@@ -158,25 +157,10 @@ async def decode_stream(
     codec = DecodeCodec(
         live, make_reader(live), errors=errors, skip_special_tokens=skip_special_tokens
     )
-    return _stream(request, live, codec, form)
+    return DuplexStream(services_of(request), live, codec, form)
 
 
-def _stream(request: Request, live: LiveTokenizer, codec: StreamCodec, form: str) -> DuplexStream:
-    services = services_of(request)
-    return DuplexStream(
-        codec,
-        headers=live.headers,
-        digest=live.ref.digest,
-        form=form,
-        queue=services.queue,
-        budget=services.budget,
-        metrics=services.metrics,
-        problem_of=problem_of,
-        idle_seconds=services.settings.stream_idle_seconds,
-    )
-
-
-def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
+def _choose_reader(request: Request) -> Callable[[LiveTokenizer], RawIds | IdLines]:
     """Return a function that makes the reader for the ids of this body."""
     require_no_encoding(request)
     kind, charset = content_type_of(request)

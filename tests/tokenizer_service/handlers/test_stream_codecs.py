@@ -18,7 +18,6 @@ from tokenizer_service.handlers.stream_codecs import (
     DecodedPart,
     EncodeCodec,
     IdLines,
-    IdReader,
     RawIds,
 )
 from tokenizer_service.http.id_formats import OCTETS, IdsForm
@@ -79,7 +78,7 @@ def test_every_single_cut(live: LiveTokenizer, form: str) -> None:
     else:
         data = as_lines(live, rows, is_records=form == "records")
 
-    def reader() -> IdReader:
+    def reader() -> RawIds | IdLines:
         return raw(form) if form in ("u32", "u16") else IdLines(live.ref.digest)
 
     for cut in range(len(data) + 1):
