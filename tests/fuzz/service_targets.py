@@ -23,7 +23,6 @@ from tokenizer_service.access.auth import AccessKeys, _holds
 from tokenizer_service.access.errors import AccessError
 from tokenizer_service.egress import CorpusUrl, ListedHost
 from tokenizer_service.http.bodies import (
-    accepts,
     content_type_of,
     declared_length,
     read_model,
@@ -32,7 +31,7 @@ from tokenizer_service.http.bodies import (
     require_text,
     validate,
 )
-from tokenizer_service.http.headers import header_of
+from tokenizer_service.http.headers import accepts, header_of
 from tokenizer_service.http.id_formats import (
     NPY,
     OCTETS,
@@ -140,7 +139,7 @@ def request_headers(data: bytes) -> None:
             assert (getattr(address, "ipv4_mapped", None) or address).is_loopback
     form = _answer_or_problem(lambda: ids_form_of(kind))
     assert form is None or ids_form_of(form.media_type) == form
-    accepts(request, "application/json", by_name=True)
+    accepts(accept, "application/json", by_name=True)
     content_type_of(request)
     assert (declared_length(request) or 0) >= 0
     assert re.fullmatch(r"[!-~]+", request_id_of(request.scope))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +13,9 @@ from tokenizer_client.schemas.dialects import (
     MessagesRequest,
     PromptRequest,
 )
-from tokenizer_service.access.limits import check_wanted
 from tokenizer_service.handlers.chat import encode_chat_completion
 from tokenizer_service.handlers.conversations import require_shallow
-from tokenizer_service.handlers.encode import check_detailed, encode_source
+from tokenizer_service.handlers.encode import check_detailed, encode_all, sources_of
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
@@ -74,37 +73,27 @@ def tokenize(request: TokenizeRequest, live: LiveTokenizer, *, limits: RenderLim
         rendered = render_prompts(texts, live, request.return_token_strs, is_batch=False)
         return rendered._replace(headers=chat.headers)
     if isinstance(request, PromptRequest):
-        adds, is_detailed = request.add_special_tokens, request.return_token_strs
-        texts = _encode(request.prompt, live, is_detailed, add_special_tokens=adds)
-        is_batch = isinstance(request.prompt, list)
-        return render_prompts(texts, live, is_detailed, is_batch=is_batch)
-    if isinstance(request, ContentRequest):
-        texts = _encode(
-            request.content,
+        texts = encode_all(
+            sources_of(request.prompt),
             live,
-            request.with_pieces,
+            is_detailed=request.return_token_strs,
+            add_special_tokens=request.add_special_tokens,
+        )
+        is_batch = isinstance(request.prompt, list)
+        return render_prompts(texts, live, request.return_token_strs, is_batch=is_batch)
+    if isinstance(request, ContentRequest):
+        [text] = encode_all(
+            sources_of(request.content),
+            live,
+            is_detailed=request.with_pieces,
             add_special_tokens=request.add_special,
             allowed_special="all" if request.parse_special else "none",
         )
-        return render_content(texts[0], live, with_pieces=request.with_pieces)
+        return render_content(text, live, with_pieces=request.with_pieces)
     if isinstance(request, InputsRequest):
         return _tokenize_inputs(request, live)
-    return render_plain_text(_encode(request.text, live, True)[0], live)
-
-
-def _encode(
-    given: str | list[str], live: LiveTokenizer, is_detailed: bool, unit: Any = None, **options: Any
-) -> list[Encoded]:
-    """Encode one text or several; `is_detailed` if the response describes the tokens."""
-    encoded = []
-    n_tokens = 0
-    for text in given if isinstance(given, list) else [given]:
-        check_wanted()
-        encoded.append(encode_source(text, live, "", unit, **options))
-        n_tokens += len(encoded[-1].ids)
-        if is_detailed:
-            check_detailed(n_tokens)
-    return encoded
+    [text] = encode_all(sources_of(request.text), live, is_detailed=True)
+    return render_plain_text(text, live)
 
 
 def _tokenize_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
@@ -113,9 +102,8 @@ def _tokenize_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
     inputs = request.inputs if isinstance(request.inputs, list) else [request.inputs]
     placed: list[Encoded] = []
     n_tokens = 0
-    for text, (ids, n_bytes, found) in zip(
-        inputs, _encode(inputs, live, True, "byte"), strict=True
-    ):
+    encoded = encode_all(sources_of(inputs), live, is_detailed=True, unit="byte")
+    for text, (ids, n_bytes, found) in zip(inputs, encoded, strict=True):
         offsets = found.astype(np.int64)
         if not text.isascii():
             data = np.frombuffer(text.encode(), dtype=np.uint8)

@@ -22,7 +22,7 @@ from tokenizer_service.responses.errors import InvalidFieldError, refused_text
 from tokenizer_service.responses.json_values import Rendered, utf8_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tokenizer_core.engines import EngineChoice
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -31,6 +31,7 @@ Source = str | Segments
 """A text, or the segments of one."""
 
 _IDS: Final = ("ids",)
+_DETAILS: Final = frozenset({"pieces", "offsets"})
 _BEGIN: Final = re.compile(rb'\s*+\{\s*+"text"\s*+:\s*+(?=")')
 _MOST_OPTIONS: Final = 256
 """The size in bytes of a body without its text, up to which it is kept."""
@@ -87,7 +88,17 @@ def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
     elif isinstance(request.text, str) and tuple(request.returned) == _IDS:
         text, options, policy = request.text, request, policy_of(request, live)
     else:
-        return _encode_parts(request, live)
+        encoded = encode_all(
+            sources_of(request.text, request.segments),
+            live,
+            is_detailed=not _DETAILS.isdisjoint(request.returned),
+            max_tokens=request.max_tokens,
+            unit=request.offset_unit if "offsets" in request.returned else None,
+            add_special_tokens=request.add_special_tokens,
+            **policy_of(request, live),
+        )
+        is_batch = isinstance(request.text, list)
+        return render_encoded(encoded, request.returned, live, is_batch=is_batch)
     try:
         ids, n_tokens = live.tokenizer.encode_to_json(
             text, add_special_tokens=options.add_special_tokens, **policy
@@ -99,26 +110,6 @@ def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
     n_bytes = len(text) if text.isascii() else utf8_length(text)
     tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
     return Rendered([b'{"tokens":', ids, tail], n_tokens, n_bytes)
-
-
-def _encode_parts(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
-    """Segments, a batch, or more than the ids."""
-    policy = policy_of(request, live)
-    is_detailed = "pieces" in request.returned or "offsets" in request.returned
-    unit = request.offset_unit if "offsets" in request.returned else None
-    adds = request.add_special_tokens
-    encoded: list[Encoded] = []
-    n_tokens = 0
-    for pointer, source in sources_of(request.text, request.segments):
-        check_wanted()
-        one = encode_source(source, live, pointer, unit, add_special_tokens=adds, **policy)
-        check_count(len(one.ids), request.max_tokens, pointer)
-        n_tokens += len(one.ids)
-        if is_detailed:
-            check_detailed(n_tokens)
-        encoded.append(one)
-    is_batch = isinstance(request.text, list)
-    return render_encoded(encoded, request.returned, live, is_batch=is_batch)
 
 
 def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
@@ -133,21 +124,18 @@ def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) ->
     if set(request.returned) != {"ids"}:
         detail = "a binary response holds the ids alone; take JSON for pieces, offsets or a count"
         raise InvalidFieldError("/return", detail)
-    adds = request.add_special_tokens
+    adds, sources = request.add_special_tokens, sources_of(request.text, request.segments)
     if not isinstance(request.text, list):
-        [(pointer, source)] = sources_of(request.text, request.segments)
-        one = encode_source(source, live, pointer, add_special_tokens=adds, **policy)
-        check_count(len(one.ids), request.max_tokens, pointer)
+        most = request.max_tokens
+        [one] = encode_all(sources, live, max_tokens=most, add_special_tokens=adds, **policy)
         return render_binary(one.ids, None, one.n_bytes, form)
     if form.kind == NPY:
         detail = f"An .npy file holds the ids of one text; for a batch, ask for {OCTETS}."
         raise Problem(406, "not_acceptable", detail)
     spec = live.tokenizer.spec
     if adds and (spec.prefix_ids or spec.suffix_ids):
-        parts = [
-            encode_source(text, live, f"/text/{index}", add_special_tokens=True, **policy).ids
-            for index, text in enumerate(request.text)
-        ]
+        encoded = encode_all(sources, live, add_special_tokens=True, **policy)
+        parts = [one.ids for one in encoded]
         lengths = np.array([len(part) for part in parts], dtype=np.uint64)
         ids = np.concatenate([np.empty(0, np.uint32), *parts])
     else:
@@ -163,22 +151,45 @@ def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) ->
     return render_binary(ids, lengths, n_bytes, replace(form, is_batch=True))
 
 
-def encode_source(
+def encode_all(
+    sources: Iterable[tuple[str, Source]],
+    live: LiveTokenizer,
+    *,
+    is_detailed: bool = False,
+    max_tokens: int | None = None,
+    **options: Any,
+) -> list[Encoded]:
+    """Encode texts or segments, each at its JSON pointer, with the `options` of `_encode_source`.
+
+    Raises:
+        TooManyTokensError: one has more than `max_tokens`.
+        TooManyDetailedTokensError: the response describes their tokens, and they are too many.
+        PlacedError, UnknownSpecialTokenError: a text, or the policy, is refused.
+    """
+    encoded: list[Encoded] = []
+    n_tokens = 0
+    for pointer, source in sources:
+        check_wanted()
+        one = _encode_source(source, live, pointer, **options)
+        check_count(len(one.ids), max_tokens, pointer)
+        n_tokens += len(one.ids)
+        if is_detailed:
+            check_detailed(n_tokens)
+        encoded.append(one)
+    return encoded
+
+
+def _encode_source(
     source: Source,
     live: LiveTokenizer,
     pointer: str,
-    unit: Any = None,
     *,
+    unit: Any = None,
     add_special_tokens: bool = False,
     **policy: Any,
 ) -> Encoded:
-    """Encode the text or the segments at `pointer`, with offsets in `unit` if that is given.
-
-    The post-processor's ids have empty offsets at both ends.
-
-    Raises:
-        PlacedError, UnknownSpecialTokenError: the text, or the policy, is refused.
-    """
+    """Encode one, with offsets in `unit` if that is given. The post-processor's ids have empty
+    offsets at both ends."""
     tokenizer, is_text = live.tokenizer, isinstance(source, str)
     text = joined(source)
     try:
@@ -198,7 +209,7 @@ def encode_source(
 
 
 def sources_of(
-    text: str | list[str] | None, segments: Segments | None
+    text: str | list[str] | None, segments: Segments | None = None
 ) -> Iterator[tuple[str, Source]]:
     """What a request wants to have encoded, each with its JSON pointer.
 

@@ -18,7 +18,7 @@ from tokenizer_client.schemas.tokens import MAX_ID, IdsError
 from tokenizer_service.access.deadlines import Pace, within
 from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
 from tokenizer_service.access.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
-from tokenizer_service.http.headers import header_fields, header_of
+from tokenizer_service.http.headers import accepts, header_fields, header_of, parse_media_type
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem, validation_problem
 from tokenizer_service.http.request_examples import examples_of
@@ -206,7 +206,7 @@ def require_json(request: HTTPConnection) -> None:
 def require_json_type(content_type: bytes, encoding: bytes) -> None:
     """Raise 415 unless these headers declare plain JSON in UTF-8."""
     _require_no_encoding(encoding)
-    kind, charset = _parse_content_type(content_type)
+    kind, parameters = parse_media_type(content_type.decode("latin-1"))
     is_json = kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )
@@ -218,7 +218,7 @@ def require_json_type(content_type: bytes, encoding: bytes) -> None:
             "`curl --json '{...}'` instead of `-d`.",
             headers={"Accept": "application/json"},
         )
-    require_utf8(charset)
+    require_utf8(parameters.get("charset", ""))
 
 
 def require_no_encoding(request: HTTPConnection) -> None:
@@ -285,43 +285,18 @@ def require_utf8(charset: str) -> None:
 
 def content_type_of(request: HTTPConnection) -> tuple[str, str]:
     """Media type and charset of the body, lower case, empty where absent."""
-    return _parse_content_type(header_fields(request.scope).get(b"content-type", b""))
-
-
-@lru_cache(maxsize=64)
-def _parse_content_type(declared: bytes) -> tuple[str, str]:
-    kind, *parameters = declared.decode("latin-1").lower().split(";")
-    charset = ""
-    for parameter in parameters:
-        name, _, value = parameter.strip().partition("=")
-        if name.strip() == "charset":
-            charset = value.strip().strip('"')
-    return kind.strip(), charset
+    kind, parameters = parse_media_type(header_of(request, b"content-type"))
+    return kind, parameters.get("charset", "")
 
 
 def require_acceptable(request: HTTPConnection, media_type: str) -> None:
     """Raise 406 if Accept excludes `media_type`."""
-    if not accepts(request, media_type):
+    if not accepts(header_of(request, b"accept"), media_type):
         raise Problem(
             406,
             "not_acceptable",
             f"This route responds in {media_type}; name it in Accept or omit Accept.",
         )
-
-
-def accepts(request: HTTPConnection, media_type: str, *, by_name: bool = False) -> bool:
-    """Whether Accept includes `media_type`; with `by_name`, only if it is named in full."""
-    accept = header_of(request, b"accept")
-    listed = [part.strip().lower() for part in accept.split(",") if part.strip()]
-    if not listed:
-        return not by_name
-    group = media_type.split("/")[0] + "/*"
-    for part in listed:
-        kind, *parameters = (piece.strip() for piece in part.split(";"))
-        is_refused = any(p.replace(" ", "") in ("q=0", "q=0.0", "q=0.00") for p in parameters)
-        if not is_refused and (kind == media_type or (not by_name and kind in (group, "*/*"))):
-            return True
-    return False
 
 
 def json_request(*models: type[BaseModel]) -> dict[str, Any]:

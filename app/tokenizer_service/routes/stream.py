@@ -25,12 +25,12 @@ from tokenizer_service.handlers.stream_codecs import (
 )
 from tokenizer_service.http.bodies import (
     TEXT_REQUEST,
-    accepts,
     content_type_of,
     require_no_encoding,
     require_text,
     require_utf8,
 )
+from tokenizer_service.http.headers import accepts, header_of
 from tokenizer_service.http.id_formats import OCTETS, ids_form_of
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
@@ -167,7 +167,7 @@ def _choose_reader(request: Request) -> Callable[[LiveTokenizer], RawIds | IdLin
     if kind in _JSON_LINES:
         require_utf8(charset)
         return lambda live: IdLines(live.ref.digest)
-    form = ids_form_of(request.headers.get("content-type", ""))
+    form = ids_form_of(header_of(request, b"content-type"))
     if form is None or form.kind != OCTETS or form.is_batch:
         raise Problem(
             415,
@@ -181,9 +181,10 @@ def _choose_reader(request: Request) -> Callable[[LiveTokenizer], RawIds | IdLin
 
 def _choose_form(request: Request) -> str:
     """Frames if Accept names them; lines if it includes them under any of their media types."""
-    if accepts(request, FRAMES, by_name=True):
+    accept = header_of(request, b"accept")
+    if accepts(accept, FRAMES, by_name=True):
         return FRAMES
-    if any(accepts(request, kind) for kind in _LINES):
+    if any(accepts(accept, kind) for kind in _LINES):
         return NDJSON
     raise Problem(406, "not_acceptable", f"This route responds with {NDJSON} or {FRAMES}.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Depends
 
@@ -27,13 +27,12 @@ from tokenizer_service.http.bodies import json_request, read_model
 from tokenizer_service.services import services_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.requests import HTTPConnection
 
-    from tokenizer_service.responses.json_values import Rendered
-
 router = APIRouter(dependencies=[Depends(require_read)], tags=["text"])
+
+_COUNT: Final = Plan(partial(read_model, CountRequest), text.count)
+_TRUNCATE: Final = Plan(partial(read_model, TruncateRequest), text.truncate)
 
 
 def _documented(request: type[TextRequest], response: type[object]) -> dict[str, Any]:
@@ -47,7 +46,8 @@ def count(request: HTTPConnection) -> Plan:
 
     With `limit`, counting stops once the count exceeds it, so a too long text is detected early.
     """
-    return _plan(request, CountRequest, text.count)
+    require_json_for_json(request)
+    return _COUNT
 
 
 @planned(
@@ -62,7 +62,8 @@ def truncate(request: HTTPConnection) -> Plan:
     The cut never splits a character or a special token. Encoding the returned text gives exactly
     `tokens`.
     """
-    return _plan(request, TruncateRequest, text.truncate)
+    require_json_for_json(request)
+    return _TRUNCATE
 
 
 @planned(
@@ -74,9 +75,10 @@ def chunk(request: HTTPConnection) -> Plan:
     Encoding the text of a chunk gives exactly its `tokens`; `start` and `end` are its offsets in
     the text.
     """
+    require_json_for_json(request)
     run = partial(text.chunk, max_bytes=services_of(request).settings.response_limit)
     # A few kB of text make thousands of chunks; overlapping chunks repeat their text many times.
-    return _plan(request, ChunkRequest, run, is_short=False)
+    return Plan(partial(read_model, ChunkRequest), run, is_short=False)
 
 
 @planned(
@@ -88,16 +90,6 @@ def chunk(request: HTTPConnection) -> Plan:
 def verify(request: HTTPConnection) -> Plan:
     """Check that decoding the ids of a text returns the text (after the normalizer), or that
     encoding the text of ids returns the ids; reports the first difference."""
-    run = partial(text.verify, max_decoded_bytes=services_of(request).settings.response_limit)
-    return _plan(request, VerifyRequest, run)
-
-
-def _plan(
-    request: HTTPConnection,
-    model: type[TextRequest],
-    run: Callable[..., Rendered],
-    *,
-    is_short: bool = True,
-) -> Plan:
     require_json_for_json(request)
-    return Plan(partial(read_model, model), run, is_short)
+    run = partial(text.verify, max_decoded_bytes=services_of(request).settings.response_limit)
+    return Plan(partial(read_model, VerifyRequest), run)
