@@ -1,4 +1,5 @@
-"""Our ids have the digests of tiktoken's and Hugging Face's ids, which `make_digests.py` wrote.
+"""Our ids have the digests of tiktoken's and Hugging Face's ids, which `make_digests.py` wrote, and
+our vocabularies keep their fingerprints.
 
 `tests/integration/parity` compares more texts with the libraries themselves.
 """
@@ -13,6 +14,7 @@ import pytest
 from tests.parity.vocabularies import (
     DIGEST_BYTES,
     NAMES,
+    OPEN_FILES,
     digest_of_ids,
     digest_of_texts,
     digest_texts,
@@ -27,7 +29,7 @@ Texts = dict[str, list[str]]
 
 # The Python engine is slow to load and to encode.
 CASES = [
-    *((name, "native") for name in NAMES),
+    *((name, "native") for name in [*NAMES, *OPEN_FILES]),
     *((name, "python") for name in ("gpt2", "cl100k", "qwen3")),
     *(pytest.param(name, "python", marks=pytest.mark.slow) for name in ("o200k", "llama3")),
 ]
@@ -47,6 +49,7 @@ def test_ids_have_the_digests_of_the_references(name: str, engine: str, shared_d
     data = vocabulary_file(shared_data, name).read_bytes()
     assert hashlib.sha256(data).hexdigest() == DIGESTS["vocabularies"][name], "another vocabulary"
     tokenizer, texts = load_ours(shared_data, name, engine), texts_of(shared_data, engine)
+    assert tokenizer.spec.fingerprint == DIGESTS["fingerprints"][name]
     ids = {text: digest_of_ids(tokenizer.encode, parts) for text, parts in texts.items()}
     assert ids == DIGESTS["ids"][name][engine]
     if tokenizer.spec.normalizer == "none":

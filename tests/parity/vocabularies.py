@@ -63,7 +63,7 @@ OPEN_FILES = {
     "roberta": "roberta.tokenizer.json",
     "modernbert": "modernbert.tokenizer.json",
 }
-"""Of `vocab_open`; held against the library itself, without committed digests."""
+"""Of `vocab_open`."""
 NAMES = [*RANK_FILES, *JSON_FILES]
 CORPORA = [
     "en_reuters_news",
