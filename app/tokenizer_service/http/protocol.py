@@ -193,7 +193,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._parse(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self.refuse(cause if isinstance(cause, Problem) else _malformed())
+            malformed = Problem(400, "bad_http", "This is not well-formed HTTP/1.1.")
+            self.refuse(cause if isinstance(cause, Problem) else malformed)
         else:
             if self._bytes_without_news > MAX_HEADER_BYTES:
                 self.refuse(_headers_too_large())
@@ -300,7 +301,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if not self._is_idle():
             self._await_head()  # pipelined: its timer starts when its turn comes
         elif self._head_begun or self._bytes_without_news:
-            self.refuse(_headers_too_slow(self._guard.header_seconds))
+            detail = f"The headers did not arrive within {self._guard.header_seconds:g} seconds."
+            self.refuse(Problem(408, "headers_too_slow", detail))
         else:
             self._wire.close()
 
@@ -573,11 +575,6 @@ def _authority(url: bytes) -> bytes:
     return authority
 
 
-def _malformed() -> Problem:
-    """The 400 for input that the parser rejects."""
-    return Problem(400, "bad_http", "This is not well-formed HTTP/1.1.")
-
-
 def _headers_too_large() -> Problem:
     """The 431 for a head with too many bytes."""
     return Problem(
@@ -585,11 +582,4 @@ def _headers_too_large() -> Problem:
         "headers_too_large",
         f"The request line and the headers are together larger than {MAX_HEADER_BYTES} bytes.",
         limit=MAX_HEADER_BYTES,
-    )
-
-
-def _headers_too_slow(seconds: float) -> Problem:
-    """The 408 for a head that took too long."""
-    return Problem(
-        408, "headers_too_slow", f"The headers did not arrive within {seconds:g} seconds."
     )
