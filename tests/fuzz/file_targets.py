@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
+from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core import Tokenizer
 from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_address
 from tokenizer_core.errors import CorpusError, FormatError, TokenizerCoreError
@@ -26,6 +27,7 @@ from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_t
 from tokenizer_core.registry import Manifest
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.text.round_trips import check_text
+from tokenizer_service.access.errors import AccessError
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.jobs.errors import JobsError
 
@@ -47,7 +49,7 @@ def taken() -> Iterator[None]:
     """The reader has accepted its input; nothing inside this block may refuse it."""
     try:
         yield
-    except (TokenizerCoreError, Problem, JobsError) as error:
+    except (TokenizerCoreError, Problem, AccessError, BatchTooLargeError, JobsError) as error:
         raise AssertionError("what was taken is refused afterwards") from error
 
 

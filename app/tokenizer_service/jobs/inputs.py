@@ -17,11 +17,7 @@ from tokenizer_core.corpus import ConversationEncoder, plan_token_files
 from tokenizer_core.documents import DEFAULT_MAX_BAD, format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError
 from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
-from tokenizer_service.jobs.errors import (
-    CorpusReplacedError,
-    InvalidInputsError,
-    UnknownSpecialTokenError,
-)
+from tokenizer_service.jobs.errors import CorpusReplacedError, InvalidInputsError
 from tokenizer_service.jobs.input_files import (
     InputChangedError,
     InputFile,
@@ -29,6 +25,7 @@ from tokenizer_service.jobs.input_files import (
     find_input_file,
     reopen_input_file,
 )
+from tokenizer_service.serving.errors import UnknownSpecialTokenError
 
 if TYPE_CHECKING:
     from tokenizer_client.schemas.jobs import TrainRequest

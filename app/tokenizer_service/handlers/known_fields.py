@@ -34,7 +34,7 @@ from tokenizer_service.http.problem import Problem
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from tokenizer_service.rendering.json_values import Rendered
+    from tokenizer_service.responses.json_values import Rendered
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 Model = TypeVar("Model", bound="BaseModel")
@@ -181,6 +181,13 @@ the remedy."""
 
 _RESULT_ONLY: Final = {"return_token_offsets", "return_token_strs", "with_pieces"}
 """Fields of models that change only the response."""
+
+
+def without_nulls(value: Any) -> Any:
+    """`value` without its null members, which other servers treat as absent."""
+    if isinstance(value, dict):
+        return {key: member for key, member in value.items() if member is not None}
+    return value
 
 
 def validate_borrowed(value: Any, model: type[Model]) -> Model:

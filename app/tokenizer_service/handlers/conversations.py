@@ -7,7 +7,7 @@ vLLM changes in chat messages before its template reads them is in `tokenizer_co
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_client.schemas.chat import MAX_CHAT_NESTING
 from tokenizer_core.chat.messages import object_of, refuse, refuse_part, string_of, texts_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tokenizer_client.schemas.chat import CountTokensRequest, InputTokensRequest
+    from tokenizer_core.chat.messages import MessagesForm
 
 _THINKING: Final = ("enabled", "adaptive", "disabled")
 _UNFINISHED: Final = ("in_progress", "incomplete")
@@ -28,29 +29,27 @@ Message = dict[str, Any]
 class Conversation:
     """What a chat template renders, and the position of each message in the request."""
 
-    messages: list[Message]
+    messages: list[Message] = field(default_factory=list)
     pointers: list[str] = field(default_factory=list)
     """JSON pointers, one per message; empty if they are `/messages/0`, `/messages/1`, ..."""
     tools: list[Message] | None = None
     documents: Sequence[Message] | None = None
     chat_template: str | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool | str = False
+    messages_form: MessagesForm = "vllm"
+    with_loss: bool = False
+    added_tokens: Literal["all", "none"] = "all"
+    add_special_tokens: bool = False
+    """Whether to add the post-processor's ids."""
 
     def pointer(self, index: int) -> str:
         """The JSON pointer of message `index` in the request."""
         return self.pointers[index] if self.pointers else f"/messages/{index}"
 
-
-class _Collected:
-    """Messages with their pointers, in order."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.pointers: list[str] = []
-
     def add(self, pointer: str, message: Message) -> None:
+        """Add a message that stands at `pointer` in the request."""
         self.messages.append(message)
         self.pointers.append(pointer)
 
@@ -85,13 +84,6 @@ def require_shallow(value: Any) -> None:
     )
 
 
-def without_nulls(value: Any) -> Any:
-    """`value` without its null members, which other servers treat as absent."""
-    if isinstance(value, dict):
-        return {key: member for key, member in value.items() if member is not None}
-    return value
-
-
 def with_effort(kwargs: Mapping[str, Any] | None, effort: Any) -> dict[str, Any]:
     """The template variables of a request with `reasoning_effort`, as vLLM sets them."""
     variables = dict(kwargs or {})
@@ -115,7 +107,7 @@ def from_anthropic(
     Raises:
         ChatShapeError: a block is no text, or of another shape; `thinking` has another type.
     """
-    collected = _Collected()
+    conversation = Conversation(chat_template=request.chat_template)
     system = [*texts_of(request.system, "/system")]
     if merges_system:
         for index, message in enumerate(request.messages):
@@ -123,18 +115,18 @@ def from_anthropic(
                 system += texts_of(message.get("content"), f"/messages/{index}/content")
     if system:
         pointer = "/system" if request.system else "/messages"
-        collected.add(pointer, {"role": "system", "content": "".join(system)})
+        conversation.add(pointer, {"role": "system", "content": "".join(system)})
     for index, message in enumerate(request.messages):
         role, pointer = message.get("role"), f"/messages/{index}"
         if role in ("user", "assistant"):
-            _add_anthropic(collected, message, pointer)
+            _add_anthropic(conversation, message, pointer)
         elif role != "system":
             refuse(f"{pointer}/role", "must be user, assistant or system")
         elif not merges_system:
             text = "".join(texts_of(message.get("content"), f"{pointer}/content"))
             if text:
-                collected.add(pointer, {"role": "system", "content": text})
-    last = collected.messages[-1] if collected.messages else {}
+                conversation.add(pointer, {"role": "system", "content": text})
+    last = conversation.messages[-1] if conversation.messages else {}
     is_continued = last.get("role") == "assistant" and not last.get("tool_calls")
     is_continued = is_continued and bool(last.get("content"))
     effort = (request.output_config or {}).get("effort")
@@ -142,15 +134,11 @@ def from_anthropic(
         refuse("/thinking/type", f"must be {', '.join(_THINKING)}")
     if request.thinking is not None and request.thinking["type"] == "disabled":
         effort = without_thinking
-    return Conversation(
-        collected.messages,
-        collected.pointers,
-        _tools(request.tools, _anthropic_tool),
-        chat_template=request.chat_template,
-        kwargs=with_effort(request.chat_template_kwargs, effort),
-        add_generation_prompt=not is_continued,
-        continue_final_message=is_continued,
-    )
+    conversation.tools = _tools(request.tools, _anthropic_tool)
+    conversation.kwargs = with_effort(request.chat_template_kwargs, effort)
+    conversation.continue_final_message = is_continued
+    conversation.add_generation_prompt = not is_continued
+    return conversation
 
 
 def from_responses(request: InputTokensRequest) -> Conversation:
@@ -163,33 +151,28 @@ def from_responses(request: InputTokensRequest) -> Conversation:
     Raises:
         ChatShapeError: an item is no text or of another shape.
     """
-    collected = _Collected()
-    if request.instructions:
-        collected.add("/instructions", {"role": "system", "content": request.instructions})
-    items: list[Message] = []
-    if isinstance(request.input, str):
-        collected.add("/input", {"role": "user", "content": request.input})
-    else:
-        items = request.input or []
-        for index, item in enumerate(items):
-            _add_item(collected, item, f"/input/{index}")
-    if not collected.messages:
-        refuse("/input", "the input is empty: give a text or at least one item")
-    is_continued = bool(items) and items[-1].get("status") in _UNFINISHED
-    is_continued = is_continued and collected.messages[-1]["role"] == "assistant"
     kwargs = dict(request.chat_template_kwargs or {})
     effort = (request.reasoning or {}).get("effort")
     if effort is not None:
         kwargs["reasoning_effort"] = effort
-    return Conversation(
-        collected.messages,
-        collected.pointers,
-        _tools(request.tools, _responses_tool),
-        chat_template=request.chat_template,
-        kwargs=kwargs,
-        add_generation_prompt=not is_continued,
-        continue_final_message=is_continued,
-    )
+    conversation = Conversation(chat_template=request.chat_template, kwargs=kwargs)
+    if request.instructions:
+        conversation.add("/instructions", {"role": "system", "content": request.instructions})
+    items: list[Message] = []
+    if isinstance(request.input, str):
+        conversation.add("/input", {"role": "user", "content": request.input})
+    else:
+        items = request.input or []
+        for index, item in enumerate(items):
+            _add_item(conversation, item, f"/input/{index}")
+    if not conversation.messages:
+        refuse("/input", "the input is empty: give a text or at least one item")
+    is_continued = bool(items) and items[-1].get("status") in _UNFINISHED
+    is_continued = is_continued and conversation.messages[-1]["role"] == "assistant"
+    conversation.tools = _tools(request.tools, _responses_tool)
+    conversation.continue_final_message = is_continued
+    conversation.add_generation_prompt = not is_continued
+    return conversation
 
 
 def _tools(
@@ -200,11 +183,11 @@ def _tools(
     return [convert(tool, f"/tools/{index}") for index, tool in enumerate(tools)]
 
 
-def _add_anthropic(collected: _Collected, message: Message, pointer: str) -> None:
+def _add_anthropic(conversation: Conversation, message: Message, pointer: str) -> None:
     role, content = message["role"], message.get("content")
     result: Message = {"role": role}
     if isinstance(content, list):
-        blocks = _Blocks(collected, pointer, role)
+        blocks = _Blocks(conversation, pointer, role)
         for index, block in enumerate(content):
             blocks.add(object_of(block, f"{pointer}/content/{index}"), f"{pointer}/content/{index}")
         result |= blocks.fields()
@@ -212,14 +195,14 @@ def _add_anthropic(collected: _Collected, message: Message, pointer: str) -> Non
             return  # only tool results
     else:
         result["content"] = string_of(content, f"{pointer}/content")
-    collected.add(pointer, result)
+    conversation.add(pointer, result)
 
 
 class _Blocks:
     """The content blocks of one message of Anthropic's API."""
 
-    def __init__(self, collected: _Collected, pointer: str, role: str) -> None:
-        self._collected, self._pointer, self._role = collected, pointer, role
+    def __init__(self, conversation: Conversation, pointer: str, role: str) -> None:
+        self._conversation, self._pointer, self._role = conversation, pointer, role
         self._texts: list[Message] = []
         self._reasoning: list[str] = []
         self._calls: list[Message] = []
@@ -243,7 +226,9 @@ class _Blocks:
         elif kind == "tool_result" and self._role == "user":
             text = "\n".join(texts_of(block.get("content"), f"{pointer}/content"))
             call_id = block.get("tool_use_id")
-            self._collected.add(pointer, {"role": "tool", "tool_call_id": call_id, "content": text})
+            self._conversation.add(
+                pointer, {"role": "tool", "tool_call_id": call_id, "content": text}
+            )
         else:
             known = "text, thinking, and tool_use of the assistant or tool_result of the user"
             refuse_part(pointer, kind, known)
@@ -274,24 +259,24 @@ def _anthropic_tool(tool: Message, pointer: str) -> Message:
     return {"type": "function", "function": function}
 
 
-def _add_item(collected: _Collected, item: Message, pointer: str) -> None:
+def _add_item(conversation: Conversation, item: Message, pointer: str) -> None:
     kind = item.get("type", "message")
     if kind == "message":
         role = string_of(item.get("role"), f"{pointer}/role")
         content = item.get("content")
         if role == "assistant":
-            collected.assistant(pointer, "content")["content"] = content or ""
+            conversation.assistant(pointer, "content")["content"] = content or ""
         else:
-            collected.add(pointer, {"role": role, "content": content})
+            conversation.add(pointer, {"role": role, "content": content})
     elif kind == "function_call":
         function = {
             "name": string_of(item.get("name"), f"{pointer}/name"),
             "arguments": item.get("arguments"),
         }
         call = {"id": item.get("call_id"), "type": "function", "function": function}
-        collected.assistant(pointer, "").setdefault("tool_calls", []).append(call)
+        conversation.assistant(pointer, "").setdefault("tool_calls", []).append(call)
     elif kind == "function_call_output":
-        collected.add(
+        conversation.add(
             pointer,
             {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")},
         )
@@ -299,7 +284,7 @@ def _add_item(collected: _Collected, item: Message, pointer: str) -> None:
         if item.get("encrypted_content"):
             refuse(f"{pointer}/encrypted_content", "encrypted reasoning cannot be counted")
         texts = _reasoning_texts(item, pointer)
-        collected.assistant(pointer, "reasoning")["reasoning"] = "\n".join(texts)
+        conversation.assistant(pointer, "reasoning")["reasoning"] = "\n".join(texts)
     else:
         known = "message, function_call, function_call_output and reasoning"
         refuse_part(pointer, kind, known)

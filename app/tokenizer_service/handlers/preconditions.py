@@ -9,10 +9,11 @@ from fastapi import Query
 from starlette.responses import Response
 
 from tokenizer_client.schemas.tokens import NAME_PATTERN
+from tokenizer_service.http.bodies import require_acceptable, require_json
 from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.problems import unknown_special_token
 from tokenizer_service.services import services_of
+from tokenizer_service.serving.errors import UnknownSpecialTokenError
 from tokenizer_service.serving.live_tokenizers import ACTIVE
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def require_no_query(request: HTTPConnection) -> None:
         raise Problem(422, "invalid_request", detail)
 
 
+def require_json_for_json(request: HTTPConnection) -> None:
+    """Require a request without a query, in JSON, whose client takes JSON; raises Problem."""
+    require_json(request)
+    if request.scope["query_string"]:  # spares small requests a call
+        require_no_query(request)
+    require_acceptable(request, "application/json")
+
+
 async def choose_tokenizer(
     request: Request, name: str | None, model: str | None = None
 ) -> LiveTokenizer:
@@ -81,7 +90,8 @@ def find_tokenizer(
     else:
         live = services.live.active if name is None else services.live.peek(name)
     if live is not None:
-        _require_chosen(request, live)
+        request.scope["state"]["tokenizer_headers"] = live.headers
+        require_match(request, live.ref)
     return live
 
 
@@ -101,26 +111,21 @@ def choose_tokenizer_on_thread(
             live = named
     else:
         live = services.live.get(name)
-    _require_chosen(request, live)
+    request.scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
+    require_match(request, live.ref)
     return live
 
 
-def _require_chosen(request: HTTPConnection, live: LiveTokenizer) -> None:
-    request.scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
-    if b"if-match" in header_fields(request.scope):
-        require_match(request, live.ref)
-
-
 def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:
-    """Raise 422 unless `names` (of `disallowed_special`) are special tokens of this tokenizer.
+    """Raise UnknownSpecialTokenError unless `names` (of `disallowed_special`) are special tokens.
 
     A misspelt name would forbid nothing without any sign. The check also prevents clients from
     having arbitrary strings searched for in each text.
     """
-    if not names or isinstance(names, str):
+    if isinstance(names, str):
         return
     if not set(names) <= set(live.tokenizer.spec.special_tokens):
-        raise unknown_special_token("disallowed_special")
+        raise UnknownSpecialTokenError("disallowed_special")
 
 
 def version_tag(ref: ArtifactRef) -> str:

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 from tokenizer_client.schemas.text import MergeNode, MergesResponse, VocabResponse
 from tokenizer_client.schemas.tokens import TokenizerIdentity
 from tokenizer_core.text.merge_trees import MergeTrees
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.json_values import describe_token
+from tokenizer_service.responses.errors import UnknownTokenError
+from tokenizer_service.responses.json_values import describe_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ def token_details(live: LiveTokenizer, id_: int, max_depth: int) -> VocabRespons
     The first call for a large vocabulary takes 0.2 s.
 
     Raises:
-        Problem: 404, the vocabulary has no such token.
+        UnknownTokenError: the vocabulary has no such token.
     """
     spec = live.tokenizer.spec
     _require_token(spec, id_)
@@ -54,7 +54,7 @@ def list_merges(request: MergesRequest, live: LiveTokenizer) -> MergesResponse:
     """The merges that make the tokens of a request, in the order of learning.
 
     Raises:
-        Problem: 404, the vocabulary lacks one of the tokens.
+        UnknownTokenError: the vocabulary lacks one of the tokens.
     """
     spec = live.tokenizer.spec
     ids = set(request.tokens.tolist())
@@ -77,7 +77,7 @@ def list_merges(request: MergesRequest, live: LiveTokenizer) -> MergesResponse:
 def _require_token(spec: TokenizerSpec, id_: int) -> None:
     if id_ not in spec.vocab:
         message = f"The vocabulary has no id {id_}; the largest is {spec.largest_id}."
-        raise Problem(404, "unknown_token_id", message)
+        raise UnknownTokenError(message)
 
 
 def _trees_of(tokenizer: Tokenizer) -> MergeTrees:

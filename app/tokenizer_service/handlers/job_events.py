@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -18,6 +18,8 @@ from tokenizer_service.access.deadlines import send_within
 from tokenizer_service.access.limits import SEND_IDLE_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from starlette.types import Message, Receive, Scope, Send
 
     from tokenizer_service.jobs.events import JobEvent, JobWatch
@@ -56,17 +58,7 @@ class JobEventStream(Response):
             ClientDisconnect: the client disconnected, or read nothing for too long.
         """
         with self._watch.listening(self._job_id):
-            sending = asyncio.create_task(self._send_events(scope, send))
-            gone = asyncio.create_task(wait_until_gone(receive))
-            try:
-                await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not sending.done():
-                    raise ClientDisconnect
-                sending.result()
-            finally:
-                for task in (sending, gone):
-                    task.cancel()
-                await asyncio.gather(sending, gone, return_exceptions=True)
+            await while_connected(receive, self._send_events(scope, send))
 
     async def _send_events(self, scope: Scope, send: Send) -> None:
         start = {"status": self.status_code, "headers": self.raw_headers}
@@ -100,8 +92,29 @@ async def wait_for_end(watch: JobWatch, job_id: str, first: JobEvent) -> None:
         event = await watch.next_look(job_id, event)
 
 
-async def wait_until_gone(receive: Receive) -> None:
-    """Return when the client has left; the body of the request must have been read."""
+async def while_connected(
+    receive: Receive, work: Coroutine[Any, Any, None], seconds: float | None = None
+) -> None:
+    """Do `work`, for at most `seconds`, whose client has sent the whole body of its request.
+
+    Raises:
+        ClientDisconnect: the client has left.
+        Exception: any error of `work`.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_until_gone(receive))
+    try:
+        await asyncio.wait({working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        elif leaving.done():
+            raise ClientDisconnect
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _wait_until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass  # a body of the request
 

@@ -10,23 +10,16 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tokenizer_client.schemas.tokens import Segments
-from tokenizer_core.errors import (
-    SpecialTokenForbiddenError,
-    SpecialTokenReachedError,
-    TokenizerCoreError,
-)
 from tokenizer_service.access.limits import check_wanted
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.problems import problem_of, unknown_special_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core import Tokenizer
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _ID_WINDOW: Final = 1 << 15
 _CHAR_WINDOW: Final = 1 << 18
@@ -47,6 +40,11 @@ class Rendered(NamedTuple):
 def dump(value: object) -> bytes:
     """Render a short value as JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def dump_with_identity(fields: Mapping[str, object], live: LiveTokenizer) -> list[bytes]:
+    """Render `fields`, which are short, and the tokenizer's identity as a JSON object."""
+    return [dump(fields)[:-1], b',"tokenizer":%b}' % live.identity_json]
 
 
 def render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]:
@@ -136,66 +134,7 @@ def utf8_length(text: str) -> int:
     """The length of `text` in bytes of UTF-8."""
     if text.isascii():
         return len(text)
+    if len(text) <= _CHAR_WINDOW:
+        return len(text.encode())
     windows = range(0, len(text), _CHAR_WINDOW)
     return sum(len(text[start : start + _CHAR_WINDOW].encode()) for start in windows)
-
-
-Source = str | Segments
-"""A text, or the segments of one."""
-
-
-def sources_of(
-    text: str | list[str] | None, segments: Segments | None
-) -> Iterator[tuple[str, Source]]:
-    """What a request wants to have encoded, each with its JSON pointer.
-
-    Raises:
-        Problem: 422 if neither is given.
-    """
-    if segments is not None:
-        yield "/segments", segments
-    elif isinstance(text, list):
-        for index, item in enumerate(text):
-            yield f"/text/{index}", item
-    elif text is not None:
-        yield "/text", text
-    else:
-        detail = "give either text or segments"
-        raise Problem(422, "invalid_request", detail, errors=[("", detail)])
-
-
-def joined(source: Source) -> str:
-    """The text of a source."""
-    return source if isinstance(source, str) else "".join([text for text, _ in source])
-
-
-def special_token_problem(error: ValueError, pointer: str) -> Exception:
-    """The 422 for a failed special-token policy: the text at `pointer` contains a forbidden token
-    or gives a special id as plain text, or the policy names an unknown token. Returns any other
-    `error` unchanged.
-
-    Example:
-        try:
-            ids = tokenizer.encode(text, **policies(request))
-        except ValueError as error:
-            raise special_token_problem(error, "/text") from None
-    """
-    if isinstance(error, SpecialTokenForbiddenError | SpecialTokenReachedError):
-        problem = problem_of(error)
-        if problem is not None:
-            listed = [(pointer, problem.detail)]
-            return Problem(problem.status, problem.code, problem.detail, errors=listed)
-    # Bodies are validated, so a UnicodeEncodeError is a defect; `problem_of` maps core errors.
-    elif not isinstance(error, UnicodeEncodeError | TokenizerCoreError):
-        return unknown_special_token("allowed_special")
-    return error
-
-
-def policies(request: Any) -> dict[str, Any]:
-    """The special-token policies of a request, as arguments of a tokenizer's methods."""
-    return {
-        "allowed_special": (
-            "ordinary" if request.added_tokens == "none" else request.allowed_special
-        ),
-        "disallowed_special": request.disallowed_special,
-    }

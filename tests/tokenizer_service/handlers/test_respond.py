@@ -4,23 +4,17 @@ response reserves as JSON, where a character may have six bytes."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.requests import HTTPConnection
 from starlette.testclient import TestClient
 
 from tokenizer_core import TokenizerSpec
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_DETAILED_BYTES, INLINE_ITEMS
-from tokenizer_service.routes import decode, dialects, encode, text
+from tokenizer_service.handlers.plan import Plan
+from tokenizer_service.handlers.respond import PLANNED
 
-ROUTES = {
-    "/encode": (encode, "render_encoding"),
-    "/decode": (decode, "render_decoding"),
-    "/tokenize": (dialects, "render_tokenize"),
-    "/count": (text, "render_count"),
-    "/chunk": (text, "render_chunks"),
-}
 LONG = "a " * INLINE_DETAILED_BYTES
 LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
 """How the names of the threads begin; the test client runs the event loop in the first."""
@@ -51,15 +45,18 @@ def test_where_work_runs(
     body: dict[str, Any],
     thread: str,
 ) -> None:
-    module, name = ROUTES[path]
-    render: Callable[..., Any] = getattr(module, name)
-    threads: list[str] = []
+    route, threads = PLANNED[path], []
 
-    def watched(*arguments: Any, **options: Any) -> Any:
-        threads.append(threading.current_thread().name)
-        return render(*arguments, **options)
+    def watched(request: HTTPConnection) -> Plan:
+        plan = route.plan(request)
 
-    monkeypatch.setattr(module, name, watched)
+        def run(*arguments: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return plan.run(*arguments)
+
+        return plan._replace(run=run)
+
+    monkeypatch.setitem(PLANNED, path, route._replace(plan=watched))
     assert shared_client.post(path, json=body).status_code == 200
     (used,) = threads
     assert used.startswith(thread), used
@@ -70,8 +67,8 @@ def test_a_response_reserves_its_size_as_json(
     shared_client: TestClient, monkeypatch: pytest.MonkeyPatch, small_spec: TokenizerSpec
 ) -> None:
     reserved: list[int] = []
-    for module in ("decode", "dialects", "text"):
-        name = f"tokenizer_service.rendering.{module}.reserve_memory"
+    for module in ("responses.decode", "handlers.decode", "handlers.text"):
+        name = f"tokenizer_service.{module}.reserve_memory"
         monkeypatch.setattr(name, reserved.append)
 
     def check(path: str, **body: Any) -> Any:

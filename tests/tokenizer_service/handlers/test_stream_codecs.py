@@ -11,17 +11,18 @@ import pytest
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.text.streaming import StreamingEncoder
-from tokenizer_service.http.id_formats import OCTETS, IdsForm
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering import stream_codecs
-from tokenizer_service.rendering.stream_codecs import (
+from tokenizer_service.access.errors import LineTooLongError
+from tokenizer_service.handlers import stream_codecs
+from tokenizer_service.handlers.stream_codecs import (
     DecodeCodec,
     DecodedPart,
     EncodeCodec,
     IdLines,
-    IdReader,
     RawIds,
 )
+from tokenizer_service.http.id_formats import OCTETS, IdsForm
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.errors import UnknownIdError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028 e\u0301'
@@ -77,7 +78,7 @@ def test_every_single_cut(live: LiveTokenizer, form: str) -> None:
     else:
         data = as_lines(live, rows, is_records=form == "records")
 
-    def reader() -> IdReader:
+    def reader() -> RawIds | IdLines:
         return raw(form) if form in ("u32", "u16") else IdLines(live.ref.digest)
 
     for cut in range(len(data) + 1):
@@ -141,10 +142,9 @@ def test_unknown_ids_are_named_among_all(live: LiveTokenizer) -> None:
     largest = live.tokenizer.spec.largest_id
     for at in (0, 1, 40_000):
         codec = DecodeCodec(live, raw())
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(UnknownIdError) as unknown:
             settle(codec, [packed([97] * at), packed([97, largest + 1])])
-        assert caught.value.code == "unknown_token_id"
-        assert caught.value.errors[0][0] == f"/{at + 1}"
+        assert unknown.value.wrong[0][0] == f"/{at + 1}"
     for dtype in ("u32", "u16"):
         with pytest.raises(Problem) as caught:
             settle(DecodeCodec(live, raw(dtype)), [b"a\0\0\0b"])
@@ -204,9 +204,9 @@ def test_a_line_has_a_longest_length(live: LiveTokenizer, monkeypatch: pytest.Mo
     fitting = line.replace(b" ", b"", 2)
     assert len(fitting) == 40
     assert [part.text for part in codec.feed(b"[97]\n" + fitting + b"\n")] == ["a", "aa"]
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(LineTooLongError) as caught:
         settle(codec, [line[:10], line[10:]])
-    assert (caught.value.status, caught.value.limit) == (413, 40)
+    assert (caught.value.limit, caught.value.number) == (40, 3)
 
 
 def test_bytes_of_a_codec_add_up(small_tokenizer: Tokenizer) -> None:

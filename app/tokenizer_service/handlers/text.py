@@ -1,4 +1,4 @@
-"""Responses of /count, /truncate, /chunk and /verify: pure functions without HTTP."""
+"""Other operations on a text: /count, /truncate, /chunk and /verify."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ import numpy as np
 
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
 from tokenizer_core import truncate_text
-from tokenizer_core.errors import MaxTokensTooSmallError
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import TextChunks
+from tokenizer_service.access.errors import ChunksTooLargeError, TooManyChunksError
 from tokenizer_service.access.limits import check_wanted, reserve_memory
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.decode import check_decoded_size
-from tokenizer_service.rendering.json_values import (
+from tokenizer_service.handlers.encode import joined, policy_of, sources_of
+from tokenizer_service.responses.decode import check_decoded_size
+from tokenizer_service.responses.errors import refused_text
+from tokenizer_service.responses.json_values import (
     Rendered,
-    dump,
+    dump_with_identity,
     escaped_length,
-    joined,
-    policies,
     render_ids,
     render_text,
-    sources_of,
-    special_token_problem,
     utf8_length,
 )
 
@@ -40,53 +37,48 @@ if TYPE_CHECKING:
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 
-def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
+def count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     """Count the tokens of the text, the segments or the texts of `request`.
 
     Engines count different distances past the limit, so the response never contains that count.
 
     Raises:
-        Problem: 422 for a forbidden special token or one the tokenizer does not have.
+        PlacedError, UnknownSpecialTokenError: a text, or the policy, is refused.
     """
+    policy = policy_of(request, live)
     is_batch, limit = isinstance(request.text, list), request.limit
     counts, exceeded, n_tokens, n_bytes = [], [], 0, 0
     for pointer, source in sources_of(request.text, request.segments):
         check_wanted()
         try:
             if isinstance(source, str):
-                count = live.tokenizer.count(source, limit=limit, **policies(request))
+                n_found = live.tokenizer.count(source, limit=limit, **policy)
             else:
-                count = live.tokenizer.count_segments(
-                    source, added_tokens=request.added_tokens, limit=limit
-                )
+                n_found = live.tokenizer.count_segments(source, limit=limit, **policy)
         except ValueError as error:
-            raise special_token_problem(error, pointer) from None
-        is_exceeded = limit is not None and count > limit
-        counts.append(limit if is_exceeded else count)
+            raise refused_text(error, pointer) from None
+        is_exceeded = limit is not None and n_found > limit
+        counts.append(limit if is_exceeded else n_found)
         exceeded.append(is_exceeded)
         if not is_exceeded:
-            n_tokens += count
+            n_tokens += n_found
             n_bytes += utf8_length(joined(source))
     fields = {
         "count": counts if is_batch else counts[0],
         "limit_exceeded": exceeded if is_batch else exceeded[0],
     }
-    chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
-    return Rendered(chunks, n_tokens, n_bytes)
+    return Rendered(dump_with_identity(fields, live), n_tokens, n_bytes)
 
 
-def render_truncation(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
-    """Cut the text of `request` at its limit. Raises as `render_count`."""
+def truncate(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
+    """Cut the text of `request` at its limit. Raises as `count`."""
+    policy = policy_of(request, live)
     try:
         part = truncate_text(
-            live.tokenizer,
-            request.text,
-            request.max_tokens,
-            side=request.side,
-            **policies(request),
+            live.tokenizer, request.text, request.max_tokens, side=request.side, **policy
         )
     except ValueError as error:
-        raise special_token_problem(error, "/text") from None
+        raise refused_text(error, "/text") from None
     is_truncated = len(part.text) < len(request.text)
     chunks = [
         b'{"text":',
@@ -94,19 +86,21 @@ def render_truncation(request: TruncateRequest, live: LiveTokenizer) -> Rendered
         b',"tokens":',
         *render_ids(part.ids, live.tokenizer),
         b',"count":%d,"truncated":%b' % (len(part.ids), b"true" if is_truncated else b"false"),
-        b',"tokenizer":' + live.identity_json + b"}",
+        b',"tokenizer":%b}' % live.identity_json,
     ]
     return Rendered(chunks, len(part.ids), utf8_length(part.text))
 
 
-def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rendered:
+def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rendered:
     """Cut the text of `request` into chunks.
 
     Raises:
-        Problem: as `render_count`; 413 for more chunks than a batch has items, or, with overlaps,
-            for more than `max_bytes` of repeated text and ids, before they are made; 422 where a
-            character does not fit.
+        PlacedError, UnknownSpecialTokenError: as `count`.
+        TooManyChunksError: more chunks than a batch has items.
+        ChunksTooLargeError: the overlaps repeat more than `max_bytes` of text and ids.
+        MaxTokensTooSmallError: a character does not fit.
     """
+    policy = policy_of(request, live)
     rendered: list[bytes] = []
     n_chunks = n_tokens = n_bytes = n_repeated = covered = 0
     try:
@@ -115,7 +109,7 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
             request.text,
             request.max_tokens,
             overlap_tokens=request.overlap_tokens,
-            **policies(request),
+            **policy,
         )
         _check_plan(parts, request, max_bytes)
         for part, start, end in _with_offsets(iter(parts), request.offset_unit):
@@ -134,50 +128,33 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
                 *render_ids(part.ids, live.tokenizer),
                 b',"start":%d,"end":%d}' % (start, end),
             ]
-    except MaxTokensTooSmallError as error:
-        raise _max_tokens_too_small(error) from None
     except ValueError as error:
-        raise special_token_problem(error, "/text") from None
-    chunks = [b'{"chunks":[', *rendered, b'],"tokenizer":' + live.identity_json + b"}"]
+        raise refused_text(error, "/text") from None
+    chunks = [b'{"chunks":[', *rendered, b'],"tokenizer":%b}' % live.identity_json]
     return Rendered(chunks, n_tokens, n_bytes)
 
 
-def render_verification(
-    request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: int
-) -> Rendered:
+def verify(request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: int) -> Rendered:
     """Check that the text or the ids of `request` survive a round trip.
 
     Raises:
-        Problem: as `render_count`; 413 for ids of more text than `max_decoded_bytes`.
-        UnknownTokenIdError: an id is not in the vocabulary.
+        PlacedError, UnknownSpecialTokenError: as `count`.
+        UnknownIdError: an id is not in the vocabulary.
+        DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
     """
-    is_lossy = False
+    policy, is_lossy = policy_of(request, live), False
     try:
         if request.tokens is None:
             text = request.text or ""
-            difference, is_lossy = check_text(live.tokenizer, text, **policies(request))
+            difference, is_lossy = check_text(live.tokenizer, text, **policy)
         else:
             check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
-            difference = live.tokenizer.first_drift(request.tokens, **policies(request))
+            difference = live.tokenizer.first_drift(request.tokens, **policy)
     except ValueError as error:
         pointer = "/text" if request.tokens is None else "/tokens"
-        raise special_token_problem(error, pointer) from None
+        raise refused_text(error, pointer) from None
     fields = {"ok": difference is None, "first_difference": difference, "lossy": is_lossy}
-    chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
-    return Rendered(chunks, 0, 0)  # no ids left the service
-
-
-def _max_tokens_too_small(error: MaxTokensTooSmallError) -> Problem:
-    return Problem(
-        422,
-        error.code,
-        f"A character of the text has {error.n_tokens} tokens by itself and max_tokens is "
-        f"{error.max_tokens}; a chunk never ends inside a character, so allow more.",
-        errors=[("/max_tokens", f"below the {error.n_tokens} tokens of one character")],
-        limit=error.max_tokens,
-        actual=error.n_tokens,
-        byte_offset=error.byte_offset,
-    )
+    return Rendered(dump_with_identity(fields, live), 0, 0)  # no ids left the service
 
 
 def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPart, int, int]]:
@@ -195,7 +172,7 @@ def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPa
 
 
 def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> None:
-    """Raise 413 for too many chunks or too much overlap; else reserve the response's memory."""
+    """Refuse too many chunks and too much overlap; else reserve the response's memory."""
     n_id_bytes = 2 * len(parts.ids)  # one digit and a comma
     for power in range(1, 10):
         n_id_bytes += int(np.count_nonzero(parts.ids >= 10**power))
@@ -213,24 +190,9 @@ def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> Non
 
 def _check_repeated(n_bytes: int, max_bytes: int) -> None:
     if n_bytes > max_bytes:
-        raise Problem(
-            413,
-            "chunks_too_large",
-            f"The overlaps would repeat {n_bytes} bytes of text and ids, more than {max_bytes}; "
-            f"send less text, or let the chunks overlap less. The operator can raise "
-            f"TOKENIZER_MAX_RESPONSE_BYTES.",
-            limit=max_bytes,
-            actual=n_bytes,
-        )
+        raise ChunksTooLargeError(max_bytes, n_bytes)
 
 
 def _check_chunks(n_chunks: int) -> None:
     if n_chunks > MAX_BATCH_ITEMS:
-        raise Problem(
-            413,
-            "too_many_chunks",
-            f"A response holds at most {MAX_BATCH_ITEMS} chunks; send less text, or allow more "
-            f"tokens in each.",
-            limit=MAX_BATCH_ITEMS,
-            actual=n_chunks,
-        )
+        raise TooManyChunksError(MAX_BATCH_ITEMS, n_chunks)

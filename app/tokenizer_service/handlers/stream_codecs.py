@@ -1,27 +1,29 @@
 """Stream codecs: text to ids and ids to text while the input is still arriving.
 
-`EncodeCodec` and `DecodeCodec` are the two codecs of `DuplexStream`. Ids arrive raw, split at any
-byte, or as lines of JSON: arrays of ids, or the records that `/encode_stream` sends. `DecodeCodec`
-checks the last of these records, so that a truncated stream never looks like a whole text. It
-does not accept frames: their media type is that of raw ids, so the two are indistinguishable.
+`EncodeCodec` and `DecodeCodec` are the two codecs of `DuplexStream`; they do no input or output.
+Ids arrive raw, split at any byte, or as lines of JSON: arrays of ids, or the records that
+`/encode_stream` sends. `DecodeCodec` checks the last of these records, so that a truncated stream
+never looks like a whole text. It does not accept frames: their media type is that of raw ids, so
+the two are indistinguishable.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tokenizer_client.schemas.tokens import IdsError, parse_ids
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 from tokenizer_core.text.decode_streams import StreamingDecoder
+from tokenizer_service.access.errors import LineTooLongError
 from tokenizer_service.http.id_formats import parse_raw_ids
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.decode import sizes_of, special_ids_of
-from tokenizer_service.rendering.json_values import utf8_length
+from tokenizer_service.responses.decode import sizes_of, special_ids_of
+from tokenizer_service.responses.json_values import utf8_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,23 +119,6 @@ class EncodeCodec:
             yield EncodedPart(ids, self.byte_end)
 
 
-class IdReader(Protocol):
-    """Converts bytes to arrays of ids."""
-
-    @property
-    def n_held(self) -> int:
-        """Bytes of an incomplete id or line."""
-        ...
-
-    def read(self, data: bytes) -> Iterator[NDArray[np.uint32]]:
-        """Yield the ids that `data` completes; raises Problem."""
-        ...
-
-    def finish(self) -> Iterator[NDArray[np.uint32]]:
-        """Yield the remaining ids; raises Problem if the body must not end here."""
-        ...
-
-
 class RawIds:
     """Reads raw ids, split at any byte, even inside an id.
 
@@ -154,7 +139,7 @@ class RawIds:
         return len(self._rest)
 
     def read(self, data: bytes) -> Iterator[NDArray[np.uint32]]:
-        """Yield the ids that `data` completes."""
+        """Yield the ids that `data` completes; raises Problem, as all methods of readers."""
         data = self._rest + data
         end = len(data) - len(data) % self._form.id_bytes
         self._rest = data[end:]
@@ -213,13 +198,7 @@ class IdLines:
 
     def _hold(self, data: bytes) -> None:
         if len(self._rest) + len(data) > MAX_LINE_BYTES:
-            raise Problem(
-                413,
-                "line_too_long",
-                f"Line {self._n_lines + 1} is longer than {MAX_LINE_BYTES} bytes; send shorter "
-                f"lines, or raw ids as application/octet-stream.",
-                limit=MAX_LINE_BYTES,
-            )
+            raise LineTooLongError(MAX_LINE_BYTES, self._n_lines + 1)
         self._rest += data
 
     def _take_line(self) -> Iterator[NDArray[np.uint32]]:
@@ -316,7 +295,7 @@ class DecodeCodec:
     def __init__(
         self,
         live: LiveTokenizer,
-        reader: IdReader,
+        reader: RawIds | IdLines,
         *,
         errors: str = "replace",
         skip_special_tokens: bool = False,

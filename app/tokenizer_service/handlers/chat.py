@@ -1,12 +1,12 @@
-"""Responses to requests with a conversation: pure functions without HTTP."""
+"""Conversations to ids: our own route, and those of other servers' clients."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -16,45 +16,49 @@ from tokenizer_client.schemas.chat import (
     CountTokensRequest,
     InputTokensRequest,
 )
+from tokenizer_core.chat.encoding import name_of_template
 from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.errors import (
     ChatInputError,
     ChatShapeError,
     ChatTemplateError,
+    ChatTemplateMissingError,
     SpecialTokenReachedError,
 )
-from tokenizer_core.text.offsets import char_offsets
 from tokenizer_service.access.limits import check_wanted, reserve_memory
-from tokenizer_service.http.id_formats import render_ids_form, require_fit
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.conversations import (
+from tokenizer_service.handlers.conversations import (
     Conversation,
     from_anthropic,
     from_responses,
+    require_shallow,
     with_effort,
 )
-from tokenizer_service.rendering.encode import check_counts, check_detailed
-from tokenizer_service.rendering.json_values import (
-    Rendered,
-    dump,
-    render_ids,
-    render_text,
-    utf8_length,
+from tokenizer_service.handlers.encode import check_count, check_detailed
+from tokenizer_service.handlers.known_fields import (
+    EXTRA_ARGUMENTS,
+    SAMPLING,
+    validate_borrowed,
+    without_nulls,
 )
-from tokenizer_service.rendering.known_fields import EXTRA_ARGUMENTS, SAMPLING
-from tokenizer_service.rendering.problems import problem_of
+from tokenizer_service.http.bodies import validate
+from tokenizer_service.http.id_formats import require_fit
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.responses.chat import EncodedChat, render_chat, render_generate_request
+from tokenizer_service.responses.errors import PlacedError
+from tokenizer_service.responses.json_values import Rendered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
+    from pydantic import BaseModel
 
-    from tokenizer_core.chat.encoding import ChatEncoding
-    from tokenizer_core.chat.messages import MessagesForm
+    from tokenizer_core.engines import EngineChoice
     from tokenizer_service.http.id_formats import IdsForm
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
     from tokenizer_service.settings import Settings
+
+    Model = TypeVar("Model", bound=BaseModel)
 
 _SYSTEMS: Final = [{"role": role, "content": "a"} for role in ("system", "user", "system", "user")]
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
@@ -62,101 +66,59 @@ _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "str
 """Fields of `structured_outputs` that constrain the output, of which vLLM takes one."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedChat:
-    """A conversation, its ids, and the template that rendered it."""
-
-    encoding: ChatEncoding
-    ids: NDArray[np.uint32]
-    """With the post-processor's, if they were asked for."""
-    template: str
-    """The name of the template."""
-    digest: str
-    """SHA-256 of the template's source."""
-    n_before: int = 0
-    """How many of the post-processor's ids stand in front."""
-
-    def rendered(self, chunks: list[bytes], media_type: str = "application/json") -> Rendered:
-        """The response with this body; its headers name the template."""
-        return Rendered(
-            chunks,
-            len(self.ids),
-            utf8_length(self.encoding.text),
-            media_type,
-            ((b"chat-template-digest", self.digest.encode()),),
-        )
-
-
 def render_limits_of(settings: Settings) -> RenderLimits:
     """What a chat template may use for one conversation."""
     return RenderLimits(settings.chat_memory_bytes, settings.chat_seconds)
 
 
-def render_chat_encoding(
+def parse_chat(body: bytes, engine: EngineChoice) -> ChatEncodeRequest:
+    """Parse a request in our format; raises Problem."""
+    value = parse_strict_json(body, engine)
+    require_shallow(value)
+    return validate(value, ChatEncodeRequest)
+
+
+def parse_borrowed(body: bytes, engine: EngineChoice, *, model: type[Model]) -> Model:
+    """Parse a request in another server's format; raises Problem."""
+    value = without_nulls(parse_strict_json(body, engine))
+    require_shallow(value)
+    return validate_borrowed(value, model)
+
+
+def encode_chat(
     request: ChatEncodeRequest, live: LiveTokenizer, *, form: IdsForm | None, limits: RenderLimits
 ) -> Rendered:
     """Encode the conversation of `request`; the response is JSON, or ids in `form`.
 
     Raises:
-        Problem: as `encode_conversation`; 413 over `max_tokens`; 406 for ids too large for `form`;
-            422 if `return` asks for more than the ids and `form` holds no more.
+        Problem: 406 for ids too large for `form`.
+        ChatShapeError: `return` asks for more than the ids, and `form` holds no more.
+        TooManyTokensError: more than `max_tokens`.
+        Exception: as `encode_conversation`.
     """
-    returned = set(request.returned)
     if form is not None:
         require_fit(form, live.tokenizer.spec.largest_id)
-        if returned != {"ids"}:
+        if set(request.returned) != {"ids"}:
             refuse("/return", "a binary response holds the ids alone; take JSON for the rest")
-    conversation = Conversation(
-        request.messages,
-        tools=request.tools,
-        documents=request.documents,
-        chat_template=request.chat_template,
-        kwargs=request.chat_template_kwargs or {},
-        add_generation_prompt=request.add_generation_prompt,
-        continue_final_message=request.continue_final_message,
-    )
-    chat = encode_conversation(
-        conversation,
-        live,
-        limits,
+    conversation = replace(
+        _conversation_of(request, request.chat_template_kwargs),
         messages_form=request.messages_form,
-        with_loss="mask" in returned,
+        with_loss="mask" in request.returned,
         added_tokens=request.added_tokens,
     )
-    check_counts(len(chat.ids), 0, request.max_tokens, "/messages")
-    if form is not None:
-        lengths = np.array([len(chat.ids)], dtype=np.uint64)
-        return chat.rendered(list(render_ids_form(chat.ids, lengths, form)), form.media_type)
-    encoding = chat.encoding
-    chunks = [b"{"]
-    if "ids" in returned:
-        chunks += [b'"tokens":', *render_ids(chat.ids, live.tokenizer), b","]
-    chunks.append(b'"count":%d' % len(chat.ids))
-    if "text" in returned:
-        chunks += [b',"text":', *render_text(encoding.text)]
-    if "mask" in returned:
-        try:
-            turns = encoding.turns(request.loss_rule, turn_ends=request.turn_ends)
-        except ChatInputError as error:
-            raise _problem(error, "/loss_rule") from None
-        mask = encoding.mask_of(turns).astype(np.uint32)
-        chunks += [b',"mask":', *render_ids(mask, live.tokenizer)]
-        chunks += [b',"turns":', dump([turn._asdict() for turn in turns])]
-    if "spans" in returned:
-        spans = zip(encoding.roles, encoding.message_tokens(), strict=True)
-        chunks += [b',"spans":', dump([{"role": role, "tokens": span} for role, span in spans])]
-    template = dump({"name": chat.template, "sha256": chat.digest})
-    chunks += [b',"chat_template":', template, b',"tokenizer":' + live.identity_json + b"}"]
-    return chat.rendered(chunks)
+    chat = encode_conversation(conversation, live, limits)
+    check_count(len(chat.ids), request.max_tokens, "/messages")
+    return render_chat(request, chat, live, form)
 
 
-def render_generate_request(
+def make_generate_request(
     request: ChatRenderRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
     """Encode a chat completion; the response is what vLLM's `/inference/v1/generate` takes.
 
     Raises:
-        Problem: as `encode_conversation`; 422 for what only a server with a model can do.
+        ChatShapeError: it asks for what only a server with a model can do.
+        Exception: as `encode_conversation`.
     """
     extra: Mapping[str, Any] = request.model_extra or {}
     if extra.get("tool_choice", "auto") not in ("auto", "none"):
@@ -167,11 +129,10 @@ def render_generate_request(
     sampling = _sampling_parameters(extra)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
     chat = encode_chat_completion(request, live, limits, kwargs)
-    is_stream = bool(extra.get("stream"))
-    offsets: list[bytes] = [b"null"]
-    if request.return_token_offsets:
+    with_offsets = bool(request.return_token_offsets)
+    if with_offsets:
         check_detailed(len(chat.ids))
-        offsets = [dump(_char_offsets(chat).tolist())]
+    is_stream = bool(extra.get("stream"))
     fields = {
         "features": None,
         "sampling_params": sampling,
@@ -187,17 +148,10 @@ def render_generate_request(
     request_id = extra.get("request_id") or f"chatcmpl-{uuid.uuid4().hex}"
     if not isinstance(request_id, str):
         refuse("/request_id", "must be a string")
-    chunks = [
-        b'{"request_id":%b,"token_ids":' % dump(request_id),
-        *render_ids(chat.ids, live.tokenizer),
-        b',"token_offsets":',
-        *offsets,
-        b"," + dump(fields)[1:],
-    ]
-    return chat.rendered(chunks)
+    return render_generate_request(request_id, chat, live, fields, with_offsets=with_offsets)
 
 
-def render_message_count(
+def count_messages(
     request: CountTokensRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
     """Count the tokens of a request to Anthropic's API; raises as `encode_conversation`.
@@ -231,59 +185,52 @@ def render_message_count(
     conversation = from_anthropic(
         request, merges_system=merges_system, without_thinking=without_thinking
     )
-    chat = _encode_as_vllm(conversation, live, limits)
+    chat = encode_conversation(conversation, live, limits)
     return chat.rendered([b'{"input_tokens":%d}' % len(chat.ids)])
 
 
-def render_input_count(
+def count_input(
     request: InputTokensRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
     """Count the tokens of a request to OpenAI's responses; raises as `encode_conversation`."""
-    chat = _encode_as_vllm(from_responses(request), live, limits)
+    chat = encode_conversation(from_responses(request), live, limits)
     return chat.rendered([b'{"object":"response.input_tokens","input_tokens":%d}' % len(chat.ids)])
 
 
 def encode_chat_completion(
     request: Any, live: LiveTokenizer, limits: RenderLimits, kwargs: Mapping[str, Any]
 ) -> EncodedChat:
-    """Encode the messages of a request with the fields that vLLM's routes share.
-
-    Raises:
-        Problem: as `encode_conversation`.
-    """
-    variables = dict(kwargs)
-    documents = getattr(request, "documents", None)
-    if documents is None:
-        documents = variables.pop("documents", None)
-    adds_prompt = request.add_generation_prompt
+    """Encode the messages of a request with the fields that vLLM's routes share; raises as
+    `encode_conversation`."""
+    conversation = _conversation_of(request, kwargs)
+    conversation.add_special_tokens = request.add_special_tokens
+    if conversation.documents is None:
+        conversation.documents = conversation.kwargs.pop("documents", None)
     if request.continue_final_message and "add_generation_prompt" not in request.model_fields_set:
-        adds_prompt = False
-    conversation = Conversation(
+        conversation.add_generation_prompt = False
+    return encode_conversation(conversation, live, limits)
+
+
+def _conversation_of(request: Any, kwargs: Mapping[str, Any] | None) -> Conversation:
+    return Conversation(
         request.messages,
         tools=request.tools,
-        documents=documents,
+        documents=getattr(request, "documents", None),
         chat_template=request.chat_template,
-        kwargs=variables,
-        add_generation_prompt=adds_prompt,
+        kwargs=dict(kwargs or {}),
+        add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
     )
-    return _encode_as_vllm(conversation, live, limits, around=request.add_special_tokens)
 
 
 def encode_conversation(
-    conversation: Conversation,
-    live: LiveTokenizer,
-    limits: RenderLimits,
-    *,
-    messages_form: MessagesForm,
-    with_loss: bool = False,
-    added_tokens: Literal["all", "none"] = "all",
+    conversation: Conversation, live: LiveTokenizer, limits: RenderLimits
 ) -> EncodedChat:
     """Render and encode a conversation; control tokens come from the template only.
 
     Raises:
-        Problem: 422 for messages that the template does not take, and for a template that the
-            tokenizer does not have, that fails, or that needs more than `limits`.
+        PlacedError: the template does not take the messages, fails, or needs more than `limits`,
+            or the tokenizer does not have it.
         ChatShapeError: a message or tool has another shape than `messages_form` can carry; its
             place is a JSON pointer into the request.
     """
@@ -298,10 +245,10 @@ def encode_conversation(
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
             template_kwargs=conversation.kwargs,
-            added_tokens=added_tokens,
-            messages_form=messages_form,
+            added_tokens=conversation.added_tokens,
+            messages_form=conversation.messages_form,
             limits=limits,
-            with_loss=with_loss,
+            with_loss=conversation.with_loss,
         )
     except ChatShapeError as error:
         index = error.message_index
@@ -310,42 +257,32 @@ def encode_conversation(
     except (ChatInputError, ChatTemplateError) as error:
         index = error.message_index
         pointer = "/messages" if index is None else conversation.pointer(index)
-        raise _problem(error, pointer) from None
+        raise PlacedError(error, pointer) from None
     except SpecialTokenReachedError as error:
         detail = (
             f"As plain text, a part of the conversation gives id {error.token_id} of a control "
             f"token, which the vocabulary's merges make. Leave that text out, or name another "
             f"tokenizer."
         )
-        raise Problem(422, error.code, detail, errors=[("/messages", detail)]) from None
+        raise PlacedError(error, "/messages", detail) from None
     reserve_memory(len(encoding.text) + encoding.ids.nbytes)
-    return EncodedChat(encoding, encoding.ids, name, sha256(source.encode()).hexdigest())
-
-
-def _encode_as_vllm(
-    conversation: Conversation, live: LiveTokenizer, limits: RenderLimits, *, around: bool = False
-) -> EncodedChat:
-    chat = encode_conversation(conversation, live, limits, messages_form="vllm")
+    digest = sha256(source.encode()).hexdigest()
     spec = live.tokenizer.spec
-    if not around or not (spec.prefix_ids or spec.suffix_ids):
-        return chat
-    parts = [np.array(spec.prefix_ids), chat.ids, np.array(spec.suffix_ids)]
+    if not conversation.add_special_tokens or not (spec.prefix_ids or spec.suffix_ids):
+        return EncodedChat(encoding, encoding.ids, name, digest)
+    parts = [np.array(spec.prefix_ids), encoding.ids, np.array(spec.suffix_ids)]
     ids = np.concatenate(parts).astype(np.uint32)
-    return EncodedChat(chat.encoding, ids, chat.template, chat.digest, len(spec.prefix_ids))
+    return EncodedChat(encoding, ids, name, digest, len(spec.prefix_ids))
 
 
 def _choose_template(conversation: Conversation, live: LiveTokenizer) -> tuple[str, str]:
-    """Name and source of the template: the named one, `tool_use` if there is one and tools are
-    given, else `default`, as transformers chooses.
+    """Name and source of the template of a conversation.
 
     Raises:
-        Problem: 422, the tokenizer does not have it.
+        PlacedError: the tokenizer does not have it.
     """
-    templates = live.tokenizer.chat_templates
-    name = conversation.chat_template
-    if name is None:
-        has_tools = conversation.tools is not None and "tool_use" in templates
-        name = "tool_use" if has_tools else "default"
+    templates, named = live.tokenizer.chat_templates, conversation.chat_template
+    name = name_of_template(templates, named, with_tools=conversation.tools is not None)
     if name in templates:
         return name, templates[name]
     if not templates:
@@ -360,16 +297,8 @@ def _choose_template(conversation: Conversation, live: LiveTokenizer) -> tuple[s
             f"The tokenizer has no chat template of this name; it has {', '.join(templates)}. A "
             f"request names a template and never holds its source."
         )
-    pointer = "/messages" if conversation.chat_template is None else "/chat_template"
-    raise Problem(422, "chat_template_missing", detail, errors=[(pointer, detail)])
-
-
-def _problem(error: Exception, pointer: str) -> Exception:
-    """The problem of a chat error at `pointer`."""
-    problem = problem_of(error)
-    if problem is None:
-        return error
-    return Problem(problem.status, problem.code, problem.detail, errors=[(pointer, problem.detail)])
+    pointer = "/messages" if named is None else "/chat_template"
+    raise PlacedError(ChatTemplateMissingError(detail), pointer, detail)
 
 
 def _sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -427,9 +356,3 @@ def _object(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str, 
     if value is not None and not isinstance(value, dict):
         refuse(f"{place}/{name}", "must be an object")
     return value or {}
-
-
-def _char_offsets(chat: EncodedChat) -> NDArray[np.uint64]:
-    """Start and end of each token in characters; 0 and 0 for the post-processor's tokens."""
-    offsets = char_offsets(chat.encoding.text, chat.encoding.offsets)
-    return np.pad(offsets, ((chat.n_before, len(chat.ids) - len(offsets) - chat.n_before), (0, 0)))

@@ -6,6 +6,7 @@ status. A detail never repeats client input.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core import errors as core
 from tokenizer_service.access import errors as access
 from tokenizer_service.http.problem import (
@@ -27,6 +29,7 @@ from tokenizer_service.http.problem import (
 )
 from tokenizer_service.jobs import errors as jobs
 from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
+from tokenizer_service.responses import errors as responses
 from tokenizer_service.serving import errors as serving
 
 if TYPE_CHECKING:
@@ -34,32 +37,46 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-log = logging.getLogger("tokenizer_service.rendering.problems")
+log = logging.getLogger("tokenizer_service.responses.problems")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """How an error becomes a problem document.
 
-    `detail` is a format string over `error`; by default it is the text of the error. The code,
-    `limit`, `actual`, `byte_offset` and `wrong` (pointers and reasons) are attributes of the error.
+    `detail` is a format string over `error`; by default it is the text of the error. `pointer` is
+    one too: the place in the request, of which `detail` is the reason. The code, `limit`, `actual`,
+    `byte_offset` and `wrong` (pointers and reasons) are attributes of the error. `log` is a line
+    for the log in front of the error's text.
     """
 
     status: int
     detail: str = "{error}"
+    retry_after: int | None = None
+    """In seconds."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    code: str = "{error.code}"
+    pointer: str | None = None
+    log: str | None = None
 
     def problem(self, error: Any) -> Problem:
         """The problem document of `error`."""
+        if self.log is not None:
+            log.error("%s: %s", self.log, error)
+        detail = self.detail.format(error=error)
+        wrong = getattr(error, "wrong", None)
+        if self.pointer is not None:
+            wrong = [(self.pointer.format(error=error), detail)]
+        retry = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         return Problem(
             self.status,
-            error.code,
-            self.detail.format(error=error),
-            errors=getattr(error, "wrong", None),
+            self.code.format(error=error),
+            detail,
+            errors=wrong,
             limit=getattr(error, "limit", None),
             actual=getattr(error, "actual", None),
             byte_offset=getattr(error, "byte_offset", None),
-            headers=self.headers,
+            headers={**self.headers, **retry},
         )
 
 
@@ -74,51 +91,34 @@ def problem_of(error: BaseException) -> Problem | None:
     return None
 
 
-def problem_of_disk(error: OSError) -> Problem:
-    """The 507 for a full disk or the 503 for a failing one; logs the system's error."""
+def _problem_of_disk(error: OSError) -> Problem:
     log.error("disk error: %s", error)
     return _problem_of_disk_error(serving.DiskError(error))
 
 
-def unknown_special_token(name: str) -> Problem:
-    """The 422 for a request whose field `name` contains a token that is not special."""
-    detail = f"{name} names what is no special token of this tokenizer; GET /info lists them"
-    return Problem(422, "unknown_special_token", detail, errors=[(f"/{name}", detail)])
-
-
-def job_storage_problem(*, is_full: bool, is_read_only: bool) -> Problem:
-    """The 507 or 503 for a job request when the disk or the database takes no writes or fails."""
-    if is_read_only:
-        return Problem(
-            507,
-            "disk_read_only",
-            "The server's disk is read-only, so nothing was started; serving continues. The "
-            "operator can mount it for writing.",
-        )
-    if is_full:
-        return Problem(
-            507,
-            "disk_full",
-            "No space is left where the artifacts are kept. Nothing was started; free some space "
-            "and send the request again.",
-        )
-    return Problem(
-        503,
-        "job_store_unavailable",
-        "The jobs cannot be read or written at the moment; the log of the server says why. "
-        "Encoding of requests is not affected.",
-        headers=_retry_after(5),
-    )
-
-
-def _retry_after(seconds: int) -> dict[str, str]:
-    return {"Retry-After": str(seconds)}
-
-
 def _problem_of_disk_error(error: serving.DiskError) -> Problem:
-    if error.is_full:
-        return Problem(507, error.code, str(error))
-    return Problem(503, error.code, str(error), headers=_retry_after(30))
+    return (Row(507) if error.is_full else Row(503, retry_after=30)).problem(error)
+
+
+def _problem_of_placed(error: responses.PlacedError) -> Problem | None:
+    problem = problem_of(error.cause)
+    if problem is None:
+        return None
+    detail = error.detail or problem.detail
+    return Problem(problem.status, problem.code, detail, errors=[(error.pointer, detail)])
+
+
+def _problem_of_short_chunks(error: core.MaxTokensTooSmallError) -> Problem:
+    return Problem(
+        422,
+        error.code,
+        f"A character of the text has {error.n_tokens} tokens by itself and max_tokens is "
+        f"{error.max_tokens}; a chunk never ends inside a character, so allow more.",
+        errors=[("/max_tokens", f"below the {error.n_tokens} tokens of one character")],
+        limit=error.max_tokens,
+        actual=error.n_tokens,
+        byte_offset=error.byte_offset,
+    )
 
 
 def _problem_of_shape(error: core.ChatShapeError) -> Problem:
@@ -126,20 +126,9 @@ def _problem_of_shape(error: core.ChatShapeError) -> Problem:
     return Problem(422, "invalid_request", f"{error.place}: {error.detail}", errors=errors)
 
 
-def _problem_of_memory(_error: MemoryError) -> Problem:
-    log.error("no memory for a request")
-    return Problem(
-        503,
-        "out_of_memory",
-        "The server has no memory for this request at the moment; send it again later, or in "
-        "smaller parts.",
-        headers=_retry_after(5),
-    )
-
-
 def _problem_of_full_disk(error: OSError) -> Problem | None:
     """Map any OSError for a full disk to the 507; a full disk is never a defect."""
-    return problem_of_disk(error) if error.errno in serving.DISK_FULL else None
+    return _problem_of_disk(error) if error.errno in serving.DISK_FULL else None
 
 
 def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
@@ -158,36 +147,26 @@ def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
     )
 
 
-def _problem_of_dead_worker(error: core.WorkerProcessError) -> Problem:
-    log.error("a worker process died: %s", error)
-    return Problem(
-        503,
-        error.code,
-        "The process that did the work ended; the log of the server says why. Send the request "
-        "again.",
-        headers=_retry_after(1),
-    )
-
-
-def _problem_of_unknown_id(error: core.UnknownTokenIdError) -> Problem:
-    detail = (
-        f"The id at index {error.index} is not in the vocabulary (largest id "
-        f"{error.largest_id}). Decode with the tokenizer that made these ids."
-    )
-    return Problem(422, error.code, detail, errors=[(f"/tokens/{error.index}", detail)])
-
-
 def _problem_of_running_job(error: jobs.JobRunningError) -> Problem:
     detail = (
         "A job is running and TOKENIZER_TRAIN_QUEUE=0 lets none wait; try again when it has ended."
     )
-    return Problem(409, error.code, detail, headers=_retry_after(30))
+    return Problem(409, error.code, detail, headers={"Retry-After": "30"})
 
 
 def _problem_of_job_database(error: JobDatabaseError) -> Problem:
     if not error.is_away:  # an outage is logged when it begins
         log.error("the job database cannot be used: %s", error)
-    return job_storage_problem(is_full=error.is_full, is_read_only=error.is_read_only)
+    if error.is_full or error.is_read_only:
+        number = errno.EROFS if error.is_read_only else errno.ENOSPC
+        return _problem_of_disk_error(serving.DiskError(OSError(number, "")))
+    return Row(
+        503,
+        "The jobs cannot be read or written at the moment; the log of the server says why. "
+        "Encoding of requests is not affected.",
+        retry_after=5,
+        code="job_store_unavailable",
+    ).problem(error)
 
 
 def _problem_of_http_error(error: HTTPException) -> Problem:
@@ -207,30 +186,96 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     access.KeyRequiredError: Row(
         401,
         "This route requires {error.accepted}, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
-        {"WWW-Authenticate": 'Bearer realm="tokenizer"'},
+        headers={"WWW-Authenticate": 'Bearer realm="tokenizer"'},
     ),
     access.AdminKeyRequiredError: Row(403, "This is a read key; the route requires an admin key."),
     access.OverloadedError: Row(
-        503, "The requests in progress {error.reason}; try again.", _retry_after(1)
+        503, "The requests in progress {error.reason}; try again.", retry_after=1
     ),
     access.WorkTooLongError: Row(
         413,
         "This request worked for more than {error.limit:g} seconds; send less at once. The "
         "operator can raise TOKENIZER_WORK_SECONDS.",
     ),
+    access.TooManyConnectionsError: Row(
+        503,
+        "This process has reached its limit of {error.limit} connections; try again, or open "
+        "fewer. The operator can raise TOKENIZER_MAX_CONNECTIONS.",
+        retry_after=1,
+    ),
+    access.ShuttingDownError: Row(
+        503, "The server is shutting down; send the request again.", retry_after=1
+    ),
+    # Limits of a request
+    access.BodyTooLargeError: Row(
+        413,
+        "The body is larger than {error.limit} bytes. Send less at once, or stream it to "
+        "/encode_stream or /decode_stream; the operator can raise TOKENIZER_MAX_BODY_BYTES.",
+    ),
+    access.TooManyContainersError: Row(
+        413,
+        "A body holds at most {error.limit} arrays and objects together; send several requests.",
+    ),
+    access.TooManyValuesError: Row(
+        413,
+        "A body holds at most {error.limit} strings, arrays and objects together; send several "
+        "requests.",
+    ),
+    access.LineTooLongError: Row(
+        413,
+        "Line {error.number} is longer than {error.limit} bytes; send shorter lines, or raw ids as "
+        "application/octet-stream.",
+    ),
+    BatchTooLargeError: Row(
+        413, "A batch holds at most {error.limit} items; send several requests."
+    ),
+    access.TooManyTokensError: Row(
+        413, "The text has {error.actual} tokens and max_tokens is {error.limit}."
+    ),
+    access.TooManyDetailedTokensError: Row(
+        413,
+        "Pieces, token strings and offsets are returned for at most {error.limit} tokens at once; "
+        "send less text, or ask for ids only.",
+    ),
+    access.DecodedTextTooLargeError: Row(
+        413,
+        "These ids decode to more than {error.limit} bytes of text; send fewer at once.",
+    ),
+    access.TooManyChunksError: Row(
+        413,
+        "A response holds at most {error.limit} chunks; send less text, or allow more tokens in "
+        "each.",
+    ),
+    access.ChunksTooLargeError: Row(
+        413,
+        "The overlaps would repeat {error.actual} bytes of text and ids, more than {error.limit}; "
+        "send less text, or let the chunks overlap less. The operator can raise "
+        "TOKENIZER_MAX_RESPONSE_BYTES.",
+    ),
+    # What a request asks for
+    responses.PlacedError: _problem_of_placed,
+    responses.InvalidFieldError: Row(422),
+    responses.UnknownIdError: Row(422),
+    responses.UnknownTokenError: Row(404),
+    responses.NotUtf8Error: Row(422),
     # Serving
-    serving.NoTokenizerError: Row(503, headers=_retry_after(5)),
-    serving.SwapTimeoutError: Row(503, headers=_retry_after(30)),
+    serving.NoTokenizerError: Row(503, retry_after=5),
+    serving.SwapTimeoutError: Row(503, retry_after=30),
     serving.SwapFailedError: Row(503),
     serving.PromotionInProgressError: Row(409),
     serving.DiskError: _problem_of_disk_error,
     serving.FormatCannotHoldError: Row(422),
+    serving.UnknownSpecialTokenError: Row(
+        422,
+        "{error.field} names what is no special token of this tokenizer; GET /info lists them",
+        pointer="/{error.field}",
+    ),
     # Jobs
     jobs.QueueFullError: Row(
         409,
         "{error.unfinished} jobs run or wait; one may run and {error.limit} may wait. Try again "
         "when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
-        _retry_after(30),
+        retry_after=30,
     ),
     jobs.JobRunningError: _problem_of_running_job,
     jobs.IdempotencyConflictError: Row(
@@ -241,10 +286,9 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     jobs.TooManyListenersError: Row(
         503,
         "Too many clients follow jobs; try again, or poll GET /jobs/{{id}} instead.",
-        _retry_after(5),
+        retry_after=5,
     ),
     jobs.InvalidInputsError: Row(422),
-    jobs.UnknownSpecialTokenError: lambda error: unknown_special_token(error.field),
     jobs.VersionInUseError: Row(
         409,
         "This version is served, was served before the present one, is the default, an alias "
@@ -314,7 +358,12 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "which the vocabulary's merges make. Leave that text out, send special: true in all "
         "segments, or name another tokenizer.",
     ),
-    core.UnknownTokenIdError: _problem_of_unknown_id,
+    core.UnknownTokenIdError: Row(
+        422,
+        "The id at index {error.index} is not in the vocabulary (largest id {error.largest_id}). "
+        "Decode with the tokenizer that made these ids.",
+    ),
+    core.MaxTokensTooSmallError: _problem_of_short_chunks,
     core.UnknownPatternError: Row(422),
     core.PreTokenTooLongError: Row(413),
     core.SplitTooSlowError: Row(422),
@@ -332,7 +381,13 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "{error}; send a shorter conversation. The operator can raise TOKENIZER_CHAT_SECONDS and "
         "TOKENIZER_CHAT_MEMORY_BYTES.",
     ),
-    core.WorkerProcessError: _problem_of_dead_worker,
+    core.WorkerProcessError: Row(
+        503,
+        "The process that did the work ended; the log of the server says why. Send the request "
+        "again.",
+        retry_after=1,
+        log="a worker process died",
+    ),
     core.VocabSizeError: Row(422),
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(
@@ -359,13 +414,20 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.ArtifactInUseError: Row(409),
     core.PointerMovedError: Row(409),
     core.ArtifactCorruptError: _problem_of_corrupt_artifact,
-    core.ArtifactStorageError: problem_of_disk,
+    core.ArtifactStorageError: _problem_of_disk,
     core.ArtifactError: Row(422),
     # The framework and the operating system
     RequestValidationError: lambda error: problem_of_validation(error.errors(), skip=1),
     HTTPException: _problem_of_http_error,
     OSError: _problem_of_full_disk,
-    MemoryError: _problem_of_memory,
+    MemoryError: Row(
+        503,
+        "The server has no memory for this request at the moment; send it again later, or in "
+        "smaller parts.",
+        retry_after=5,
+        code="out_of_memory",
+        log="no memory for a request",
+    ),
 }
 """Error class -> its problem; the nearest base class with a row decides."""
 
@@ -378,9 +440,11 @@ def install_problem_handlers(app: FastAPI) -> None:
     handled: tuple[type[Exception], ...] = (
         Problem,
         access.AccessError,
+        responses.ResponseError,
         serving.ServingError,
         jobs.JobsError,
         core.TokenizerCoreError,
+        BatchTooLargeError,
         RequestValidationError,
         HTTPException,
     )

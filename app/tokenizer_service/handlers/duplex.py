@@ -4,8 +4,9 @@
 `request.stream()` has a second reader, which waits for a disconnect and swallows pieces of the body
 under uvicorn. Here one coroutine alternates: receive a chunk, pass it to a codec, send what the
 codec completes, receive the next. While the client does not read, `send` waits and the coroutine
-receives nothing, so memory stays bounded in both directions. A codec decides what a chunk
-completes; this module decides its wire format: lines or frames.
+receives nothing, so memory stays bounded in both directions. A codec computes each part when it is
+taken, so memory stays bounded even if one chunk completes many parts. `stream_codecs` decides what
+a chunk completes; this module decides its wire format: lines or frames.
 """
 
 from __future__ import annotations
@@ -13,28 +14,37 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from tokenizer_service.access.deadlines import DEPARTURE, send_within, within
-from tokenizer_service.access.limits import INLINE_BODY_BYTES, MIN_STREAM_BYTES, STREAM_IDLE_SECONDS
+from tokenizer_service.access.errors import ShuttingDownError
+from tokenizer_service.access.limits import INLINE_BODY_BYTES, MIN_STREAM_BYTES
 from tokenizer_service.http.problem import (
     Problem,
     internal_error,
     problem_response,
     request_id_of,
-    shutting_down,
 )
+from tokenizer_service.responses.problems import problem_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from starlette.types import Message, Receive, Scope, Send
 
-    from tokenizer_service.access.limits import ByteBudget, WorkQueue
-    from tokenizer_service.observability.metrics import ServiceMetrics
+    from tokenizer_service.handlers.stream_codecs import (
+        DecodeCodec,
+        DecodedPart,
+        EncodeCodec,
+        EncodedPart,
+    )
+    from tokenizer_service.services import Services
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+    Part = EncodedPart | DecodedPart
 
 NDJSON: Final = "application/x-ndjson"
 FRAMES: Final = "application/octet-stream"
@@ -46,77 +56,18 @@ _WINDOW_BYTES: Final = 1 << 16
 _LAST_WORD_SECONDS: Final = 0.5
 
 
-class StreamPart(Protocol):
-    """A part of the response that no later input changes."""
-
-    def fields(self) -> dict[str, Any]:
-        """The part as fields of a JSON line."""
-        ...
-
-    def payload(self) -> bytes:
-        """The part as the payload of a frame."""
-        ...
-
-
-class StreamCodec(Protocol):
-    """Converts bytes of a body to parts of the response; does no input or output.
-
-    `feed` and `finish` compute each part when the caller takes it, so memory stays bounded even if
-    one chunk completes many parts. They raise Problem, or an error that `problem_of` maps.
-    """
-
-    @property
-    def n_pending(self) -> int:
-        """Bytes received that the next call may have to process."""
-        ...
-
-    def feed(self, data: bytes) -> Iterator[StreamPart]:
-        """The parts that `data` completes, after all earlier input."""
-        ...
-
-    def finish(self) -> Iterator[StreamPart]:
-        """The remaining parts; the body ends here."""
-        ...
-
-    def totals(self) -> dict[str, int]:
-        """The totals of the last record: `count` of ids and `bytes` of text."""
-        ...
-
-    def count_in(self, metrics: ServiceMetrics) -> None:
-        """Add the work to the service's metrics."""
-        ...
-
-
 class DuplexStream(Response):
-    """The response of a streaming route: what `codec` makes of the body, part by part.
-
-    `headers` and `digest` identify the tokenizer. `problem_of` maps an error to a problem, or to
-    None for a defect.
-    """
+    """The response of a streaming route: what `codec` makes of the body, part by part."""
 
     def __init__(
-        self,
-        codec: StreamCodec,
-        *,
-        headers: Mapping[str, str],
-        digest: str,
-        form: str,
-        queue: WorkQueue,
-        budget: ByteBudget,
-        metrics: ServiceMetrics,
-        problem_of: Callable[[Exception], Problem | None],
-        idle_seconds: float = STREAM_IDLE_SECONDS,
+        self, services: Services, live: LiveTokenizer, codec: EncodeCodec | DecodeCodec, form: str
     ) -> None:
-        headers = {**headers, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        headers = {**live.headers, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(None, headers=headers, media_type=form)
         del self.headers["content-length"]  # unknown until the end
-        self._codec = codec
-        self._digest = digest
-        self._problem_of = problem_of
-        self._queue = queue
-        self._lease = budget.lease()
-        self._metrics = metrics
-        self._idle_seconds = idle_seconds
+        self._services, self._codec, self._digest = services, codec, live.ref.digest
+        self._lease = services.budget.lease()
+        self._idle_seconds = services.settings.stream_idle_seconds
         self._render: _Records = _Frames() if form == FRAMES else _Lines()
         self._scope: Scope = {}
         self._is_started = False
@@ -141,13 +92,16 @@ class DuplexStream(Response):
         except asyncio.CancelledError:
             if not self._is_started:
                 raise  # `RequestObserver` responds, as for any other request
-            await self._send_last_word(shutting_down(), scope, receive, send)
+            last_word = self._send_error(ShuttingDownError(), scope, receive, send)
+            try:
+                await within(_LAST_WORD_SECONDS, last_word)
+            except TimeoutError:
+                raise ClientDisconnect from None
         except Exception as error:
-            problem = self._problem_of(error) or internal_error(error, scope)
-            await self._send_error(problem, scope, receive, send)
+            await self._send_error(error, scope, receive, send)
         finally:
             self._lease.release()
-            codec.count_in(self._metrics)
+            codec.count_in(self._services.metrics)
 
     async def _windows(self, receive: Receive) -> AsyncIterator[bytes]:
         is_last = False
@@ -178,16 +132,16 @@ class DuplexStream(Response):
             self._waited_seconds, self._bytes_waited_for = 0.0, 0
         return message
 
-    async def _pass_on(self, send: Send, n_bytes: int, parts: Iterator[StreamPart]) -> None:
+    async def _pass_on(self, send: Send, n_bytes: int, parts: Iterator[Part]) -> None:
         # One byte can complete a megabyte of pending input, so pending bytes count too.
         n_held = n_bytes + self._codec.n_pending
         is_large = n_held > INLINE_BODY_BYTES
-        departure = self._scope.get(DEPARTURE)
+        queue, departure = self._services.queue, self._scope.get(DEPARTURE)
         # An ordinary stream holds back one window; a text without a split is held until its end.
         self._lease.hold(n_held if n_held > 2 * _WINDOW_BYTES else 0)
         while True:
             if is_large:
-                part = await self._queue.run_admitted(departure, next, parts, None)
+                part = await queue.run_admitted(departure, next, parts, None)
             else:
                 part = next(parts, None)
             if part is None:
@@ -205,24 +159,16 @@ class DuplexStream(Response):
         await send_within(self._idle_seconds, self._scope, send, message)
 
     async def _send_error(
-        self, problem: Problem, scope: Scope, receive: Receive, send: Send
+        self, error: Exception, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Send `problem` as the response if nothing was sent yet, otherwise as the last record."""
+        """Send the problem as the response, or as the last record if the response has begun."""
+        problem = problem_of(error) or internal_error(error, scope)
         if not self._is_started:
             await problem_response(problem, scope)(scope, receive, send)
             return
         document = problem.document(request_id_of(scope))
         del document["error"]  # the record has its own `error` field
         await self._send(send, self._render.error({"error": document}), is_last=True)
-
-    async def _send_last_word(
-        self, problem: Problem, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Call `_send_error` during shutdown, for a client that may not read."""
-        try:
-            await within(_LAST_WORD_SECONDS, self._send_error(problem, scope, receive, send))
-        except TimeoutError:
-            raise ClientDisconnect from None
 
 
 class _Lines:
@@ -231,7 +177,7 @@ class _Lines:
     def __init__(self) -> None:
         self._sequence = 0
 
-    def part(self, part: StreamPart) -> bytes:
+    def part(self, part: Part) -> bytes:
         line = {"seq": self._sequence, **part.fields()}
         self._sequence += 1
         return _dump(line) + b"\n"
@@ -245,7 +191,7 @@ class _Lines:
 class _Frames:
     """Records as frames: u32 type, u32 payload length, payload; little-endian."""
 
-    def part(self, part: StreamPart) -> bytes:
+    def part(self, part: Part) -> bytes:
         return _frame(DATA_FRAME, part.payload())
 
     def end(self, record: Mapping[str, Any]) -> bytes:
