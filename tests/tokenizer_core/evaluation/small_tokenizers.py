@@ -1,22 +1,12 @@
 """Small tokenizers whose tokens are easy to follow by hand."""
 
-from collections.abc import Sequence
-
 from tests.native_module import native_module
 from tokenizer_core import Tokenizer, TokenizerSpec
 
 BYTES = {i: bytes([i]) for i in range(256)}
 
 
-def merging(
-    merges: Sequence[tuple[bytes, bytes]],
-    *,
-    pattern: str = "gpt2",
-    special: Sequence[str] = (),
-    extra: Sequence[bytes] = (),
-    engine: str = "auto",
-    normalizer: str = "none",
-) -> Tokenizer:
+def merging(merges, *, pattern="gpt2", special=(), extra=(), engine="auto", normalizer="none"):
     """A tokenizer of these merges; `extra` are tokens that no merge produces."""
     if engine == "native":
         native_module()
@@ -27,7 +17,7 @@ def merging(
         merges,
         special,
         pattern=pattern,
-        normalizer=normalizer,  # type: ignore[arg-type]
+        normalizer=normalizer,
     )
     return Tokenizer.from_spec(spec, engine=engine)
 

@@ -3,7 +3,6 @@
 import json
 import re
 from html.parser import HTMLParser
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -69,7 +68,7 @@ def report(tmp_path_factory):
     )
 
 
-def training_runs(**options: Any) -> Any:
+def training_runs(**options):
     run = train_from_counts(COUNTS, 700, options=VocabularyOptions(**options))
     made = {f"a-{size}": run.at_size(size).report.to_dict() for size in (300, 700)}
     return json.loads(json.dumps(made))  # as from a manifest

@@ -17,7 +17,7 @@ __all__ = ["corpus", "use_engine"]
 
 
 @pytest.fixture(autouse=True)
-def use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_processes(monkeypatch):
     """For a corpus of any size, however small."""
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
 
