@@ -72,13 +72,6 @@ def find_cuts(
     return {"cuts": cuts}
 
 
-def hash_sources(
-    state: None, sources: Sequence[SourceFile], attempt: Attempt
-) -> dict[str, list[str]]:
-    """The sha256 of each file."""
-    return {"sha256": [source.sha256() for source in sources]}
-
-
 def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> dict[str, Any]:
     """The counts of some parts of the corpus: a sorted run for each partition that is not empty.
     `n_bytes` of them are text, `n_read` is the size of the parts. `n_found` of the documents were

@@ -34,6 +34,7 @@ from tokenizer_core.documents.document_reader import (
     open_documents,
     open_utf8_documents,
     plain_text_copies,
+    raise_not_utf8,
     read_documents,
     write_separated,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "open_utf8_documents",
     "place_of_document",
     "plain_text_copies",
+    "raise_not_utf8",
     "read_documents",
     "write_separated",
 ]

@@ -299,9 +299,7 @@ def _count(
             scratch_folder=arguments.temp_dir,
             corpus_format=corpus_format_of(arguments, files),
             max_bad=max_bad_of(arguments),
-            progress=lambda done, total: bars.show(
-                TrainingProgress("count", done, total, "counting pre-tokens")
-            ),
+            progress=lambda done, total: bars.show(TrainingProgress("count", done, total)),
         )
 
 
@@ -313,7 +311,6 @@ def _count_in_run(
 ) -> PretokenCounts:
     from tokenizer_core.distributed import count_distributed  # most commands do not need it
 
-    messages = {"count": "counting pre-tokens", "merge": "merging counts"}
     with ExitStack() as stack:
         output = arguments.output
         if not isinstance(output, Path):
@@ -332,9 +329,7 @@ def _count_in_run(
             scratch_folder=arguments.temp_dir,
             corpus_format=corpus_format_of(arguments, files),
             max_bad=max_bad_of(arguments),
-            progress=lambda phase, done, total: bars.show(
-                TrainingProgress(phase, done, total, messages[phase])
-            ),
+            progress=lambda *reached: bars.show(TrainingProgress(*reached)),
         )
         counts = PretokenCounts.load(output)
         if output is not arguments.output:

@@ -7,6 +7,7 @@ Invalid requests are refused before a job is created. Disk access runs in a thre
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -219,7 +220,7 @@ def _take(
         return {
             "token_files_id": token_files_id,
             "corpus_ids": [corpus_id, *asked.further_corpora],
-            "inputs": [file.to_json() for file in files],
+            "inputs": [asdict(file) for file in files],
             "tokenizer": {
                 **identity_of(live.ref),
                 "fingerprint": live.tokenizer.spec.fingerprint,

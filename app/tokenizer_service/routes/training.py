@@ -7,6 +7,7 @@ The response to a request is sent once its job is on the disk; training runs in 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -141,7 +142,7 @@ def _take_training(services: Services, body: bytes, idempotency_key: str | None)
             **request,
             "corpus_format": corpus_format(asked, files),
             "max_bad": max_bad(asked),
-            "inputs": [file.to_json() for file in files],
+            "inputs": [asdict(file) for file in files],
         }
 
     return take_job(services, "train", asked.digest(), idempotency_key, prepare)
