@@ -47,7 +47,6 @@ from tokenizer_core.splitting.patterns import UNICODE_TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
     from typing import IO
 
     from numpy.typing import NDArray
@@ -231,12 +230,7 @@ class EncodedShardWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files.close()
 
 
