@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.distributed.committed_shards import Attempt
 from tokenizer_core.documents import (
     CONTENT_BYTES,
     BadDocuments,
@@ -189,7 +188,7 @@ class SourceFile:
             raise self.changed()
 
 
-def hash_sources(state: None, sources: Sequence[SourceFile], attempt: Attempt) -> dict[str, Any]:
+def hash_sources(state: None, sources: Sequence[SourceFile], attempt: object) -> dict[str, Any]:
     """The sha256 of each file, as the work of a shard."""
     return {"sha256": [source.sha256() for source in sources]}
 

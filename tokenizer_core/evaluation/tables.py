@@ -172,11 +172,11 @@ def _vocabularies(report: Report) -> str:
     return align([["vocabulary", *VOCABULARY_COLUMNS], *vocabulary_rows(report)])
 
 
-def _longest(report: Report, n: int = 3) -> str:
+def _longest(report: Report) -> str:
     lines = ["longest tokens"]
     width = max(len(tokenizer.name) for tokenizer in report.tokenizers)
     for tokenizer in report.tokenizers:
-        for index, token in enumerate(tokenizer.longest_tokens[:n]):
+        for index, token in enumerate(tokenizer.longest_tokens[:3]):
             name = tokenizer.name if index == 0 else ""
             lines.append(f"{name:<{width}}  {token.n_bytes:>4} bytes  {token.id:>7}  {token.text}")
     return "\n".join(lines)

@@ -213,7 +213,9 @@ def run_list(arguments: argparse.Namespace) -> None:
     damage: ArtifactCorruptError | None = None
     active = None
     try:
-        active = _find_served(store)
+        active = store.active() or store.resolve(default_tokenizer())
+    except ArtifactNotFoundError:
+        pass  # the default does not exist yet
     except ArtifactCorruptError as error:
         damage = error
     refs = store.list()
@@ -230,14 +232,6 @@ def run_list(arguments: argparse.Namespace) -> None:
             print(f"{'*' if ref == active else ' '} {ref}  {ref.digest[:16]}")
     if damage is not None:
         raise damage
-
-
-def _find_served(store: Artifacts) -> ArtifactRef | None:
-    """The version for requests that name none; None if it does not exist yet."""
-    try:
-        return store.active() or store.resolve(default_tokenizer())
-    except ArtifactNotFoundError:
-        return None
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:

@@ -83,7 +83,7 @@ class Attempt:
         try:
             own = self._folder.again(self._job.takeovers)
             await asyncio.to_thread(own.write_request, request)
-            log_file = await asyncio.to_thread(self._folder.open_log)
+            log_file = await asyncio.to_thread(self._folder.log_path.open, "ab", buffering=0)
             try:
                 process = await self._start_process(own.path, own.scratch_path, log_file)
             finally:

@@ -40,7 +40,7 @@ from tokenizer_core.documents import (
     format_of_content,
     format_of_name,
 )
-from tokenizer_core.documents.utf8_decoder import Utf8Decoder
+from tokenizer_core.documents.document_pieces import Utf8Decoder
 from tokenizer_core.errors import InvalidUtf8Error
 from tokenizer_core.registry.versions import NAME
 from tokenizer_service.jobs.errors import (

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from tokenizer_core.blobs.atomic_files import (
     make_folder,
@@ -120,10 +120,6 @@ class JobFolder:
         """Read the request that `write_request` wrote."""
         value: dict[str, Any] = json.loads((self.path / "request.json").read_bytes())
         return value
-
-    def open_log(self) -> IO[bytes]:
-        """Open the log to append."""
-        return self.log_path.open("ab", buffering=0)
 
     def remove_inputs(self) -> None:
         """Remove everything except the log."""

@@ -65,23 +65,9 @@ REJECT_REASONS: Final = {
 _MOST_READINGS: Final = 5
 SWAP_RESULTS: Final = ("ok", "failed", "timeout")
 _BUCKETS: Final = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1, 2.5, 5, 10, 30),
 )
-
 _JOB_BUCKETS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
 JOB_STATES: Final = {
     "train": ("live", "succeeded", "failed", "cancelled"),

@@ -2,10 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
-from pathlib import Path
-
-Change = Callable[[Path], None]
 
 
 def truncate(path):
