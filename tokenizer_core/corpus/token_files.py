@@ -18,11 +18,7 @@ from tokenizer_core.corpus.document_index import document_range
 from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
 from tokenizer_core.corpus.token_manifest import TokenManifest, check_size, read_manifest
 from tokenizer_core.documents.corpus_addresses import is_address
-from tokenizer_core.errors import (
-    TokenFilesCorruptError,
-    TokenFilesError,
-    TokenizerMismatchError,
-)
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
 
 if TYPE_CHECKING:
     import os

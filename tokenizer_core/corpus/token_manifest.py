@@ -24,11 +24,7 @@ from tokenizer_core.corpus.token_plan import (
     split_stem,
 )
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
-from tokenizer_core.errors import (
-    FormatError,
-    TokenFilesCorruptError,
-    TokenFilesError,
-)
+from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.registry import FileRecord
 from tokenizer_core.splitting.patterns import SplitPattern

@@ -290,11 +290,7 @@ class TokenFilesWriter:
         try:
             for split in self._splits.values():
                 split.sync()
-            fields = {
-                "plan": render_plan(self.plan),
-                **self._state(position),
-                "marks": self._marks,
-            }
+            fields = {"plan": render_plan(self.plan), **self._state(position), "marks": self._marks}
             self._staged.write_checkpoint(_CHECKPOINT.render(fields))
         except OSError:  # after a failed fsync, a later one that succeeds proves nothing
             self._leave()

@@ -36,11 +36,7 @@ from tokenizer_core.documents import (
     raise_not_utf8,
 )
 from tokenizer_core.documents.remote_files import StoreReadError
-from tokenizer_core.errors import (
-    CorpusError,
-    DocumentRefusedError,
-    RunError,
-)
+from tokenizer_core.errors import CorpusError, DocumentRefusedError, RunError
 from tokenizer_core.parallel import map_ahead, run_ahead
 from tokenizer_core.splitting.patterns import UNICODE_TABLES
 

@@ -5,11 +5,7 @@
 `open_documents` defines the documents of each format. These names are public.
 """
 
-from tokenizer_core.documents.bad_documents import (
-    DEFAULT_MAX_BAD,
-    BadDocument,
-    BadDocuments,
-)
+from tokenizer_core.documents.bad_documents import DEFAULT_MAX_BAD, BadDocument, BadDocuments
 from tokenizer_core.documents.corpus_files import (
     corpus_file_identity,
     corpus_file_name,

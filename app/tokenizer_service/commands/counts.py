@@ -39,11 +39,7 @@ from tokenizer_service.commands.counting_options import (
 )
 from tokenizer_service.commands.outputs import print_json, require_folder_of, require_other_files
 from tokenizer_service.commands.progress import ProgressBars, add_quiet
-from tokenizer_service.commands.run_options import (
-    add_run_options,
-    check_run_options,
-    open_executor,
-)
+from tokenizer_service.commands.run_options import add_run_options, check_run_options, open_executor
 
 _WEIGHT: Final = re.compile(r"[0-9]{1,18}(?:[/.][0-9]{1,18})?")
 

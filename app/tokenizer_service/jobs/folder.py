@@ -19,12 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.blobs.atomic_files import (
-    make_folder,
-    replacing,
-    sync_folder,
-    write_synced,
-)
+from tokenizer_core.blobs.atomic_files import make_folder, replacing, sync_folder, write_synced
 from tokenizer_service.jobs.input_files import InputFile, find_input_file
 
 LOG_TAIL_LINES: Final = 20

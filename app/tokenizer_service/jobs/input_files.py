@@ -117,9 +117,7 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
         for name in parts[:-1]:
             _refuse_unless(name, os.stat(name, dir_fd=folder, follow_symlinks=False), folder=True)
             deeper = os.open(
-                name,
-                os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
-                dir_fd=folder,
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
             )
             os.close(folder)
             folder = deeper

@@ -244,9 +244,7 @@ class JobStore:
         )
 
         return cls(
-            PostgresDatabase(address),
-            folder=folder_id(artifacts_dir),
-            lease_seconds=lease_seconds,
+            PostgresDatabase(address), folder=folder_id(artifacts_dir), lease_seconds=lease_seconds
         )
 
     def add(
@@ -315,8 +313,7 @@ class JobStore:
     def running(self) -> list[Job]:
         """The running jobs of this folder."""
         return self._select(
-            "SELECT * FROM jobs WHERE state = 'running' AND folder = ?",
-            (self._folder,),
+            "SELECT * FROM jobs WHERE state = 'running' AND folder = ?", (self._folder,)
         )
 
     def unfinished(self) -> list[Job]:
@@ -333,8 +330,7 @@ class JobStore:
         with self.database.read() as run:
             # Read first, without a write lock: every server process asks twice a second.
             if not run(
-                "SELECT 1 FROM jobs WHERE state = 'queued' AND folder = ? LIMIT 1",
-                (self._folder,),
+                "SELECT 1 FROM jobs WHERE state = 'queued' AND folder = ? LIMIT 1", (self._folder,)
             ):
                 return None
         with self.database.transaction(alone=f"claim {self._folder} {self.host}") as run:
@@ -413,9 +409,7 @@ class JobStore:
     ) -> bool:
         """Store the progress; False if the job is no longer this attempt's."""
         return self._update_held(
-            job,
-            "phase = ?, progress = ?, counters = ?",
-            (phase, progress, json.dumps(counters)),
+            job, "phase = ?, progress = ?, counters = ?", (phase, progress, json.dumps(counters))
         )
 
     def allow_publishing(self, job: Job) -> bool:
@@ -523,10 +517,7 @@ class JobStore:
     def count_by_state(self) -> dict[tuple[str, str], int]:
         """(kind, state) -> number of jobs in the table, of all folders."""
         with self.database.read() as run:
-            rows = run(
-                "SELECT kind, state, COUNT(*) AS n_jobs FROM jobs GROUP BY kind, state",
-                (),
-            )
+            rows = run("SELECT kind, state, COUNT(*) AS n_jobs FROM jobs GROUP BY kind, state", ())
         return {(row["kind"], row["state"]): int(row["n_jobs"]) for row in rows}
 
     def _count_unfinished(self, run: Run) -> int:

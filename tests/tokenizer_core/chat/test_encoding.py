@@ -229,12 +229,7 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
             (),
             ["<|channel|>final<|message|>a<|end|>", "<|channel|>final<|message|>b<|return|>"],
         ),
-        (
-            THINKING,
-            "assistant:a user:q assistant:b",
-            (),
-            ["a<|im_end|>", "</think>b<|im_end|>"],
-        ),
+        (THINKING, "assistant:a user:q assistant:b", (), ["a<|im_end|>", "</think>b<|im_end|>"]),
         # Of what asks for a turn, only the first tag is in front of the message's own text.
         (THINKING, "user:q assistant:<t>a user:q assistant:b", (3,), ["<t>a<|im_end|>"]),
         (
@@ -245,12 +240,7 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
         ),
         (CLOSED, "user:q assistant:a user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
         (INST_CALLS, "user:q call: tool:t assistant:b", (), ["<|call|>f</s>", " b</s>"]),
-        (
-            REPEATED,
-            "user:q call: tool:t assistant:b",
-            (),
-            [" to=f<|call|>", "<|message|>b<|end|>"],
-        ),
+        (REPEATED, "user:q call: tool:t assistant:b", (), [" to=f<|call|>", "<|message|>b<|end|>"]),
         (INST_CALLS, "assistant:a user:q assistant:b", (), [" a</s>", " b</s>"]),
         (
             CHANNELS,
@@ -291,9 +281,7 @@ def test_every_learned_turn_has_its_own_end(template, turns, unlearned, expected
 
 
 MARKED = Tokenizer(
-    {i: bytes([i]) for i in range(256)},
-    [],
-    [*SPECIAL, *(f"<|{mark}|>" for mark in MARKS.split())],
+    {i: bytes([i]) for i in range(256)}, [], [*SPECIAL, *(f"<|{mark}|>" for mark in MARKS.split())]
 )
 
 

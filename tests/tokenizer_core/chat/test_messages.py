@@ -7,12 +7,7 @@ import pytest
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.messages import _find_contents, left_out
 from tokenizer_core.chat.renderer import RenderLimits, render_chat
-from tokenizer_core.errors import (
-    ChatInputError,
-    ChatLimitError,
-    ChatShapeError,
-    ChatTemplateError,
-)
+from tokenizer_core.errors import ChatInputError, ChatLimitError, ChatShapeError, ChatTemplateError
 
 
 def turns(body):

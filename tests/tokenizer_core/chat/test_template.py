@@ -18,10 +18,7 @@ from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, REAS
 from tokenizer_core.errors import ChatInputError
 
 USER, ASSISTANT, REASONING = FIRST_MESSAGE, FIRST_MESSAGE + 1, FIRST_MESSAGE | REASONED
-MESSAGES = [
-    {"role": "user", "content": "hi"},
-    {"role": "assistant", "content": "yo"},
-]
+MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"

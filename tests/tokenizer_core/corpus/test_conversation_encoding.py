@@ -243,11 +243,7 @@ def test_bad_conversations_are_left_out_and_counted(tmp_path):
     files = encode(tmp_path / "t", [path], max_bad=1.0)
     (split,) = files.manifest.splits
     found = files.manifest.bad_documents
-    assert found.reasons == {
-        "chat_template_failed": 1,
-        "no_conversation": 1,
-        "nothing_to_learn": 2,
-    }
+    assert found.reasons == {"chat_template_failed": 1, "no_conversation": 1, "nothing_to_learn": 2}
     assert [(one.file, one.number) for one in found.first] == [
         ("chats.jsonl", number) for number in (3, 4, 5, len(CHATS) + 4)
     ]

@@ -12,13 +12,7 @@ def merging(merges, *, pattern="gpt2", special=(), extra=(), engine="auto", norm
         native_module()
     tokens = dict.fromkeys([*(left + right for left, right in merges), *extra])
     vocab = BYTES | {256 + i: token for i, token in enumerate(tokens)}
-    spec = TokenizerSpec.from_merges(
-        vocab,
-        merges,
-        special,
-        pattern=pattern,
-        normalizer=normalizer,
-    )
+    spec = TokenizerSpec.from_merges(vocab, merges, special, pattern=pattern, normalizer=normalizer)
     return Tokenizer.from_spec(spec, engine=engine)
 
 

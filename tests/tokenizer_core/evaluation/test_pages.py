@@ -137,9 +137,7 @@ def test_bars_are_as_long_as_their_values(group):
         assert width == pytest.approx(max(max(widths) * value / largest, 1), abs=0.2)
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 10**6), st.floats(1, 50)), min_size=1, max_size=20),
-)
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1, 50)), min_size=1, max_size=20))
 @example([(1, 1.0), (2, 1.0000000000000002)])
 def test_points_on_a_linear_axis_agree_with_its_labels(points):
     points = sorted(dict(points).items())

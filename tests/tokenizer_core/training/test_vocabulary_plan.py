@@ -10,11 +10,7 @@ from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.spec import MAX_TOKEN_ID
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_core.training import (
-    PretokenCounts,
-    VocabularyOptions,
-    train_from_counts,
-)
+from tokenizer_core.training import PretokenCounts, VocabularyOptions, train_from_counts
 from tokenizer_core.training.vocabulary_plan import MAX_RESERVED
 
 SPECIALS = ("<|endoftext|>", "<|pad|>")

@@ -10,16 +10,8 @@ import pytest
 
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.database.sqlite import SqliteDatabase
-from tokenizer_service.jobs.errors import (
-    IdempotencyConflictError,
-    JobRunningError,
-    QueueFullError,
-)
-from tokenizer_service.jobs.queue import (
-    LEASE_SECONDS,
-    JobStore,
-    folder_id,
-)
+from tokenizer_service.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
+from tokenizer_service.jobs.queue import LEASE_SECONDS, JobStore, folder_id
 from tokenizer_service.serving.workers import ProcessIdentity, this_host
 
 ME = ProcessIdentity.of_this_process()

@@ -8,13 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.tokenizer_core.documents.file_changes import (
-    CHANGES,
-    add_name,
-    remove,
-    replace,
-    rewrite,
-)
+from tests.tokenizer_core.documents.file_changes import CHANGES, add_name, remove, replace, rewrite
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import plan_token_files

@@ -11,12 +11,7 @@ import pytest
 from tests.tokenizer_core.corpus.small_corpora import content
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
-from tokenizer_core.corpus import (
-    CorpusFormat,
-    TokenFilesWriter,
-    encode_corpus,
-    plan_token_files,
-)
+from tokenizer_core.corpus import CorpusFormat, TokenFilesWriter, encode_corpus, plan_token_files
 from tokenizer_core.errors import VocabSizeError
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.parallel import ray_cluster as ray_module

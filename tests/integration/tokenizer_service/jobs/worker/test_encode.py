@@ -10,12 +10,7 @@ import pytest
 
 from tests.integration.server_process import wait_until
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.corpus import (
-    CorpusFormat,
-    TokenFiles,
-    encode_corpus,
-    plan_token_files,
-)
+from tokenizer_core.corpus import CorpusFormat, TokenFiles, encode_corpus, plan_token_files
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
@@ -131,12 +126,7 @@ def test_conversations_become_ids_and_masks(shared_service):
         '{"messages": []}',
     ]
     service.put("chats?format=jsonl", "\n".join(lines))
-    asked = {
-        "format": "chat",
-        "tokenizer": "chatty",
-        "chat_template": "plain",
-        "max_length": 6,
-    }
+    asked = {"format": "chat", "tokenizer": "chatty", "chat_template": "plain", "max_length": 6}
     before = folder_of(service).names()
     job = service.wait(service.encode("chats", token_files_id="bad", **asked))
     assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
@@ -154,10 +144,7 @@ def test_conversations_become_ids_and_masks(shared_service):
         [*b"a", end, *b"b", end],
         [*b"cd", end, *b"efg"],
     ]
-    assert [files.document_mask(n).tolist() for n in range(2)] == [
-        [0, 0, 1, 1],
-        [0, 0, 0, 1, 1, 1],
-    ]
+    assert [files.document_mask(n).tolist() for n in range(2)] == [[0, 0, 1, 1], [0, 0, 0, 1, 1, 1]]
     described = service.client.get("/token-files/chats").json()
     assert described["document_encoder"]["loss"] == "role"
     assert (described["max_length"], described["over_length"]) == (6, "truncate")
