@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from tokenizer_service.jobs.database import JobDatabaseError
-from tokenizer_service.jobs.database.sqlite import SqliteDatabase
 from tokenizer_service.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
 from tokenizer_service.jobs.queue import LEASE_SECONDS, JobStore, folder_id
 from tokenizer_service.serving.workers import ProcessIdentity, this_host
@@ -29,22 +28,13 @@ def sqlite_store(tmp_path):
     return JobStore.open(tmp_path)
 
 
-def path_of(store):
-    assert isinstance(store.database, SqliteDatabase)
-    return store.database.path
-
-
 def add(store, job_id, **changes):
     options = {"request_digest": "d", "idempotency_key": None, "queue_limit": 8} | changes
     return store.add(job_id, {"name": "x"}, **options)
 
 
 def claim(store, owner=ME):
-    return found(store.claim_next(owner))
-
-
-def found(job):
-    return job
+    return store.claim_next(owner)
 
 
 def in_threads(number, work):
@@ -64,7 +54,7 @@ def in_threads(number, work):
 
 @pytest.mark.promise(17)
 def test_the_file_is_in_delete_mode_and_extra_synchronous(sqlite_store):
-    with sqlite3.connect(path_of(sqlite_store)) as connection:
+    with sqlite3.connect(sqlite_store.database.path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
     with sqlite_store.database.read() as run:
         assert run("PRAGMA synchronous", ()) == [{"synchronous": 3}]
@@ -134,25 +124,25 @@ def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store):
 def test_cancel_in_every_state(store):
     assert store.request_cancel("none") is None
     add(store, "queued")
-    cancelled = found(store.request_cancel("queued"))
+    cancelled = store.request_cancel("queued")
     assert cancelled.state == "cancelled"
     assert store.request_cancel("queued") == cancelled
 
     add(store, "running")
     job = claim(store)
     assert not store.is_cancel_requested(job)
-    asked = found(store.request_cancel("running"))
+    asked = store.request_cancel("running")
     assert (asked.state, asked.cancel_requested) == ("running", True)
     assert store.is_cancel_requested(job)
     assert not store.allow_publishing(job)
     assert store.requeue(job)
-    assert found(store.get("running")).state == "cancelled"
+    assert store.get("running").state == "cancelled"
     assert store.claim_next(ME) is None
 
     for state in ("live", "succeeded", "failed"):
         add(store, state)
         store.finish(claim(store), state)
-        after = found(store.request_cancel(state))
+        after = store.request_cancel(state)
         assert (after.state, after.cancel_requested) == (state, False)
 
 
@@ -167,7 +157,7 @@ def test_a_requeued_job_keeps_its_place_its_version_and_the_deaths_of_its_child(
     assert again.result == RESULT
     assert store.requeue(again, died=True)
     # A dead owner of this host loses it without the end of a lease.
-    taken = found(store.take_over(claim(store), OTHER, if_lease_ended=False))
+    taken = store.take_over(claim(store), OTHER, if_lease_ended=False)
     assert (taken.deaths, taken.takeovers) == (2, 0)
     assert store.requeue(taken)
     claim(store)
@@ -188,11 +178,11 @@ def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store):
         end_lease(store, "a")
         before = time.time()
         assert hold(job)
-        ends = found(store.get("a")).lease_ends_at
+        ends = store.get("a").lease_ends_at
         assert ends is not None
         assert before + LEASE_SECONDS <= ends <= time.time() + LEASE_SECONDS
     store.requeue(job)
-    waiting = found(store.get("a"))
+    waiting = store.get("a")
     assert (waiting.owner_host, waiting.lease_ends_at) == (None, None)
     claim(store, OTHER)
     assert not store.renew_lease(job)
@@ -221,7 +211,7 @@ def test_an_owner_whose_lease_was_taken_can_write_nothing(store):
     add(store, "a")
     late = claim(store)
     end_lease(store, "a")
-    taken = found(store.take_over(late, OTHER, if_lease_ended=True))
+    taken = store.take_over(late, OTHER, if_lease_ended=True)
     before = store.get("a")
     assert store.is_cancel_requested(late)
     assert not store.renew_lease(late)
@@ -234,7 +224,7 @@ def test_an_owner_whose_lease_was_taken_can_write_nothing(store):
     assert store.take_over(late, ME, if_lease_ended=False) is None
     assert store.get("a") == before
     assert store.finish(taken, "failed", error_code="runner_died")
-    assert found(store.get("a")).state == "failed"
+    assert store.get("a").state == "failed"
 
 
 def test_concurrent_processes_give_a_folder_one_id(tmp_path):
@@ -251,11 +241,11 @@ def test_progress_error_and_times_are_kept(store):
     job = claim(store)
     store.set_child(job, OTHER)
     store.set_progress(job, "count", 0.25, {"count_done": 5})
-    now = found(store.get("a"))
+    now = store.get("a")
     assert (now.phase, now.progress, now.counters) == ("count", 0.25, {"count_done": 5})
     assert now.child == OTHER
     store.finish(job, "failed", error_code="time_limit", detail="too long")
-    now = found(store.get("a"))
+    now = store.get("a")
     assert (now.error, now.progress) == ({"code": "time_limit", "detail": "too long"}, 0.25)
     assert now.finished_at is not None
     assert now.child is None
@@ -306,7 +296,7 @@ def test_a_full_or_read_only_disk_is_an_error_and_leaves_the_database_whole(
 ):
     store = sqlite_store
     add(store, "before")
-    pages = sqlite3.connect(path_of(store)).execute("PRAGMA page_count").fetchone()[0]
+    pages = sqlite3.connect(store.database.path).execute("PRAGMA page_count").fetchone()[0]
     real_connect = sqlite3.connect
 
     def connect_to_a_full_disk(address, **options):
@@ -331,6 +321,6 @@ def test_a_full_or_read_only_disk_is_an_error_and_leaves_the_database_whole(
             assert raised.value.is_read_only is bool(flag)
             assert store.get("before") is not None
     assert store.get("after") is None
-    with sqlite3.connect(path_of(store)) as connection:
+    with sqlite3.connect(store.database.path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     add(store, "after")

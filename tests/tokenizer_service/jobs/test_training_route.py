@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.tokenizer_service.routes.exchanges import problem
+
 
 @pytest.fixture
 def refusing(shared_service):
@@ -12,15 +14,6 @@ def refusing(shared_service):
     yield shared_service
     assert shared_service.jobs.latest() == []
     assert not (shared_service.settings.artifacts_dir / "jobs").exists()
-
-
-def problem(answer, status, code):
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    body = answer.json()
-    assert body["code"] == code, body
-    assert len(answer.content) < 4096
-    return body
 
 
 WRONG_BODIES = [

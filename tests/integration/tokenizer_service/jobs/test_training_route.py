@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.tokenizer_service.jobs.test_downloads import TEXT, origin, whole
+from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.training import TrainingOptions, VocabularyOptions, train
 from tokenizer_core.training.count_pretokens import SMALL_CORPUS_BYTES
@@ -13,14 +14,6 @@ from tokenizer_core.training.count_pretokens import SMALL_CORPUS_BYTES
 __all__ = ["origin"]
 
 SPECIAL = "<|endoftext|>"
-
-
-def problem(answer, status, code):
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    found = answer.json()
-    assert found["code"] == code
-    return found
 
 
 def trained_by_library(service, text, **options):
