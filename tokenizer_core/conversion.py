@@ -38,7 +38,7 @@ from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.specials.special_tokens import Allowed
+    from tokenizer_core.specials.policy import Allowed
 
 Target = Literal["tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"]
 

@@ -34,18 +34,12 @@ from tokenizer_core.parallel.batches import (
 )
 from tokenizer_core.presets import download_model_folder, load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.specials.normalization import NO_TOKENS, forbid_normalized, normalized_parts
-from tokenizer_core.specials.special_tokens import (
-    Trust,
-    TrustedTokenMatcher,
-    forbid,
-    is_any_outside,
-    matcher_for,
-    matcher_of,
-    matcher_without,
-    resolve_policy,
-    warn_of_unmarked,
-)
+from tokenizer_core.spec.added_tokens import warn_of_unmarked
+from tokenizer_core.specials.flags import matcher_for, matcher_without
+from tokenizer_core.specials.matcher import TrustedTokenMatcher, is_any_outside, matcher_of
+from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts
+from tokenizer_core.specials.policy import forbid, forbid_normalized, resolve_policy
+from tokenizer_core.specials.trust import Trust
 from tokenizer_core.stopping import check_stop
 from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_core.text.drift import (
@@ -71,13 +65,9 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine
     from tokenizer_core.normalizers.normalize import NfcChange
-    from tokenizer_core.specials.special_tokens import (
-        AddedTokens,
-        Allowed,
-        Disallowed,
-        Segment,
-        SpecialTokenMatcher,
-    )
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
+    from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
+    from tokenizer_core.specials.trust import Segment
     from tokenizer_core.splitting.patterns import SplitPattern
 
     Path = str | PathLike[str]

@@ -25,7 +25,8 @@ from tests.tokenizer_core.every_way import check_cuts
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.specials.special_tokens import Allowed, matcher_of, resolve_policy
+from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.policy import Allowed, resolve_policy
 from tokenizer_core.splitting.patterns import PATTERNS
 
 

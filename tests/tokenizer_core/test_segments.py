@@ -25,12 +25,9 @@ from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep
 from tokenizer_core.spec import AddedToken, TokenizerSpec, pattern_of_characters
 from tokenizer_core.spec.chat_templates import ChatTemplates
-from tokenizer_core.specials.special_tokens import (
-    FlaggedTokenMatcher,
-    SpecialTokenMatcher,
-    Trust,
-    join_segments,
-)
+from tokenizer_core.specials.flags import FlaggedTokenMatcher
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
+from tokenizer_core.specials.trust import Trust, join_segments
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 MERGES = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tokenizer_core.chat.traced_text import ROLES
 from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
-from tokenizer_core.specials.special_tokens import matcher_of
+from tokenizer_core.specials.matcher import matcher_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

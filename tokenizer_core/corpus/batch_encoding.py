@@ -25,7 +25,8 @@ from tokenizer_core.errors import (
     TurnEndError,
 )
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
-from tokenizer_core.specials.special_tokens import forbid, matcher_for, resolve_policy
+from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.policy import forbid, resolve_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -19,13 +19,13 @@ from tokenizer_core.corpus.token_layouts import (
     find_layout,
 )
 from tokenizer_core.errors import TokenFilesPlanError
-from tokenizer_core.specials.special_tokens import resolve_policy
+from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.splitting.patterns import SplitPattern
 
 if TYPE_CHECKING:
     from tokenizer_core.registry import ArtifactRef
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.specials.special_tokens import Allowed, Disallowed
+    from tokenizer_core.specials.policy import Allowed, Disallowed
     from tokenizer_core.tokenizer import Tokenizer
 
 Split = Literal["train", "validation"]

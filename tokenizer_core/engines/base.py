@@ -15,7 +15,7 @@ import numpy as np
 from tokenizer_core.engines.protocol import CallsOfMatcher, EncodedDocuments
 from tokenizer_core.normalizers.normalize import changed, changes_by_nfc
 from tokenizer_core.normalizers.steps import run_of
-from tokenizer_core.specials.special_tokens import join_segments
+from tokenizer_core.specials.trust import join_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tokenizer_core.engines.protocol import EngineStreams, Row
     from tokenizer_core.normalizers.normalize import NfcChange
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.specials.special_tokens import Segment, SpecialTokenMatcher
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
+    from tokenizer_core.specials.trust import Segment
 
 _JSON_WINDOW: Final = 1 << 15
 """Ids rendered at a time: one `json.dumps` of a million ids holds the GIL for 80 ms."""

@@ -30,7 +30,8 @@ from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalizers.normalize import changes_by_nfc, form_tables, strips_space
 from tokenizer_core.normalizers.steps import replacements_of
-from tokenizer_core.specials.special_tokens import FlaggedTokenMatcher, TrustedTokenMatcher
+from tokenizer_core.specials.flags import FlaggedTokenMatcher
+from tokenizer_core.specials.matcher import TrustedTokenMatcher
 from tokenizer_core.splitting.patterns import PATTERNS, RULES
 from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     from tokenizer_core.normalizers.normalize import NfcChange
     from tokenizer_core.normalizers.steps import NormalizerStep
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.specials.special_tokens import Segment, SpecialTokenMatcher
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
+    from tokenizer_core.specials.trust import Segment
     from tokenizer_core.splitting.patterns import SplitPattern
 
 _MODULE: Final = "tokenizer_core._native"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.normalizers.normalize import NfcChange
-    from tokenizer_core.specials.special_tokens import Segment, SpecialTokenMatcher
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
+    from tokenizer_core.specials.trust import Segment
 
     Row = list[int] | NDArray[np.integer]
 
@@ -210,7 +211,7 @@ class Engine(Protocol):
         ...
 
     def join_segments(self, segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
-        """As `special_tokens.join_segments`."""
+        """As `trust.join_segments`."""
         ...
 
     def normalize(self, text: str, *, is_first: bool = True) -> str:

@@ -60,8 +60,8 @@ from tokenizer_core.formats.tokenizer_json import (
     save_tokenizer_json,
 )
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.added_tokens import warn_of_unmarked
 from tokenizer_core.spec.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
-from tokenizer_core.specials.special_tokens import warn_of_unmarked
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.strict_json import parse_strict_json
 

@@ -56,8 +56,8 @@ from tokenizer_core.formats.tokenizer_json_parts import (
 from tokenizer_core.normalizers.steps import NormalizerStep
 from tokenizer_core.spec import MissingBytes
 from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH
+from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import normalized_parts
-from tokenizer_core.specials.special_tokens import matcher_for
 from tokenizer_core.splitting.patterns import CUSTOM, PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.strict_json import parse_strict_json
 

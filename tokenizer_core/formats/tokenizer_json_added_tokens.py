@@ -13,7 +13,7 @@ from tokenizer_core.formats.gpt2_files import check_id
 from tokenizer_core.formats.tokenizer_json_parts import check_fields
 from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.spec import ADDED_TOKEN_FLAGS, NFC_MAKES, AddedToken, needed_steps
-from tokenizer_core.specials.special_tokens import SpecialTokenMatcher
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

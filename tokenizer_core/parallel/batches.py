@@ -9,7 +9,7 @@ from tokenizer_core.parallel import run_tasks
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokenizer_core.specials.special_tokens import Allowed, Disallowed
+    from tokenizer_core.specials.policy import Allowed, Disallowed
 
     Options = tuple[str | tuple[str, ...], str | tuple[str, ...]]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import NO_TOKENS, text_as_decoded
-from tokenizer_core.specials.special_tokens import matcher_for
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
-from tokenizer_core.errors import SpecialTokenForbiddenError
 from tokenizer_core.normalizers.normalize import (
     METASPACE_CHARACTER,
     normalize_metaspace,
@@ -20,15 +19,14 @@ from tokenizer_core.normalizers.normalize import (
     strips_space,
 )
 from tokenizer_core.normalizers.steps import run_of
-from tokenizer_core.specials.special_tokens import (
+from tokenizer_core.specials.flags import matcher_for, matcher_of_tokens
+from tokenizer_core.specials.matcher import (
     Span,
     SpecialTokenMatcher,
-    Trust,
     TrustedTokenMatcher,
-    matcher_for,
     matcher_of,
-    matcher_of_tokens,
 )
+from tokenizer_core.specials.trust import Trust
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.stopping import check_stop
 
@@ -217,17 +215,3 @@ def _passes_of(
 
 def _with_spaces(content: str) -> str:
     return content.replace(METASPACE_CHARACTER, " ")
-
-
-def forbid_normalized(
-    spec: TokenizerSpec, matcher: SpecialTokenMatcher, forbidden: frozenset[str], text: str
-) -> None:
-    """Raise SpecialTokenForbiddenError if a normalized part of `text`, in which `matcher` finds
-    the recognised tokens, has one of `forbidden` that is searched there."""
-    if not spec.steps or not spec.normalized_tokens & forbidden:
-        return
-    guard, run = passes_of(spec, matcher_of(forbidden)), run_of(spec.steps)
-    for start, end, _ in passes_of(spec, matcher).parts(text):
-        found = guard.second.find(run.normalize(text[start:end]))
-        if found is not None:
-            raise SpecialTokenForbiddenError(guard.names[found])

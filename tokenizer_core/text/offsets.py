@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tokenizer_core.engines import Engine
     from tokenizer_core.spec import MissingBytes, TokenizerSpec
-    from tokenizer_core.specials.special_tokens import SpecialTokenMatcher
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 
 def token_sizes(spec: TokenizerSpec) -> NDArray[np.uint32] | None:

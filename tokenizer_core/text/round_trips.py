@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import text_as_decoded
-from tokenizer_core.specials.special_tokens import matcher_for, resolve_policy
+from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
-    from tokenizer_core.specials.special_tokens import Allowed, Disallowed
+    from tokenizer_core.specials.policy import Allowed, Disallowed
     from tokenizer_core.tokenizer import Tokenizer
 
 _WINDOW_CHARS: Final = 1 << 16

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenizer_core.engines.base import require_text
-from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
+from tokenizer_core.errors import PreTokenTooLongError
 from tokenizer_core.normalizers.normalize import (
     MetaspaceSource,
     SourceSize,
@@ -22,13 +22,14 @@ from tokenizer_core.normalizers.normalize import (
     settled_length,
 )
 from tokenizer_core.normalizers.steps import run_of
+from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.specials.normalization import passes_of
-from tokenizer_core.specials.special_tokens import (
+from tokenizer_core.specials.policy import (
     Allowed,
     Disallowed,
     forbid,
-    matcher_for,
-    matcher_of,
+    forbid_matches,
     resolve_policy,
 )
 from tokenizer_core.splitting.patterns import METASPACE
@@ -346,7 +347,5 @@ class StreamingEncoder:
         guard = self._normalized_guard
         if guard.second:
             seen = self._guarded_normalized + text
-            found = guard.second.find(seen)
-            if found is not None:
-                raise SpecialTokenForbiddenError(guard.names[found])
+            forbid_matches(guard.second, seen, guard.names)
             self._guarded_normalized = seen[-guard.second.longest :]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.specials.special_tokens import Allowed, Disallowed
+    from tokenizer_core.specials.policy import Allowed, Disallowed
     from tokenizer_core.tokenizer import Tokenizer
 
 _WINDOW_CHARS: Final = 1 << 14

@@ -35,7 +35,7 @@ from tokenizer_core.engines import resolve_engine
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import CAN_START_WORKERS, run_tasks
-from tokenizer_core.specials.special_tokens import matcher_of
+from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, CorpusFile

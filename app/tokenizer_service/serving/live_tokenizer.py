@@ -12,8 +12,8 @@ import numpy as np
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.normalizers.normalize import strips_space
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
+from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts, text_as_decoded
-from tokenizer_core.specials.special_tokens import matcher_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

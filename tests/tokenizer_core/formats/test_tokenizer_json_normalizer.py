@@ -33,8 +33,8 @@ from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.gpt2_files import parse_token
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.specials.normalization import NO_TOKENS, text_as_decoded, text_as_encoded
-from tokenizer_core.specials.special_tokens import matcher_of
 from tokenizer_core.text.round_trips import check_text
 
 

@@ -29,7 +29,7 @@ from tokenizer_core.normalizers.normalize import (
     settled_length,
 )
 from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep, check_steps
-from tokenizer_core.specials.special_tokens import SpecialTokenMatcher
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 needs_native = pytest.mark.skipif(bool(native_unavailable_reason()), reason="no native engine")
 

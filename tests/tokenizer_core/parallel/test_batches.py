@@ -12,7 +12,7 @@ from tokenizer_core import Tokenizer, TokenizerSpec, reference
 from tokenizer_core.errors import SpecialTokenForbiddenError
 from tokenizer_core.normalizers.normalize import normalize_nfc
 from tokenizer_core.spec import AddedToken
-from tokenizer_core.specials.special_tokens import SpecialTokenMatcher
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 ADDED = [
     AddedToken("<|endoftext|>", 300),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.property.trap_texts import kinds, patterns, seeds, short_trap_texts, tiny_spec
 from tokenizer_core import TextPart, Tokenizer, chunk_text, truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError, SpecialTokenForbiddenError
-from tokenizer_core.specials.special_tokens import matcher_of
+from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_core.text.truncate import TextChunks
 

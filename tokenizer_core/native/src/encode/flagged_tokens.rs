@@ -1,4 +1,4 @@
-//! Added tokens with flags, found as `tokenizer_core/specials/special_tokens.py` defines: one search in the
+//! Added tokens with flags, found as `tokenizer_core/specials/flags.py` defines: one search in the
 //! text, and one for the tokens that are `normalized` in each part that the first leaves.
 
 use std::ops::Range;

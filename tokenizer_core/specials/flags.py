@@ -1,0 +1,279 @@
+"""Finds added tokens with flags (`lstrip`, `rstrip`, `single_word`, `normalized`), as
+`find_matches` of Hugging Face's `tokenizers` does.
+
+- The search goes on at the end of each match, without the white space that the match includes. A
+  token that begins with white space may therefore overlap the one before it.
+- A `single_word` match next to a word is dropped after the search: it hides every match that
+  overlaps it.
+- White space between two tokens belongs to the first if that one has `rstrip`.
+- The tokens that are `normalized` are searched in each part between the others, as if it were a
+  text of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tokenizer_core.spec import WHITE_SPACE
+from tokenizer_core.specials.matcher import (
+    MatchStream,
+    Span,
+    SpecialTokenMatcher,
+    TrustedTokenMatcher,
+    matcher_of,
+)
+from tokenizer_core.splitting.unicode_sets import compile_exactly, join, ranges_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from tokenizer_core.spec import AddedToken, TokenizerSpec
+    from tokenizer_core.specials.trust import Trust
+    from tokenizer_core.splitting.unicode_sets import Ranges
+
+# `\w` of the engine that `tokenizers` uses here.
+_WORD_PROPERTIES: Final = ("Alphabetic", "M", "Nd", "Pc", "Join_Control")
+_WORD_CHARACTER: Final = compile_exactly(
+    "[" + "".join(rf"\p{{{name}}}" for name in _WORD_PROPERTIES) + "]"
+)
+_WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
+
+
+class _Rules(NamedTuple):
+    """The tokens of one pass."""
+
+    finder: SpecialTokenMatcher
+    tokens: dict[str, AddedToken]
+    strips_left: bool
+
+    @classmethod
+    def of(cls, tokens: list[AddedToken]) -> _Rules:
+        finder = SpecialTokenMatcher(token.content for token in tokens)
+        by_content = {token.content: token for token in tokens}
+        return cls(finder, by_content, any(token.lstrip for token in tokens))
+
+
+class FlaggedTokenMatcher(SpecialTokenMatcher):
+    """Finds added tokens with flags; see the module.
+
+    Example:
+        >>> from tokenizer_core.spec import AddedToken
+        >>> matcher = FlaggedTokenMatcher([AddedToken("<mask>", 9, lstrip=True)])
+        >>> list(matcher.split("a  <mask> b"))
+        [('a', '<mask>'), (' b', None)]
+    """
+
+    __slots__ = ("_passes",)
+
+    has_flags = True
+
+    def __init__(self, tokens: Collection[AddedToken]) -> None:
+        super().__init__(token.content for token in tokens)
+        passes = ([t for t in tokens if t.normalized is late] for late in (False, True))
+        self._passes = [_Rules.of(chosen) for chosen in passes if chosen]
+
+    @property
+    def flags_by_pass(self) -> list[list[tuple[str, bool, bool, bool]]]:
+        """For each search, its tokens: content, `lstrip`, `rstrip` and `single_word`."""
+        return [
+            [(t.content, t.lstrip, t.rstrip, t.single_word) for t in rules.tokens.values()]
+            for rules in self._passes
+        ]
+
+    @property
+    def word_characters(self) -> Ranges:
+        """The characters beside which a token with `single_word` is none; empty without such a
+        token."""
+        tokens = chain.from_iterable(rules.tokens.values() for rules in self._passes)
+        if not any(token.single_word for token in tokens):
+            return ()
+        return join(map(ranges_of, _WORD_PROPERTIES))
+
+    def trusting(self, *trusts: Trust) -> TrustedTokenMatcher:
+        """As in the base class."""
+        return _TrustedFlaggedMatcher(self, trusts)
+
+    def spans(self, text: str, trusts: tuple[Trust, ...] = ()) -> Iterator[Span]:
+        """As in the base class; those that count with `trusts`."""
+        return _spans_of_passes(self._passes, text, trusts) if self.may_match(text) else iter(())
+
+    def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
+        """Not for these tokens: use `stream`, which remembers the text before."""
+        raise NotImplementedError
+
+    def stream(self) -> MatchStream:
+        """As in the base class."""
+        return _FlaggedMatchStream(self, self._passes)
+
+
+class _TrustedFlaggedMatcher(TrustedTokenMatcher):
+    __slots__ = ()
+
+    has_flags = True
+    matcher: FlaggedTokenMatcher
+
+    def spans(self, text: str) -> Iterator[Span]:
+        """As in the base class."""
+        return self.matcher.spans(text, self.trusts)
+
+
+def _spans_of_passes(passes: list[_Rules], text: str, trusts: tuple[Trust, ...]) -> Iterator[Span]:
+    """The matches of the first pass in `text`, and those of the others in the parts between."""
+    first, *later = passes
+    if trusts:
+        first = first._replace(finder=first.finder.trusting(*trusts))
+    _, spans, _ = _Search(first).advance(text, is_last=True)
+    if not later:
+        yield from spans
+        return
+
+    def _of_later(start: int, end: int) -> Iterator[Span]:
+        trusted = tuple(trust.within(start, end) for trust in trusts)
+        for span in _spans_of_passes(later, text[start:end], trusted):
+            yield Span(span.plain_start + start, span.start + start, span.end + start, span.content)
+
+    end = 0
+    for span in spans:
+        plain_start = span.plain_start
+        for within in _of_later(span.plain_start, span.start):
+            yield within
+            plain_start = within.end
+        yield span._replace(plain_start=plain_start)
+        end = span.end
+    yield from _of_later(end, len(text))
+
+
+class _Search:
+    """One pass over a text that arrives in pieces."""
+
+    def __init__(self, rules: _Rules) -> None:
+        self._rules = rules
+        # The undecided text, and the character before it, on which a `single_word` token depends.
+        self._text = ""
+        self.plain_start = 0
+        """The index of the first character that was not returned."""
+        self._search_start = 0
+
+    @property
+    def held(self) -> str:
+        """The text that was not returned."""
+        return self._text[self.plain_start :]
+
+    def advance(self, text: str, *, is_last: bool) -> tuple[str, list[Span], int]:
+        """The text to which positions refer: the undecided text and `text`; the certain matches in
+        it; and the end of the certain plain text after them."""
+        text = self._text + text
+        spans, unsure = self._find(text, is_last=is_last)
+        end = unsure
+        if self._rules.strips_left and not is_last:
+            # A token that includes this white space may follow.
+            end = self.plain_start + len(text[self.plain_start : unsure].rstrip(WHITE_SPACE))
+        end = max(end, self.plain_start)
+        self._search_start = max(self._search_start, unsure)
+        kept_from = max(min(self._search_start, end) - 1, 0)
+        self._text = text[kept_from:]
+        self.plain_start = end - kept_from
+        self._search_start -= kept_from
+        return text, spans, end
+
+    def _find(self, text: str, *, is_last: bool) -> tuple[list[Span], int]:
+        """The certain matches, and the first index at which a match may begin that is not."""
+        finder, tokens, _ = self._rules
+        doubtful = [] if is_last else finder.doubtful_starts(text)
+        spans: list[Span] = []
+        for match in finder.matches(text, self._search_start):
+            start, end = match.span()
+            if any(self._search_start <= position <= start for position in doubtful):
+                break  # a longer or earlier match may still begin here
+            token = tokens[match.group()]
+            stop = _skip_white_space(text, end) if token.rstrip else end
+            if stop == len(text) and not is_last and (token.rstrip or token.single_word):
+                return spans, start
+            self._search_start = end
+            if token.single_word and (_is_word(text, start - 1) or _is_word(text, end)):
+                continue
+            if token.lstrip:
+                plain = text[self.plain_start : start].rstrip(WHITE_SPACE)
+                start = self.plain_start + len(plain)
+            spans.append(Span(self.plain_start, start, stop, token.content))
+            self.plain_start = stop
+        unsure = (position for position in doubtful if position >= self._search_start)
+        return spans, next(unsure, len(text))
+
+
+def _skip_white_space(text: str, start: int) -> int:
+    run = _WHITE_SPACE_RUN.match(text, start)
+    return run.end() if run else start
+
+
+def _is_word(text: str, index: int) -> bool:
+    """Whether the character at `index`, if there is one, belongs to a word."""
+    return 0 <= index < len(text) and _WORD_CHARACTER.match(text[index]) is not None
+
+
+class _FlaggedMatchStream(MatchStream):
+    def __init__(self, matcher: FlaggedTokenMatcher, passes: list[_Rules]) -> None:
+        super().__init__(matcher)
+        self._passes = passes
+        self._searches = [_Search(rules) for rules in passes]
+
+    @property
+    def held(self) -> str:
+        """As in the base class."""
+        return "".join(search.held for search in reversed(self._searches))
+
+    def feed(self, text: str) -> list[tuple[str, str | None]]:
+        """As in the base class."""
+        return self._advance(0, text, is_last=False)
+
+    def finish(self) -> list[tuple[str, str | None]]:
+        """As in the base class."""
+        return self._advance(0, "", is_last=True)
+
+    def _advance(self, n_pass: int, text: str, *, is_last: bool) -> list[tuple[str, str | None]]:
+        """The pairs of a pass and of the later ones."""
+        if n_pass == len(self._searches):
+            return [(text, None)]
+        search = self._searches[n_pass]
+        begin = search.plain_start
+        text, spans, end = search.advance(text, is_last=is_last)
+        pairs: list[tuple[str, str | None]] = []
+        for span in spans:
+            plain = text[span.plain_start : span.start]
+            *within, (rest, _) = self._advance(n_pass + 1, plain, is_last=True)
+            pairs += [*within, (rest, span.content)]
+            begin = span.end
+        if is_last:  # the next part is a text of its own
+            self._searches[n_pass] = _Search(self._passes[n_pass])
+        return pairs + self._advance(n_pass + 1, text[begin:end], is_last=is_last)
+
+
+@lru_cache(maxsize=64)
+def _flagged_matcher_of(tokens: frozenset[AddedToken]) -> FlaggedTokenMatcher:
+    return FlaggedTokenMatcher(tokens)
+
+
+def matcher_of_tokens(tokens: Iterable[AddedToken]) -> SpecialTokenMatcher:
+    """The matcher of these tokens with their flags; cached."""
+    distinct = frozenset(tokens)
+    if any(token.flags for token in distinct):
+        return _flagged_matcher_of(distinct)
+    return matcher_of(frozenset(token.content for token in distinct))
+
+
+def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenMatcher:
+    """The matcher of the added tokens of `spec` with these contents; cached. If the spec has
+    `steps`, it finds only the contents as they are: `normalization.passes_of` searches instead."""
+    if spec.has_flags and not spec.steps:
+        return matcher_of_tokens(t for t in spec.added_tokens if t.content in contents)
+    return matcher_of(frozenset(contents))
+
+
+@lru_cache(maxsize=64)
+def matcher_without(spec: TokenizerSpec, *controls: frozenset[str]) -> SpecialTokenMatcher:
+    """The matcher of the added tokens of `spec` that are in none of `controls`; cached."""
+    contents = {token.content for token in spec.added_tokens}
+    return matcher_for(spec, contents.difference(*controls))

@@ -1,0 +1,115 @@
+"""Which special tokens a call recognises, and the one place that refuses a text for those that it
+holds. The options (`allowed_special`, `disallowed_special`) have tiktoken's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Literal
+
+from tokenizer_core.errors import SpecialTokenForbiddenError
+from tokenizer_core.normalizers.steps import run_of
+from tokenizer_core.specials.matcher import SpecialTokenMatcher, matcher_of
+from tokenizer_core.specials.normalization import passes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+Allowed = (
+    Literal["all", "none", "ordinary"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
+)
+
+AddedTokens = Literal["all", "none"]
+"""Whether added tokens that are no control tokens count in untrusted text."""
+
+Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
+
+
+def resolve_policy(
+    added_tokens: Collection[AddedToken], allowed: Allowed, disallowed: Disallowed
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The strings to recognise and the strings to forbid, for these options.
+
+    Added tokens that are not special are content: they are recognised under every policy but
+    "ordinary", which recognises no added token. With `disallowed` "all", every special token is
+    forbidden that `allowed` does not name. (In tiktoken the pair "all", "all" forbids none.)
+
+    Raises:
+        ValueError: `allowed` names a token that is not a special token of this tokenizer.
+        TypeError: `allowed` or `disallowed` is an iterator.
+    """
+    special = {token.content for token in added_tokens if token.special}
+    content = {token.content for token in added_tokens if not token.special}
+    if allowed == "ordinary":
+        allowed, content = "none", set()
+    recognised = _resolve_allowed(special | content, special, allowed) | content
+    if isinstance(disallowed, str):
+        if disallowed != "all":
+            raise ValueError(
+                f"disallowed_special must be 'all' or a collection of strings, "
+                f"not {disallowed!r:.60}"
+            )
+        forbidden = frozenset(special if isinstance(allowed, str) else special - recognised)
+    else:
+        forbidden = frozenset(_collected(disallowed, "disallowed_special"))
+        if not all(isinstance(name, str) and name for name in forbidden):
+            raise ValueError("disallowed_special must hold strings that are not empty")
+    return recognised, forbidden
+
+
+def _collected(names: object, option: str) -> Collection[str]:
+    """`names`, unless they can be read only once: an option applies to every text."""
+    if not isinstance(names, Collection):
+        raise TypeError(f"{option} must be a set or list of strings, not {type(names).__name__}")
+    return names
+
+
+def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> frozenset[str]:
+    if isinstance(allowed, str):
+        if allowed == "all":
+            return frozenset(special)
+        if allowed == "none":
+            return frozenset()
+        raise ValueError(
+            f"allowed_special must be 'all', 'none', 'ordinary' or a collection of strings, "
+            f"not {allowed!r:.60}"
+        )
+    names = frozenset(_collected(allowed, "allowed_special"))
+    unknown = sorted(names - known)
+    if unknown:
+        listed = ", ".join(map(repr, sorted(special)[:8])) or "none at all"
+        raise ValueError(
+            f"allowed_special names {unknown[0]!r:.60}, which this tokenizer does not have; "
+            f"its special tokens: {listed}"
+        )
+    return names
+
+
+def forbid(text: str, forbidden: frozenset[str]) -> None:
+    """Raise SpecialTokenForbiddenError if `text` contains one of `forbidden`."""
+    if forbidden:
+        forbid_matches(matcher_of(forbidden), text)
+
+
+def forbid_normalized(
+    spec: TokenizerSpec, matcher: SpecialTokenMatcher, forbidden: frozenset[str], text: str
+) -> None:
+    """Raise SpecialTokenForbiddenError if a normalized part of `text`, in which `matcher` finds
+    the recognised tokens, has one of `forbidden` that is searched there."""
+    if not spec.steps or not spec.normalized_tokens & forbidden:
+        return
+    guard, run = passes_of(spec, matcher_of(forbidden)), run_of(spec.steps)
+    for start, end, _ in passes_of(spec, matcher).parts(text):
+        forbid_matches(guard.second, run.normalize(text[start:end]), guard.names)
+
+
+def forbid_matches(
+    guard: SpecialTokenMatcher, text: str, names: Mapping[str, str] | None = None
+) -> None:
+    """Raise SpecialTokenForbiddenError if `guard` finds a token in `text`; `names`: the tokens that
+    its strings stand for, if not themselves."""
+    found = guard.find(text)
+    if found is not None:
+        raise SpecialTokenForbiddenError(names[found] if names else found)
