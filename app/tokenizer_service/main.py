@@ -281,8 +281,8 @@ def _sweep(stored: CorpusStore, written: TokenFilesStore, job_store: JobStore) -
     """Remove unfinished uploads and token files of dead processes."""
     try:
         stored.sweep()
-        names = written.left_over()
-        written.sweep(names, [job.id for job in job_store.unfinished()])
+        names = written.folder.left_over()
+        written.folder.sweep(names, [job.id for job in job_store.unfinished()])
     except (OSError, JobDatabaseError) as error:  # serving works without it
         if not getattr(error, "is_away", False):  # an outage was logged when it began
             log.warning("files that were left over cannot be removed: %s", error)

@@ -101,9 +101,7 @@ def _limit_process(memory_bytes: int) -> None:
 
 
 def _respond(
-    body: bytes,
-    templates: OrderedDict[str, ChatTemplate],
-    make_template: type[ChatTemplate],
+    body: bytes, templates: OrderedDict[str, ChatTemplate], make_template: type[ChatTemplate]
 ) -> list[bytes]:
     request = _read_request(body)
     _set_alarm(request["time_limit_seconds"])

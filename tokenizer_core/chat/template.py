@@ -125,9 +125,7 @@ def parse(source: str) -> nodes.Template:
 
 def _make_environment() -> _Environment:
     return _Environment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[_GenerationTag, ext.loopcontrols],
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, ext.loopcontrols]
     )
 
 

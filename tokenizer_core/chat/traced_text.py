@@ -12,6 +12,7 @@ a method that is missing here loses trust and never gives any.
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias
 
 from markupsafe import Markup, escape
@@ -54,12 +55,15 @@ _PERCENT_FIELD: Final = re.compile(
 
 
 class TracedText(str):
-    """A string with an origin for each character; `TracedText(text)` has the origin `LOST`."""
+    """A string with an origin for each character; `TracedText(text)` has the origin `LOST`.
+
+    Its methods are those of `str`: characters keep their origin, unless a change of case changes
+    the length."""
 
     __slots__ = ("_runs",)
     _runs: Runs
 
-    def __new__(cls, text: object = "") -> TracedText:  # noqa: D102 - described by the class
+    def __new__(cls, text: object = "") -> TracedText:
         return traced(str(text), LOST)
 
     def __str__(self) -> str:
@@ -131,26 +135,21 @@ class TracedText(str):
         return self._part(start, start + len(text))
 
     def strip(self, chars: str | None = None, /) -> str:
-        """As `str.strip`; characters keep their origin."""
         text = str.lstrip(self, chars)
         return self._stripped(text.rstrip(chars), len(self) - len(text))
 
     def lstrip(self, chars: str | None = None, /) -> str:
-        """As `str.lstrip`; characters keep their origin."""
         text = str.lstrip(self, chars)
         return self._stripped(text, len(self) - len(text))
 
     def rstrip(self, chars: str | None = None, /) -> str:
-        """As `str.rstrip`; characters keep their origin."""
         return self._stripped(str.rstrip(self, chars), 0)
 
     def removeprefix(self, prefix: str, /) -> str:
-        """As `str.removeprefix`; characters keep their origin."""
         text = str.removeprefix(self, prefix)
         return self._stripped(text, len(self) - len(text))
 
     def removesuffix(self, suffix: str, /) -> str:
-        """As `str.removesuffix`; characters keep their origin."""
         return self._stripped(str.removesuffix(self, suffix), 0)
 
     def _parts(self, texts: Iterable[str], *, from_end: bool = False) -> list[str]:
@@ -172,7 +171,6 @@ class TracedText(str):
         return parts
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
-        """As `str.split`; characters keep their origin."""
         texts = str.split(self, sep, maxsplit)
         if sep is None:
             # Each text begins where the white space after the one before ends.
@@ -180,39 +178,29 @@ class TracedText(str):
         return self._separated(texts, len(sep))
 
     def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
-        """As `str.rsplit`; characters keep their origin."""
         texts = str.rsplit(self, sep, maxsplit)
         if sep is None:
             return self._parts(texts, from_end=True)
         return self._separated(texts, len(sep))
 
-    def _separated(self, texts: Iterable[str], separator_length: int) -> list[str]:
-        parts: list[str] = []
-        start = 0
-        for text in texts:
-            parts.append(self._part(start, start + len(text)))
-            start += len(text) + separator_length
-        return parts
+    def _separated(self, texts: Iterable[str], n_between: int) -> list[str]:
+        texts = list(texts)
+        return self._at(texts, (len(text) + n_between for text in texts))
+
+    def _at(self, texts: Iterable[str], distances: Iterable[int]) -> list[str]:
+        """The texts as parts of this one: the first at its start, the next at the distances."""
+        starts = accumulate(distances, initial=0)
+        return [self._part(at, at + len(text)) for text, at in zip(texts, starts, strict=False)]
 
     def splitlines(self, keepends: bool = False) -> list[str]:
-        """As `str.splitlines`; characters keep their origin."""
-        start = 0
-        lines: list[str] = []
-        for whole, line in zip(
-            str.splitlines(self, True), str.splitlines(self, keepends), strict=True
-        ):
-            lines.append(self._part(start, start + len(line)))
-            start += len(whole)
-        return lines
+        return self._at(str.splitlines(self, keepends), map(len, str.splitlines(self, True)))
 
     def partition(self, sep: str, /) -> tuple[str, str, str]:
-        """As `str.partition`; characters keep their origin."""
         before, found, after = str.partition(self, sep)
         a, b, c = self._separated((before, found, after), 0)
         return a, b, c
 
     def rpartition(self, sep: str, /) -> tuple[str, str, str]:
-        """As `str.rpartition`; characters keep their origin."""
         before, found, after = str.rpartition(self, sep)
         a, b, c = self._separated((before, found, after), 0)
         return a, b, c
@@ -224,7 +212,6 @@ class TracedText(str):
         return str.replace(self, old, new, count)  # between all characters: origins are lost
 
     def join(self, iterable: Iterable[str], /) -> str:
-        """As `str.join`; every text keeps its origins."""
         return join_traced(self, iterable)
 
     def _same_length(self, text: str) -> str:
@@ -234,19 +221,15 @@ class TracedText(str):
         return _with_runs(text, self._runs) if len(text) == len(self) else text
 
     def upper(self) -> str:
-        """As `str.upper`; characters keep their origin unless the length changes."""
         return self._same_length(str.upper(self))
 
     def lower(self) -> str:
-        """As `str.lower`; characters keep their origin unless the length changes."""
         return self._same_length(str.lower(self))
 
     def title(self) -> str:
-        """As `str.title`; characters keep their origin unless the length changes."""
         return self._same_length(str.title(self))
 
     def capitalize(self) -> str:
-        """As `str.capitalize`; characters keep their origin unless the length changes."""
         return self._same_length(str.capitalize(self))
 
 
@@ -256,7 +239,7 @@ class TracedMarkup(Markup):
     __slots__ = ("_runs",)
     _runs: Runs
 
-    def __new__(cls, text: object = "") -> TracedMarkup:  # noqa: D102 - described by the class
+    def __new__(cls, text: object = "") -> TracedMarkup:
         result = super().__new__(cls, text)
         result._runs = runs_of(text) if isinstance(text, str) else runs_of(str.__str__(result))
         return result

@@ -43,11 +43,7 @@ def find_turns(
         ends = chat.ends(turn, prompts.get((turn.message, turn.end)))
         problem = chat.problem(turn, begin, ends[0])
         turns.append([turn.message, problem, *(begin or (-1, -1)), *ends])
-    return {
-        "turns": turns,
-        "message_ends": list(chat.message_ends),
-        "prompts": list(chat.prompts),
-    }
+    return {"turns": turns, "message_ends": list(chat.message_ends), "prompts": list(chat.prompts)}
 
 
 class _Turn(NamedTuple):

@@ -27,12 +27,7 @@ from tokenizer_core.corpus.token_counts import RARE
 from tokenizer_core.corpus.token_dataset import TokenDataset
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_layouts import LAYOUTS, TokenLayout
-from tokenizer_core.corpus.token_manifest import (
-    LostTokens,
-    ShardRecord,
-    SplitRecord,
-    TokenManifest,
-)
+from tokenizer_core.corpus.token_manifest import LostTokens, ShardRecord, SplitRecord, TokenManifest
 from tokenizer_core.corpus.token_plan import (
     SPLITS,
     OverLength,

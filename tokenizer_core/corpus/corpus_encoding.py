@@ -4,11 +4,10 @@ write them to a folder of token files."""
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, encode_batches
 from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batches
@@ -19,14 +18,13 @@ from tokenizer_core.documents import (
     corpus_file_identity,
     corpus_file_name,
     corpus_file_size,
-    open_documents,
     open_utf8_documents,
     place_of_document,
+    raise_not_utf8,
 )
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.errors import (
-    CorpusChangedError,
     CorpusError,
     DocumentRefusedError,
     SpecialTokenForbiddenError,
@@ -214,7 +212,7 @@ class _Files:
                         reached = batch.position
                     yield batch
             except UnicodeDecodeError:
-                self._raise_not_utf8(len(reached.sources))
+                raise_not_utf8(self._files[len(reached.sources) :], self._format)
             except DocumentRefusedError as error:
                 place = self._locate(error.number, reached)
                 if error.forbidden is not None:
@@ -234,13 +232,3 @@ class _Files:
                     n_in_file += is_last
             left -= n_in_file
         return f"document {number} of the corpus"
-
-    def _raise_not_utf8(self, n_read: int) -> NoReturn:
-        """Raise the error with the file and the position of bytes that are not UTF-8, by reading
-        the files again: the encoder knows only the document."""
-        for file in self._files[n_read:]:
-            with open_documents(file, **asdict(self._format)) as reader:
-                deque(reader, maxlen=0)
-        raise CorpusChangedError(
-            "a corpus file was not UTF-8 and has changed since; read a copy that nobody writes to"
-        ) from None

@@ -19,11 +19,7 @@ from tokenizer_core.documents import (
     corpus_file_name,
     open_utf8_documents,
 )
-from tokenizer_core.errors import (
-    DocumentRefusedError,
-    PreTokenTooLongError,
-    TokenFilesPlanError,
-)
+from tokenizer_core.errors import DocumentRefusedError, PreTokenTooLongError, TokenFilesPlanError
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 if TYPE_CHECKING:

@@ -145,8 +145,9 @@ class _Run:
                         if batch.position.is_between_files:
                             writer.mark_whole_files(at())
                         checkpoints.write_if_due(at)
-                    self._report_at(batch.position)
+                    done, total = batch.position.bytes_done, self._corpus.bytes_total
                     sources, n_documents = batch.position.sources, batch.position.n_documents
+                    self._report(done, total, n_documents, "encoding")
             bad.check_share(n_documents, self._max_bad)
         except (CorpusError, SpecialTokenForbiddenError):
             if at is not None and writer.can_checkpoint:
@@ -245,11 +246,6 @@ class _Run:
     ) -> None:
         if self._progress is not None:
             self._progress(EncodingProgress(done, total, n_documents, self._n_tokens, phase))
-
-    def _report_at(self, position: Position) -> None:
-        self._report(
-            position.bytes_done, self._corpus.bytes_total, position.n_documents, "encoding"
-        )
 
     def _position_at(
         self, position: Position, limit: LengthLimit, bad: BadDocuments

@@ -21,7 +21,7 @@ from tokenizer_core.corpus.best_fit import fewest_sequences, pack_lengths
 from tokenizer_core.corpus.document_index import iterate_ends
 from tokenizer_core.corpus.staged_file import StagedFile
 from tokenizer_core.corpus.staged_folder import StagedFolder
-from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, PACK_FORMAT, read_manifest
+from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, PACK_FORMAT, Tally, read_manifest
 from tokenizer_core.corpus.token_plan import split_stem
 from tokenizer_core.corpus.token_samples import NO_LOSS, RankedSamples
 from tokenizer_core.errors import (
@@ -73,11 +73,10 @@ class PackManifest:
 
     def split(self, name: str) -> PackedSplit:
         """The split with this name; raise LookupError, which lists the splits."""
-        for split in self.splits:
-            if split.name == name:
-                return split
-        names = ", ".join(split.name for split in self.splits)
-        raise LookupError(f"no split {name!r:.40}; this pack has {names}")
+        found = {split.name: split for split in self.splits}
+        if name in found:
+            return found[name]
+        raise LookupError(f"no split {name!r:.40}; this pack has {', '.join(found)}")
 
     def fill_rate(self, name: str) -> float:
         """The fraction of the places of all sequences that have an id."""
@@ -171,7 +170,8 @@ def pack_token_files(
             f"{path} is in the folder of the token files, and these would not verify with more in "
             f"it; name a folder beside it"
         )
-    report = _Report(files, progress)
+    # Documents count when they are read, and again when they are written.
+    report = Tally(2 * sum(split.n_documents for split in files.manifest.splits), progress)
     # Read every length first: an error leaves nothing behind.
     read = [
         (split, _pieces(files, split, length, report, split_documents=split_documents))
@@ -195,21 +195,8 @@ def pack_token_files(
     return manifest
 
 
-class _Report:
-    """Reports documents that were read, and again when they are written."""
-
-    def __init__(self, files: TokenFiles, progress: Callable[[int, int], object] | None) -> None:
-        self._progress, self._done = progress, 0
-        self._total = 2 * sum(split.n_documents for split in files.manifest.splits)
-
-    def add(self, n_documents: int) -> None:
-        self._done += n_documents
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-
 def _pieces(
-    files: TokenFiles, split: SplitRecord, length: int, report: _Report, *, split_documents: bool
+    files: TokenFiles, split: SplitRecord, length: int, report: Tally, *, split_documents: bool
 ) -> NDArray[np.int64]:
     """Start and stop of each piece, shape (n_pieces, 2), in the order of the split."""
     ends = np.empty(split.n_documents, np.int64)

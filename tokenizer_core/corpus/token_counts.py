@@ -99,8 +99,3 @@ def special_tokens_found(
         for name, id_ in zip(plan.recognised_special, plan.special_ids, strict=True)
     }
     return {name: count for name, count in found.items() if count}
-
-
-def read_token_counts(path: Path) -> NDArray[np.uint64]:
-    """The counts in a file, shape (largest_id + 1,)."""
-    return np.fromfile(path, dtype="<u8")

@@ -16,14 +16,9 @@ import numpy as np
 
 from tokenizer_core.corpus.document_index import document_range
 from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
-from tokenizer_core.corpus.token_counts import read_token_counts
 from tokenizer_core.corpus.token_manifest import TokenManifest, check_size, read_manifest
 from tokenizer_core.documents.corpus_addresses import is_address
-from tokenizer_core.errors import (
-    TokenFilesCorruptError,
-    TokenFilesError,
-    TokenizerMismatchError,
-)
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
 
 if TYPE_CHECKING:
     import os
@@ -118,7 +113,7 @@ class TokenFiles:
 
     def token_counts(self, split: str = "train") -> NDArray[np.uint64]:
         """The count of each id in a split, shape (largest_id + 1,), from its file."""
-        return read_token_counts(self.path(self.manifest.split(split).use_name))
+        return np.fromfile(self.path(self.manifest.split(split).use_name), dtype="<u8")
 
     def copy_tokens(self, start: int, out: NDArray[Any], split: str = "train") -> None:
         """Fill `out`, shape (n,), with the ids from `start` on, across shards.

@@ -8,7 +8,7 @@ bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +24,7 @@ from tokenizer_core.corpus.token_plan import (
     split_stem,
 )
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
-from tokenizer_core.errors import (
-    FormatError,
-    TokenFilesCorruptError,
-    TokenFilesError,
-)
+from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.registry import FileRecord
 from tokenizer_core.splitting.patterns import SplitPattern
@@ -131,10 +127,9 @@ class TokenManifest:
 
     def split(self, name: str) -> SplitRecord:
         """The split with this name; raise LookupError, which lists the splits."""
-        found = {split.name: split for split in self.splits}
-        for split in self.splits:
-            if split.name == name:
-                return split
+        found: dict[str, SplitRecord] = {split.name: split for split in self.splits}
+        if name in found:
+            return found[name]
         raise LookupError(f"no split {name!r:.40}; these token files have {', '.join(found)}")
 
     def files(self) -> dict[str, FileRecord]:
@@ -146,6 +141,11 @@ class TokenManifest:
             for shard in split.shards:
                 found.update(shard.files)
         return found
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all these files."""
+        return sum(record.size_bytes for record in self.files().values())
 
     def to_json(self) -> bytes:
         """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""
@@ -317,6 +317,19 @@ def check_size(path: Path, size_bytes: int) -> None:
             f"{path.name} has {found} bytes, the manifest says {size_bytes}; write the token files "
             f"anew, or copy the folder whole"
         )
+
+
+class Tally:
+    """Adds up work that is done, and reports it with the whole work."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], object] | None) -> None:
+        self._total, self._progress, self._done = total, progress, 0
+
+    def add(self, n_done: int) -> None:
+        """Report that so much more is done."""
+        self._done += n_done
+        if self._progress is not None:
+            self._progress(self._done, self._total)
 
 
 def _require(condition: bool, what: str) -> None:

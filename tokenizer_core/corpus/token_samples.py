@@ -54,12 +54,7 @@ class RankedSamples(ABC, Generic[_SampleT]):
     """
 
     def __init__(
-        self,
-        n_samples: int,
-        *,
-        seed: int | None,
-        rank: int | None,
-        world_size: int | None,
+        self, n_samples: int, *, seed: int | None, rank: int | None, world_size: int | None
     ) -> None:
         """`rank` and `world_size` are by default those of torchrun (RANK and WORLD_SIZE)."""
         self._n_samples = n_samples

@@ -38,7 +38,6 @@ from tokenizer_core.formats.sealed_json import SealedFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
     from typing import Self
 
     from numpy.typing import NDArray
@@ -291,11 +290,7 @@ class TokenFilesWriter:
         try:
             for split in self._splits.values():
                 split.sync()
-            fields = {
-                "plan": render_plan(self.plan),
-                **self._state(position),
-                "marks": self._marks,
-            }
+            fields = {"plan": render_plan(self.plan), **self._state(position), "marks": self._marks}
             self._staged.write_checkpoint(_CHECKPOINT.render(fields))
         except OSError:  # after a failed fsync, a later one that succeeds proves nothing
             self._leave()
@@ -311,12 +306,7 @@ class TokenFilesWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leave()
 
     def _leave(self) -> None:

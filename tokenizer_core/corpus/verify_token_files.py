@@ -21,7 +21,7 @@ from tokenizer_core.corpus.document_index import (
 )
 from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_files import TokenFiles
-from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord
+from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord, Tally
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def verify_token_files(
     if texts and tokenizer is None:
         raise TokenFilesError("comparing with texts needs the tokenizer; give it too")
     files = TokenFiles.open(folder, tokenizer, cache=cache)
-    reading = _Reading(files, progress)
+    n_tokens = sum(split.n_tokens for split in files.manifest.splits)
+    id_bytes = n_tokens * files.manifest.plan.disk_dtype.itemsize
+    reading = Tally(files.manifest.size_bytes + id_bytes, progress)
     _check_files(files, reading)
     known = _known_ids(files, tokenizer)
     for split in files.manifest.splits:
@@ -125,29 +127,13 @@ def verify_token_files(
     return VerifiedTokenFiles(
         n_files=len(files.manifest.files()) + 1,
         n_documents=sum(split.n_documents for split in files.manifest.splits),
-        n_tokens=sum(split.n_tokens for split in files.manifest.splits),
+        n_tokens=n_tokens,
         n_texts=n_texts,
         n_lossy=n_lossy,
     )
 
 
-class _Reading:
-    """Reports the bytes read."""
-
-    def __init__(self, files: TokenFiles, progress: Callable[[int, int], object] | None) -> None:
-        manifest = files.manifest
-        self._progress, self._done = progress, 0
-        self._total = sum(record.size_bytes for record in manifest.files().values())
-        n_tokens = sum(split.n_tokens for split in manifest.splits)
-        self._total += n_tokens * manifest.plan.disk_dtype.itemsize
-
-    def add(self, n_bytes: int) -> None:
-        self._done += n_bytes
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-
-def _check_files(files: TokenFiles, reading: _Reading) -> None:
+def _check_files(files: TokenFiles, reading: Tally) -> None:
     records = files.manifest.files()
     stray = sorted({path.name for path in files.folder.iterdir()} - {MANIFEST_NAME, *records})
     if stray:
@@ -181,7 +167,7 @@ def _check_ids(
     index: int,
     known: NDArray[np.bool_],
     found: TokenCounts,
-    reading: _Reading,
+    reading: Tally,
 ) -> None:
     shard = files.map_shard(index, split.name)
     for start in range(0, len(shard), _PIECE):

@@ -19,16 +19,15 @@ from tokenizer_core.distributed.committed_shards import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_sum, check_tables
 from tokenizer_core.documents import make_separator
 from tokenizer_core.documents.document_reader import SkippedDocuments
-from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.splitting.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner
 from tokenizer_core.training.count_pretokens import (
     CountingRules,
     choose_counting_engine,
-    count_chunk,
+    count_chunks,
 )
-from tokenizer_core.training.counts import CountTable, Entry, view, write_entry
+from tokenizer_core.training.counts import Entry, view, write_entry
 
 _CHUNK_BYTES: Final = 1 << 20
 _BATCH: Final = 1 << 16
@@ -44,13 +43,6 @@ class ShardRules:
     max_memory_bytes: int
     unicode_tables: str = UNICODE_TABLES
     skips_bad: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    counts: Mapping[str, int]
-    n_documents: int
-    special_bytes: int
 
 
 def find_cuts(
@@ -70,13 +62,6 @@ def find_cuts(
             if cuts[-1] < offset:
                 cuts.append(planner.find_cut(read, source.size_bytes, offset))
     return {"cuts": cuts}
-
-
-def hash_sources(
-    state: None, sources: Sequence[SourceFile], attempt: Attempt
-) -> dict[str, list[str]]:
-    """The sha256 of each file."""
-    return {"sha256": [source.sha256() for source in sources]}
 
 
 def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> dict[str, Any]:
@@ -107,9 +92,21 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
             raise type(error)(message) from None
         chunks.append(chunk)
         n_bytes += part_bytes
-    count = _count_natively if _is_native(state) else _count_in_python
+    planner, special_bytes_of, special_bytes = _planner(rules), _SpecialBytes(state, rules), 0
+
+    def small_chunks() -> Iterator[Chunk]:
+        nonlocal special_bytes
+        for chunk in chain.from_iterable(map(planner.cut, chunks)):
+            special_bytes += special_bytes_of(chunk)
+            yield chunk
+
     try:
-        counted = count(state, rules, chunks, attempt.scratch)
+        counts, n_documents, _ = count_chunks(
+            rules,
+            small_chunks(),
+            engine=choose_counting_engine(state.engine, rules.pattern, "strict"),
+            ceiling=(state.max_memory_bytes, attempt.scratch),
+        )
         for chunk in chunks:
             chunk.file.check_unchanged()
     except CorpusError as error:
@@ -118,16 +115,16 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
         raise type(error)(_with_names(str(error), chunks, parts)) from None
     folder = attempt.scratch / "partitions"
     folder.mkdir()
-    partition_bytes = _write_partitions(sorted_entries(counted.counts), state.n_partitions, folder)
-    check_sum(rules.pattern, "a shard", n_bytes, sum(partition_bytes), counted.special_bytes)
+    partition_bytes = _write_partitions(sorted_entries(counts), state.n_partitions, folder)
+    check_sum(rules.pattern, "a shard", n_bytes, sum(partition_bytes), special_bytes)
     attempt.put_all(
         {run_name(p): folder / str(p) for p, n_bytes in enumerate(partition_bytes) if n_bytes}
     )
     return {
         "n_bytes": n_bytes,
         "n_read": sum(part.end - part.start for part in parts),
-        "special_bytes": counted.special_bytes,
-        "n_documents": counted.n_documents,
+        "special_bytes": special_bytes,
+        "n_documents": n_documents,
         "n_found": skipped.n_documents,
         "bad": skipped.bad.to_fields(),
         "partition_bytes": partition_bytes,
@@ -161,49 +158,6 @@ def _write_partitions(entries: Iterable[Entry], n_partitions: int, folder: Path)
             write_entry(runs[partition], entry)
             sizes[partition] += count * len(pre_token)
     return sizes
-
-
-def _is_native(state: ShardRules) -> bool:
-    return choose_counting_engine(state.engine, state.rules.pattern, "strict") == "native"
-
-
-def _count_natively(
-    state: ShardRules, rules: CountingRules, parts: Sequence[Chunk], scratch: Path
-) -> _Counted:
-    chunks, special_bytes = list[Chunk](), 0
-    planner, special_bytes_of = _planner(rules), _SpecialBytes(state, rules)
-    ceiling = (state.max_memory_bytes, str(scratch))
-    with NativeCounter(rules.pattern, rules.special_tokens, 1, ceiling) as counter:
-        for chunk in chain.from_iterable(map(planner.cut, parts)):
-            chunks.append(chunk)
-            special_bytes += special_bytes_of(chunk)
-            if not _submit(counter, chunk):
-                break
-        try:
-            counts, n_documents, _ = counter.finish()
-        except ChunkFailedError as error:
-            count_chunk(rules, chunks[error.number])  # raises what is wrong with it
-            raise chunks[error.number].file.changed() from None
-    return _Counted(counts, n_documents, special_bytes)
-
-
-def _submit(counter: NativeCounter, chunk: Chunk) -> bool:
-    with chunk.opened() as descriptor:
-        return counter.submit(descriptor, chunk.start, chunk.end)
-
-
-def _count_in_python(
-    state: ShardRules, rules: CountingRules, parts: Sequence[Chunk], scratch: Path
-) -> _Counted:
-    table = CountTable(state.max_memory_bytes // 2, scratch)
-    planner, special_bytes_of = _planner(rules), _SpecialBytes(state, rules)
-    n_documents = special_bytes = 0
-    for chunk in chain.from_iterable(map(planner.cut, parts)):
-        counted = count_chunk(rules, chunk)
-        table.add(counted.counts)
-        n_documents += counted.n_documents
-        special_bytes += special_bytes_of(chunk)
-    return _Counted(table.finish(), n_documents, special_bytes)
 
 
 class _SpecialBytes:

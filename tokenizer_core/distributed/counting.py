@@ -20,14 +20,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tokenizer_core.distributed.committed_shards import ShardManifest
-from tokenizer_core.distributed.corpus_sources import Part, SourceFile
-from tokenizer_core.distributed.count_shards import (
-    ShardRules,
-    count_shard,
-    find_cuts,
-    hash_sources,
-    run_name,
-)
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources
+from tokenizer_core.distributed.count_shards import ShardRules, count_shard, find_cuts, run_name
 from tokenizer_core.distributed.merge_shards import (
     COUNTS,
     MERGED,

@@ -14,11 +14,11 @@ does not know, so it is not stored.
 from __future__ import annotations
 
 import pickle
-from collections import Counter, deque
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -31,24 +31,18 @@ from tokenizer_core.documents import (
     BadDocuments,
     CorpusFormat,
     can_be_entered,
-    open_documents,
     open_utf8_documents,
     place_of_document,
+    raise_not_utf8,
 )
 from tokenizer_core.documents.remote_files import StoreReadError
-from tokenizer_core.errors import (
-    CorpusChangedError,
-    CorpusError,
-    DocumentRefusedError,
-    RunError,
-)
+from tokenizer_core.errors import CorpusError, DocumentRefusedError, RunError
 from tokenizer_core.parallel import map_ahead, run_ahead
 from tokenizer_core.splitting.patterns import UNICODE_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
     from typing import IO
 
     from numpy.typing import NDArray
@@ -160,7 +154,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         source.check()
     except UnicodeDecodeError:
         source.check()  # a change may be the reason
-        _raise_not_utf8(source.path, options, within)
+        raise_not_utf8([source.path], encoding.corpus_format, within)
     except DocumentRefusedError as error:
         place = place_of_document(source.path, reader.format, error.number, start=shard.start)
         source.check()
@@ -179,12 +173,6 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
     }
 
 
-def hash_source(encoding: ShardEncoding, source: SourceFile, attempt: Attempt) -> dict[str, str]:
-    """The sha256 of a file in several shards, because no shard reads the whole file."""
-    del encoding, attempt
-    return {"sha256": source.sha256()}
-
-
 def _encode(
     encoder: BatchEncoder, batch: DocumentBatch
 ) -> tuple[DocumentIds, Counter[str], bool, BadDocuments]:
@@ -192,16 +180,6 @@ def _encode(
     documents, bad = encoder.encode_documents(batch, counts)
     left_out = BadDocuments.of(bad[index] for index in sorted(bad))
     return documents, counts, batch.is_open, left_out
-
-
-def _raise_not_utf8(path: str, options: dict[str, Any], within: tuple[int, int] | None) -> NoReturn:
-    """Raise the error with the position of the wrong bytes, by reading the file again: the encoder
-    knows only the document."""
-    with open_documents(path, **options, within=within) as reader:
-        deque(reader, maxlen=0)
-    raise CorpusChangedError(
-        "a corpus file was not UTF-8 and has changed since; read a copy that nobody writes to"
-    ) from None
 
 
 class EncodedShardWriter:
@@ -248,12 +226,7 @@ class EncodedShardWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files.close()
 
 

@@ -22,14 +22,13 @@ from tokenizer_core.corpus.corpus_encoding import check_settings, corpus_setting
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.distributed.committed_shards import ShardManifest, scratch_folder
-from tokenizer_core.distributed.corpus_sources import SourceFile
+from tokenizer_core.distributed.corpus_sources import SourceFile, hash_sources
 from tokenizer_core.distributed.encode_shards import (
     CorpusShard,
     ShardEncoding,
     ShardPosition,
     cut_corpus,
     encode_shard,
-    hash_source,
     ids_dtype,
     read_encoded_shard,
 )
@@ -55,7 +54,7 @@ MOST_SHARDS: Final = 1 << 16
 """Reached by a corpus of 2 TiB; larger ones get larger shards, because the joining process keeps
 a list of all shards."""
 
-_LAYOUT: Final = 2
+_LAYOUT: Final = 3
 """Version of the committed files."""
 _ENCODE: Final = "encode"
 _HASH: Final = "hash"
@@ -213,7 +212,7 @@ class JoinedShards:
         self._cut = [shard.source for shard in shards if shard.start == 0 and not shard.is_whole]
         # Start with hashing, which takes longest: one worker reads a large file to its end.
         self._stages = [
-            Stage(_HASH, hash_source, self._cut, encoding),
+            Stage(_HASH, hash_sources, [[source] for source in self._cut]),
             Stage(_ENCODE, encode_shard, shards, encoding),
         ]
         self._sha256: dict[SourceFile, str] = {}
@@ -251,7 +250,7 @@ class JoinedShards:
         with closing(self._run.commits(self._stages, self._executor)) as manifests:
             for manifest in manifests:
                 if manifest.stage == _HASH:
-                    self._sha256[self._cut[manifest.shard]] = manifest.figures["sha256"]
+                    (self._sha256[self._cut[manifest.shard]],) = manifest.figures["sha256"]
                     continue
                 if manifest.figures["sha256"] is not None:
                     self._sha256[self._shards[manifest.shard].source] = manifest.figures["sha256"]

@@ -18,13 +18,7 @@ from tokenizer_core.documents import BadDocuments
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.splitting.patterns import SplitPattern
-from tokenizer_core.training.counts import (
-    MAX_RUNS,
-    Entry,
-    FileCounts,
-    merge_runs,
-    write_entry,
-)
+from tokenizer_core.training.counts import MAX_RUNS, Entry, FileCounts, merge_runs, write_entry
 from tokenizer_core.training.pretoken_counts import MAX_SUM, CorpusSource, PretokenCounts
 
 MERGED: Final = "merged"

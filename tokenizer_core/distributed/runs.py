@@ -241,10 +241,8 @@ def _remove(storage: Storage, names: Iterable[str]) -> None:
     deque(map_ahead(storage.remove, names, num_threads=_THREADS), maxlen=0)
 
 
-@functools.lru_cache(maxsize=8)
-def _storage_at(address: str) -> Storage:
-    """The storage, opened once in each worker, because opening probes it."""
-    return open_storage(address)
+# Opened once in each worker, because opening probes the storage.
+_storage_at = functools.lru_cache(maxsize=8)(open_storage)
 
 
 def _attempt(work: _Work, task: _Task) -> ShardManifest | TaskFailure:

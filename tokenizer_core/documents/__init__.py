@@ -5,11 +5,7 @@
 `open_documents` defines the documents of each format. These names are public.
 """
 
-from tokenizer_core.documents.bad_documents import (
-    DEFAULT_MAX_BAD,
-    BadDocument,
-    BadDocuments,
-)
+from tokenizer_core.documents.bad_documents import DEFAULT_MAX_BAD, BadDocument, BadDocuments
 from tokenizer_core.documents.corpus_files import (
     corpus_file_identity,
     corpus_file_name,
@@ -34,6 +30,7 @@ from tokenizer_core.documents.document_reader import (
     open_documents,
     open_utf8_documents,
     plain_text_copies,
+    raise_not_utf8,
     read_documents,
     write_separated,
 )
@@ -67,6 +64,7 @@ __all__ = [
     "open_utf8_documents",
     "place_of_document",
     "plain_text_copies",
+    "raise_not_utf8",
     "read_documents",
     "write_separated",
 ]

@@ -17,11 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 from tokenizer_core.blobs.local_files import open_to_read
-from tokenizer_core.documents.corpus_addresses import (
-    check_allowed,
-    is_address,
-    parse_address,
-)
+from tokenizer_core.documents.corpus_addresses import check_allowed, is_address, parse_address
 from tokenizer_core.documents.remote_files import (
     Identity,
     RemoteFile,

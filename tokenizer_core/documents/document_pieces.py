@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.errors import CorpusError, InvalidUtf8Error
 
 DEFAULT_PIECE_CHARS: Final = 1 << 18
 
@@ -160,6 +160,35 @@ def end_documents_at(
         pending = pending[stop:]
 
 
+class Utf8Decoder:
+    r"""Decodes pieces cut at any byte; a split character comes with the piece that ends it.
+
+    Example:
+        >>> decoder = Utf8Decoder()
+        >>> decoder.decode(b"caf\xc3"), decoder.decode(b"\xa9", final=True), decoder.n_bytes
+        ('caf', 'é', 5)
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
+        self.n_bytes = 0
+
+    def decode(self, data: bytes, *, final: bool = False) -> str:
+        """The text that `data` completes.
+
+        Raises:
+            InvalidUtf8Error: names the offset of the first invalid byte of the whole text.
+        """
+        held = len(self._decoder.getstate()[0])
+        try:
+            text = self._decoder.decode(data, final)
+        except UnicodeDecodeError as error:
+            offset = self.n_bytes - held + error.start
+            raise InvalidUtf8Error(offset, is_cut=final) from None
+        self.n_bytes += len(data)
+        return text
+
+
 def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
     """The text of blocks of UTF-8, cut anywhere; a byte order mark counts as text.
 
@@ -167,23 +196,19 @@ def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
         CorpusError: not UTF-8; the message names the file, and the byte and the line in the
             (unpacked) text.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("strict")
-    n_bytes = n_line_ends = 0
+    decoder, n_line_ends, block = Utf8Decoder(), 0, b""
     try:
         for block in blocks:
-            n_held = len(decoder.getstate()[0])
-            text = decoder.decode(block)
-            n_bytes += len(block)
+            yield decoder.decode(block)
             n_line_ends += block.count(b"\n")
-            yield text
-        n_held = len(decoder.getstate()[0])
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        offset = n_bytes - n_held + error.start
-        line = n_line_ends + error.object.count(b"\n", 0, error.start) + 1
+        block = b""
+        decoder.decode(block, final=True)
+    except InvalidUtf8Error as error:
+        n_in_block = max(error.byte_offset - decoder.n_bytes, 0)
+        line = n_line_ends + block.count(b"\n", 0, n_in_block) + 1
         raise CorpusError(
-            f"the corpus file {name!r} is not UTF-8: its text is wrong at byte {offset}, line "
-            f"{line}; convert it to UTF-8, or mend it there"
+            f"the corpus file {name!r} is not UTF-8: its text is wrong at byte "
+            f"{error.byte_offset}, line {line}; convert it to UTF-8, or mend it there"
         ) from None
 
 

@@ -12,11 +12,11 @@ import os
 import re
 import secrets
 import tempfile
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 from tokenizer_core.documents.archives import DEFAULT_MAX_EXPANSION, unpack_gzip, unpack_zstd
 from tokenizer_core.documents.bad_documents import (
@@ -40,7 +40,7 @@ from tokenizer_core.documents.document_pieces import (
 )
 from tokenizer_core.documents.json_lines import DEFAULT_LINE_BYTES, read_json_lines
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.errors import CorpusChangedError, CorpusError
 
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 """The names of the formats; the extension of a file selects one."""
@@ -146,12 +146,7 @@ class DocumentReader(Iterator[Piece]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -221,14 +216,8 @@ def open_documents(
         tw False 19
         o True 19
     """
-    _check_arguments(separator, max_piece_chars, max_line_bytes, max_expansion)
-    name = os.fspath(path)
-    chosen, is_told = _choose_format(name, format, of_records=field is None)
-    _check_part(chosen, separator, within)
     options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion, within)
-    source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
-    if not is_told and (within is None or within[0] == 0):
-        _check_content(source)
+    source, chosen = _open(path, format, options, hash_source, allowed_roots)
     return DocumentReader(source, chosen, _read(source, chosen, options))
 
 
@@ -260,15 +249,35 @@ def open_utf8_documents(
         [(b'one', True), (b'two', False), (b'', True)]
     """
     limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
-    _check_arguments(separator, *limits)
-    name = os.fspath(path)
-    chosen, is_told = _choose_format(name, format, of_records=field is None)
-    _check_part(chosen, separator, within)
     options = _Options(field, separator, *limits, within, bad)
-    source = open_corpus_file(name, hash_source=True)
-    if not is_told and (within is None or within[0] == 0):
-        _check_content(source)
+    source, chosen = _open(path, format, options, hash_source=True)
     return DocumentReader(source, chosen, _read_utf8(source, chosen, options), bad)
+
+
+def _open(
+    path: str | os.PathLike[str],
+    format_name: str | None,
+    options: _Options,
+    hash_source: bool,
+    allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
+) -> tuple[CorpusFileBytes, str]:
+    """The open file and its format, after all checks."""
+    _check_options(options)
+    name, within = os.fspath(path), options.within
+    chosen, is_told = _choose_format(name, format_name, of_records=options.field is None)
+    if within is not None and _ending(chosen, options.separator) is None:
+        raise ValueError(
+            f"a file of the format {chosen} cannot be entered in its middle; read it whole"
+        )
+    source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
+    if not is_told and (within is None or within[0] == 0):
+        try:
+            check_text_content(source.name, source.read_at(0, CONTENT_BYTES))
+        except CorpusError:
+            source.file.close()
+            raise
+        source.enter(0, source.size_bytes)
+    return source, chosen
 
 
 def read_documents(
@@ -297,6 +306,19 @@ def read_documents(
             if piece.is_last:
                 yield "".join(pieces)
                 pieces.clear()
+
+
+def raise_not_utf8(
+    files: Sequence[str], corpus_format: CorpusFormat, within: tuple[int, int] | None = None
+) -> NoReturn:
+    """Raise the error with the file and the position of bytes that are not UTF-8, by reading the
+    files again: an encoder of bytes knows only the document."""
+    for file in files:
+        with open_documents(file, **asdict(corpus_format), within=within) as reader:
+            deque(reader, maxlen=0)
+    raise CorpusChangedError(
+        "a corpus file was not UTF-8 and has changed since; read a copy that nobody writes to"
+    ) from None
 
 
 def make_separator(special_tokens: Sequence[str]) -> str:
@@ -569,13 +591,6 @@ def _ending(format_name: str, separator: str | None) -> bytes | None:
     return separator.encode() if format_name == "txt" and separator else None
 
 
-def _check_part(format_name: str, separator: str | None, within: tuple[int, int] | None) -> None:
-    if within is not None and _ending(format_name, separator) is None:
-        raise ValueError(
-            f"a file of the format {format_name} cannot be entered in its middle; read it whole"
-        )
-
-
 _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[bytes]]]] = {
     "": lambda blocks, name, max_expansion: blocks,
     "gz": unpack_gzip,
@@ -676,34 +691,23 @@ def check_text_content(name: str, data: bytes) -> None:
         )
 
 
-def _check_content(source: CorpusFileBytes) -> None:
-    try:
-        check_text_content(source.name, source.read_at(0, CONTENT_BYTES))
-    except CorpusError:
-        source.file.close()
-        raise
-    source.enter(0, source.size_bytes)
-
-
 _OPTIONS: Final = {
     "gz": "txt.gz or jsonl.gz", "zst": "txt.zst or jsonl.zst", "parquet": "parquet",
     "jsonl": "jsonl",
 }  # fmt: skip
 
 
-def _check_arguments(
-    separator: str | None, max_piece_chars: int, max_line_bytes: int, max_expansion: float
-) -> None:
-    if separator is not None:
-        if not separator:
+def _check_options(options: _Options) -> None:
+    if options.separator is not None:
+        if not options.separator:
             raise ValueError("the separator is empty; give a string, or None for one document")
         try:
-            separator.encode("utf-8")
+            options.separator.encode("utf-8")
         except UnicodeEncodeError:
             raise ValueError("the separator holds a lone surrogate, which no text has") from None
-    if not 1 <= max_piece_chars <= MAX_PIECE_CHARS:
+    if not 1 <= options.max_piece_chars <= MAX_PIECE_CHARS:
         raise ValueError(f"max_piece_chars must be from 1 to {MAX_PIECE_CHARS}")
-    if max_line_bytes < 1:
+    if options.max_line_bytes < 1:
         raise ValueError("max_line_bytes must be at least 1")
-    if not max_expansion >= 1:
+    if not options.max_expansion >= 1:
         raise ValueError("max_expansion must be at least 1")

@@ -73,10 +73,7 @@ def section(title: str, *content: Markup) -> Markup:
 
 
 def table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[object] | str],
-    n_left: int = 1,
-    n_text: int = 0,
+    header: Sequence[str], rows: Sequence[Sequence[object] | str], n_left: int = 1, n_text: int = 0
 ) -> Markup:
     """A table. The first `n_left` columns are row headings, the last `n_text` are text, the others
     are numbers. A row given as a string is a heading for the rows below it."""

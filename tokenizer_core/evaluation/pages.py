@@ -159,9 +159,7 @@ def _lengths(report: Report) -> Markup:
                 columns(labels, series, title, "bytes of a token"),
                 _legend(report, are_lines=False),
                 element(
-                    "details",
-                    element("summary", "as a table"),
-                    table(["tokenizer", *labels], rows),
+                    "details", element("summary", "as a table"), table(["tokenizer", *labels], rows)
                 ),
             )
         )
@@ -246,9 +244,7 @@ def _heat_table(
     return wide(head, body)
 
 
-def render_training_page(
-    runs: Mapping[str, Mapping[str, Any]],
-) -> str:
+def render_training_page(runs: Mapping[str, Mapping[str, Any]]) -> str:
     """The HTML page for the sizes of one training run, by name; each is the `training` table of a
     manifest. All text from tokenizers, names and files is escaped.
 

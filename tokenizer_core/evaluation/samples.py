@@ -117,7 +117,7 @@ class TextFile:
                 known[nominal_end] = end, ends_safe
                 known.pop(nominal, None)
                 if end > start:
-                    text = self._decode(_read(file, start, end), start, is_end=True)
+                    text = _decode(self.path, _read(file, start, end), start, is_end=True)
                     parts = text.split(self.separator) if self.separator else [text]
                     is_safe = starts_safe and ends_safe
                     yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
@@ -180,7 +180,7 @@ class TextFile:
             end = min(start + _WINDOW_BYTES + 2 * margin, size)
             data = _read(file, start, end)
             skipped = _boundary(data, 0) if start else 0
-            text = self._decode(data[skipped:], start + skipped, is_end=end == size)
+            text = _decode(self.path, data[skipped:], start + skipped, is_end=end == size)
             # In the first window the text before `position` only provides context for the cut.
             aim = _boundary(data, position - start) if window == 0 else skipped
             first = start + aim if first is None else first
@@ -218,15 +218,17 @@ class TextFile:
         found = text.find(self.separator, max(position - length + 1, 0), position + length - 1)
         return found + length if length and 0 <= found < position else None
 
-    def _decode(self, data: bytes, start: int, *, is_end: bool) -> str:
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        try:
-            return decoder.decode(data, final=is_end)
-        except UnicodeDecodeError as error:
-            raise CorpusError(
-                f"{self.path} is not UTF-8 at byte {start + error.start}; convert it first, for "
-                f"instance with iconv"
-            ) from None
+
+def _decode(path: str | os.PathLike[str], data: bytes, start: int, *, is_end: bool = True) -> str:
+    """The text of `data`, which begins at the byte `start` of the file."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        return decoder.decode(data, final=is_end)
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{path} is not UTF-8 at byte {start + error.start}; convert it first, for instance "
+            f"with iconv"
+        ) from None
 
 
 def _boundary(data: bytes, position: int) -> int:
@@ -370,12 +372,6 @@ def _lines_of_text(path: str | os.PathLike[str]) -> Iterator[tuple[str, int]]:
     position = 0
     with Path(path).open("rb") as file:
         for line in file:
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                raise CorpusError(
-                    f"{path} is not UTF-8 at byte {position + error.start}; convert it first, for "
-                    f"instance with iconv"
-                ) from None
+            text = _decode(path, line, position)
             position += len(line)
             yield text.rstrip("\r\n"), position

@@ -172,11 +172,11 @@ def _vocabularies(report: Report) -> str:
     return align([["vocabulary", *VOCABULARY_COLUMNS], *vocabulary_rows(report)])
 
 
-def _longest(report: Report, n: int = 3) -> str:
+def _longest(report: Report) -> str:
     lines = ["longest tokens"]
     width = max(len(tokenizer.name) for tokenizer in report.tokenizers)
     for tokenizer in report.tokenizers:
-        for index, token in enumerate(tokenizer.longest_tokens[:n]):
+        for index, token in enumerate(tokenizer.longest_tokens[:3]):
             name = tokenizer.name if index == 0 else ""
             lines.append(f"{name:<{width}}  {token.n_bytes:>4} bytes  {token.id:>7}  {token.text}")
     return "\n".join(lines)
@@ -220,7 +220,10 @@ def render_diff(
     if found.is_same:
         parts.append("They are the same: every text has the same ids.")
     else:
-        parts += [*_settings(found), _tokens(found, n_examples), *_added(found)]
+        settings = [[f"  {s.name}", _cut(s.a), _cut(s.b)] for s in found.settings]
+        added = [[f"  {t.content!r:.60}", t.a or ABSENT, t.b or ABSENT] for t in found.added_tokens]
+        parts += _side_by_side("settings", settings)
+        parts += [_tokens(found, n_examples), *_side_by_side("added tokens", added)]
         if found.merges is not None:
             parts.append(_merges(found.merges, n_examples))
     if on_text is not None:
@@ -235,11 +238,8 @@ def _describe(name: str, spec: TokenizerSpec) -> str:
     )
 
 
-def _settings(found: SpecDiff) -> list[str]:
-    if not found.settings:
-        return []
-    rows = [[f"  {s.name}", _cut(s.a), _cut(s.b)] for s in found.settings]
-    return ["settings\n" + align([["", "A", "B"], *rows], n_left=3)]
+def _side_by_side(title: str, rows: list[list[str]]) -> list[str]:
+    return [f"{title}\n{align([['', 'A', 'B'], *rows], n_left=3)}"] if rows else []
 
 
 def _tokens(found: SpecDiff, n_examples: int) -> str:
@@ -263,13 +263,6 @@ def _examples(title: str, tokens: Sequence[ShownToken], n_examples: int) -> list
 
 def _ids(ids: Sequence[int]) -> str:
     return "/".join(map(str, ids))
-
-
-def _added(found: SpecDiff) -> list[str]:
-    if not found.added_tokens:
-        return []
-    rows = [[f"  {t.content!r:.60}", t.a or ABSENT, t.b or ABSENT] for t in found.added_tokens]
-    return ["added tokens\n" + align([["", "A", "B"], *rows], n_left=3)]
 
 
 def _merges(merges: MergeDifference, n_examples: int) -> str:

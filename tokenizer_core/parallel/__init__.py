@@ -6,6 +6,7 @@ from tokenizer_core.parallel.run_ahead import map_ahead, run_ahead
 from tokenizer_core.parallel.worker_processes import (
     CAN_START_WORKERS,
     WorkerTracebackError,
+    resident_bytes_of_tree,
     run_tasks,
 )
 
@@ -16,6 +17,7 @@ __all__ = [
     "TaskFailure",
     "WorkerTracebackError",
     "map_ahead",
+    "resident_bytes_of_tree",
     "run_ahead",
     "run_tasks",
 ]

@@ -55,6 +55,26 @@ CAN_START_WORKERS: Final = sys.platform != "win32" and bool(sys.executable)
 """Whether this Python can start worker processes."""
 
 
+def resident_bytes_of_tree(pid: int) -> int:
+    """Resident memory of a process and all its descendants; 0 if the process has ended.
+
+    This is an upper bound: it counts a shared page once for each process that maps it.
+    """
+    # psutil takes tens of milliseconds to import; do not import it in every worker process.
+    import psutil
+
+    total = 0
+    try:
+        leader = psutil.Process(pid)
+        members = [leader, *leader.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    for member in members:
+        with contextlib.suppress(psutil.Error):
+            total += member.memory_info().rss
+    return total
+
+
 class WorkerTracebackError(Exception):
     """The traceback inside the worker, as text: the `__cause__` of the function's exception."""
 

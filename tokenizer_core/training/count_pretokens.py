@@ -16,6 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -228,15 +229,14 @@ def _count_plain_text(
     progress: Callable[[int, int], object],
     while_waiting: Callable[[], object] | None,
 ) -> PretokenCounts:
-    native = choose_counting_engine(engine, rules.pattern, rules.errors) == "native"
+    engine = choose_counting_engine(engine, rules.pattern, rules.errors)
     files = [CorpusFile.examine(copy.path) for copy in copies]
     n_bytes = sum(file.size_bytes for file in files)
-    if num_workers is None and not (native or CAN_START_WORKERS):
+    if num_workers is None and not (engine == "native" or CAN_START_WORKERS):
         num_workers = 1
     workers = choose_num_workers(n_bytes, num_workers)
     chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_bytes, workers, max_memory_bytes)
     folder = Path(scratch_folder or tempfile.gettempdir())
-    ceiling = None if max_memory_bytes is None else (max_memory_bytes, folder)
     planner = ChunkPlanner(
         rules.pattern,
         rules.special_tokens,
@@ -244,16 +244,15 @@ def _count_plain_text(
         window_bytes=min(chunk_bytes, WINDOW_BYTES),
         stop_at_invalid=rules.errors == "strict",
     )
-    count = _count_in_threads if native else _count_in_processes
     with unchanged_files(file.path for file in files):
-        counts, n_documents, n_spills = count(
-            files,
-            planner,
+        counts, n_documents, n_spills = count_chunks(
             rules,
-            workers,
-            ceiling,
-            lambda n_done: progress(n_done, n_bytes),
-            while_waiting,
+            chain.from_iterable(map(planner.plan, files)),
+            engine=engine,
+            num_workers=workers,
+            ceiling=None if max_memory_bytes is None else (max_memory_bytes, folder),
+            progress=lambda n_done: progress(n_done, n_bytes),
+            while_waiting=while_waiting,
         )
     return PretokenCounts(
         counts=counts,
@@ -319,79 +318,60 @@ def count_texts(
     return replace(counts, special_tokens=tuple(special_tokens), sources=(), n_bytes=n_bytes)
 
 
-def _count_in_processes(
-    files: Sequence[CorpusFile],
-    planner: ChunkPlanner,
+def count_chunks(
     rules: CountingRules,
-    workers: int,
+    chunks: Iterable[Chunk],
+    *,
+    engine: str,
+    num_workers: int = 1,
     ceiling: tuple[int, Path] | None,
-    progress: Callable[[int], object],
-    while_waiting: Callable[[], object] | None,
+    progress: Callable[[int], object] | None = None,
+    while_waiting: Callable[[], object] | None = None,
 ) -> tuple[Mapping[str, int], int, int]:
+    """The counts of all chunks, their number of documents, and how often counts were written to
+    disk. `engine` is native (threads) or python (processes); `ceiling` is a number of bytes and a
+    folder for the rest; `progress` gets the bytes counted.
+    """
+    bytes_done = n_documents = 0
+    if engine == "native":
+        submitted: list[Chunk] = []
+        limit = None if ceiling is None else (ceiling[0], os.fspath(ceiling[1]))
+        with NativeCounter(rules.pattern, rules.special_tokens, num_workers, limit) as counter:
+            for chunk in chunks:
+                if while_waiting is not None:
+                    while_waiting()
+                submitted.append(chunk)
+                with chunk.opened() as descriptor:
+                    if not counter.submit(descriptor, chunk.start, chunk.end):
+                        break
+                bytes_done += chunk.end - chunk.start
+                if progress is not None:
+                    progress(counter.bytes_done())
+            try:
+                counted = counter.finish()
+            except ChunkFailedError as error:
+                failed = submitted[error.number]
+                count_chunk(rules, failed)  # raises the Python engine's error
+                raise failed.file.changed() from None
+        if progress is not None:
+            progress(bytes_done)
+        return counted
     # Half of the ceiling is for counts that the workers have not yet returned.
     table = CountTable() if ceiling is None else CountTable(ceiling[0] // 2, ceiling[1])
-    bytes_done = n_documents = 0
-    for _, counted in run_tasks(
+    for _, found in run_tasks(
         count_chunk,
-        (chunk for file in files for chunk in planner.plan(file)),
-        num_workers=workers,
+        chunks,
+        num_workers=num_workers,
         state=rules,
         max_tasks_per_worker=_CHUNKS_BEFORE_REPLACEMENT,
         while_waiting=while_waiting,
     ):
-        table.add(counted.counts)
-        bytes_done += counted.n_bytes
-        n_documents += counted.n_documents
-        progress(bytes_done)
+        table.add(found.counts)
+        bytes_done += found.n_bytes
+        n_documents += found.n_documents
+        if progress is not None:
+            progress(bytes_done)
     return table.finish(), n_documents, table.n_spills
-
-
-def _count_in_threads(
-    files: Sequence[CorpusFile],
-    planner: ChunkPlanner,
-    rules: CountingRules,
-    workers: int,
-    ceiling: tuple[int, Path] | None,
-    progress: Callable[[int], object],
-    while_waiting: Callable[[], object] | None,
-) -> tuple[Mapping[str, int], int, int]:
-    """Count in threads of the compiled module while this thread plans and hashes chunks."""
-    chunks: list[Chunk] = []
-    limit = None if ceiling is None else (ceiling[0], os.fspath(ceiling[1]))
-    with NativeCounter(rules.pattern, rules.special_tokens, workers, limit) as counter:
-        for file in files:
-            if not _submit_all(counter, file, planner, chunks, progress, while_waiting):
-                break
-        try:
-            counted = counter.finish()
-        except ChunkFailedError as error:
-            failed = chunks[error.number]
-            count_chunk(rules, failed)  # raises the Python engine's error
-            raise failed.file.changed() from None
-    progress(sum(file.size_bytes for file in files))
-    return counted
-
-
-def _submit_all(
-    counter: NativeCounter,
-    file: CorpusFile,
-    planner: ChunkPlanner,
-    chunks: list[Chunk],
-    progress: Callable[[int], object],
-    while_waiting: Callable[[], object] | None,
-) -> bool:
-    descriptor = file.open()
-    try:
-        for chunk in planner.plan(file):
-            if while_waiting is not None:
-                while_waiting()
-            chunks.append(chunk)
-            if not counter.submit(descriptor, chunk.start, chunk.end):
-                return False
-            progress(counter.bytes_done())
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErrors) -> str:

@@ -110,29 +110,23 @@ class DictCounts:
 
     @property
     def n_pre_tokens(self) -> int:
-        """As `Counts`."""
         return sum(self._counts.values())
 
     @property
     def n_bytes(self) -> int:
-        """As `Counts`."""
         return sum_bytes(self._counts.items())
 
     @property
     def text_bytes(self) -> int:
-        """As `Counts`."""
         return sum_bytes((pre_token, 1) for pre_token in self._counts)
 
     def entries(self) -> Iterator[tuple[str, int]]:
-        """As `Counts`."""
         return iter(self._counts.items())
 
     def sorted(self) -> DictCounts:
-        """As `Counts`."""
         return DictCounts(dict(sorted(self._counts.items())))
 
     def columns(self) -> Columns:
-        """As `Counts`."""
         pre_tokens = sorted(self._counts)
         return (
             _render_numbers("I", map(len, pre_tokens)),
@@ -222,18 +216,15 @@ class FileCounts(Mapping[str, int]):
 
     @property
     def n_pre_tokens(self) -> int:
-        """As `Counts`."""
         numbers = (self._numbers("Q", self._counts, n) for n in range(0, len(self), _BATCH))
         return sum(map(sum, numbers))
 
     @property
     def n_bytes(self) -> int:
-        """As `Counts`."""
         return sum_bytes(self.entries())
 
     @property
     def text_bytes(self) -> int:
-        """As `Counts`."""
         return self._text.n_bytes
 
     def entries(self) -> Iterator[tuple[str, int]]:
@@ -253,11 +244,9 @@ class FileCounts(Mapping[str, int]):
         text.finish()
 
     def sorted(self) -> FileCounts:
-        """As `Counts`: these counts are already sorted."""
         return self
 
     def columns(self) -> Columns:
-        """As `Counts`: the columns on disk."""
         return self._lengths.blocks(), self._counts.blocks(), self._text.blocks()
 
     def items(self) -> ItemsView[str, int]:

@@ -9,8 +9,8 @@ speed of C, and most words use one byte per symbol.
 Each pair has a list of the words that contain it. The lists of byte pairs are built once. A later
 pair contains the newest symbol, so the step that makes it knows its complete list. A word may have
 lost the pair since then; `split` detects this. Counts change only next to a merge; the learner sums
-the changes of each neighbour and applies them once. Counts of existing pairs only fall; `PairQueue`
-relies on that.
+the changes of each neighbour and applies them once. Counts of existing pairs only fall; the queue
+of pairs relies on that.
 
 The tie rule. Each step takes the pair with the highest count. Among equals, `lexicographic` takes
 the greatest `(left bytes, right bytes)`, one side after the other, never joined: `("ab", "c")`
@@ -37,7 +37,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tokenizer_core.engines.native import NativeCounts
 
@@ -116,9 +116,38 @@ def learn_merges(
         >>> [left + right for left, right in learn_merges(counts, 4).merges]
         [b'st', b'est', b'wi', b'wid']
     """
-    return learn_with_queue(
-        counts, n_merges, PairBuckets, tie_break=tie_break, rules=rules, after_merge=after_merge
-    )
+    check_tie_break(tie_break)
+    table = _WordTable(counts)
+    token_bytes = {chr(byte): bytes([byte]) for byte in range(_N_BYTES)}
+    token_keys = _keys_of_bytes(tie_break)
+    queue = _PairQueue(table.pair_counts, token_keys)
+    merges: list[tuple[bytes, bytes]] = []
+
+    def apply(pair: str) -> None:
+        left, right = token_bytes[pair[0]], token_bytes[pair[1]]
+        symbol = chr(_N_BYTES + len(merges))
+        token_bytes[symbol] = left + right
+        token_keys[symbol] = symbol if tie_break == "huggingface" else _reverse_key(left + right)
+        merges.append((left, right))
+        table.merge(pair, symbol, queue)
+
+    for pair in _as_symbols(rules.first_merges):
+        apply(pair)
+    token_counts = [table.n_tokens]
+    while len(merges) < n_merges:
+        next_pair = queue.pop()
+        if next_pair is None or table.pair_counts[next_pair] < rules.min_frequency:
+            break
+        if rules.max_token_length is not None:
+            length = len(token_bytes[next_pair[0]]) + len(token_bytes[next_pair[1]])
+            if length > rules.max_token_length:
+                table.forget(next_pair)
+                continue
+        apply(next_pair)
+        token_counts.append(table.n_tokens)
+        if after_merge is not None:
+            after_merge(len(merges))
+    return LearnedMerges(merges, len(merges) < n_merges, token_counts)
 
 
 def learn_natively(
@@ -152,27 +181,14 @@ def check_tie_break(tie_break: str) -> None:
         raise ValueError(f"tie_break must be one of {', '.join(TIE_BREAKS)}, not {tie_break!r:.40}")
 
 
-class PairQueue(Protocol):
+class _PairQueue:
     """Returns pairs by falling count, ties by rising key. Shares `pair_counts` with the learner,
-    which lowers or deletes counts in it without notice; a deleted pair is never returned."""
+    which lowers or deletes counts in it without notice; a deleted pair is never returned.
 
-    def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None: ...
-
-    def add(self, pair: str, count: int) -> None:
-        """Add a new pair; its count is at most that of the last popped pair."""
-        ...
-
-    def pop(self) -> str | None:
-        """The pair to merge next, or None if no pair is left."""
-        ...
-
-
-class PairBuckets:
-    """A list of pairs for each count, opened from the highest count down.
-
-    A pair stays in its list while its count falls; when that list is opened, the pair moves to the
-    list of its current count. Only pairs of the open list get keys. The many pairs that never come
-    near the top therefore need neither comparisons nor memory for keys.
+    There is a list of pairs for each count, opened from the highest count down. A pair stays in its
+    list while its count falls; when that list is opened, the pair moves to the list of its current
+    count. Only pairs of the open list get keys. The many pairs that never come near the top
+    therefore need neither comparisons nor memory for keys.
     """
 
     def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None:
@@ -187,7 +203,7 @@ class PairBuckets:
         self._open: list[tuple[str, str]] = []
 
     def add(self, pair: str, count: int) -> None:
-        """As `PairQueue.add`."""
+        """Add a new pair; its count is at most that of the last popped pair."""
         if count == self._open_count:
             heapq.heappush(self._open, self._keyed(pair))
             return
@@ -199,7 +215,7 @@ class PairBuckets:
             bucket.append(pair)
 
     def pop(self) -> str | None:
-        """As `PairQueue.pop`."""
+        """The pair to merge next, or None if no pair is left."""
         while True:
             while self._open:
                 _, pair = heapq.heappop(self._open)
@@ -226,50 +242,6 @@ class PairBuckets:
 
     def _keyed(self, pair: str) -> tuple[str, str]:
         return self._token_keys[pair[0]] + self._token_keys[pair[1]], pair
-
-
-def learn_with_queue(
-    counts: Mapping[str, int],
-    n_merges: int,
-    queue_type: type[PairQueue],
-    *,
-    tie_break: TieBreak = "lexicographic",
-    rules: LearningRules = NO_RULES,
-    after_merge: Callable[[int], object] | None = None,
-) -> LearnedMerges:
-    """`learn_merges` with the caller's queue, so that queues can be compared."""
-    check_tie_break(tie_break)
-    table = _WordTable(counts)
-    token_bytes = {chr(byte): bytes([byte]) for byte in range(_N_BYTES)}
-    token_keys = _keys_of_bytes(tie_break)
-    queue = queue_type(table.pair_counts, token_keys)
-    merges: list[tuple[bytes, bytes]] = []
-
-    def apply(pair: str) -> None:
-        left, right = token_bytes[pair[0]], token_bytes[pair[1]]
-        symbol = chr(_N_BYTES + len(merges))
-        token_bytes[symbol] = left + right
-        token_keys[symbol] = symbol if tie_break == "huggingface" else _reverse_key(left + right)
-        merges.append((left, right))
-        table.merge(pair, symbol, queue)
-
-    for pair in _as_symbols(rules.first_merges):
-        apply(pair)
-    token_counts = [table.n_tokens]
-    while len(merges) < n_merges:
-        next_pair = queue.pop()
-        if next_pair is None or table.pair_counts[next_pair] < rules.min_frequency:
-            break
-        if rules.max_token_length is not None:
-            length = len(token_bytes[next_pair[0]]) + len(token_bytes[next_pair[1]])
-            if length > rules.max_token_length:
-                table.forget(next_pair)
-                continue
-        apply(next_pair)
-        token_counts.append(table.n_tokens)
-        if after_merge is not None:
-            after_merge(len(merges))
-    return LearnedMerges(merges, len(merges) < n_merges, token_counts)
 
 
 def _as_symbols(merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
@@ -318,7 +290,7 @@ class _WordTable:
         self.pair_counts = dict(pair_counts)
         self._occurrences = dict(occurrences)
 
-    def merge(self, pair: str, symbol: str, queue: PairQueue) -> None:
+    def merge(self, pair: str, symbol: str, queue: _PairQueue) -> None:
         """Replace `pair` by `symbol` in all words; adds the new pairs to `queue`."""
         words = self._words
         # Neighbour -> the words where it comes before (after) the pair, once per occurrence.
@@ -359,7 +331,7 @@ class _WordTable:
         if touching:
             self._exchange(pair[1] + pair[0], symbol + symbol, touching, queue)
 
-    def _exchange(self, old: str, new: str, word_indices: array[int], queue: PairQueue) -> None:
+    def _exchange(self, old: str, new: str, word_indices: array[int], queue: _PairQueue) -> None:
         """Replace the pair `old` by the pair `new` at each of these occurrences."""
         moved = sum(map(self._word_counts.__getitem__, word_indices))
         count = self.pair_counts.get(old, 0)

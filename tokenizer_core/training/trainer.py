@@ -21,6 +21,7 @@ from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
+from tokenizer_core.parallel import resident_bytes_of_tree
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.tokenizer import Tokenizer
@@ -48,6 +49,11 @@ from tokenizer_core.training.vocabulary_plan import (
 
 Path = str | os.PathLike[str]
 
+_PHASES: Final = {
+    "count": "counting pre-tokens",
+    "merge": "merging counts",
+    "learn": "learning merges",
+}
 _POLL_SECONDS: Final = 0.1
 _SAMPLE_SECONDS: Final = 0.2
 
@@ -99,7 +105,11 @@ class TrainingProgress:
     phase: Literal["count", "merge", "learn"]
     done: int
     total: int
-    message: str
+
+    @property
+    def message(self) -> str:
+        """The phase in words."""
+        return _PHASES[self.phase]
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,39 +419,12 @@ def train_from_counts(
     )
 
 
-class PeakMemory:
-    """The largest resident memory of this process and its children together, seen by `sample`.
+class _Watch:
+    """Reports progress, checks for cancelling and samples memory, several times a second.
 
     A machine needs the sum over all processes at one moment, and `ru_maxrss` includes the time
-    before training, so this class samples. Memory shared by processes counts once for each.
+    before training, so memory is sampled.
     """
-
-    def __init__(self) -> None:
-        # psutil takes tens of milliseconds to import; do not import it in every worker process.
-        import psutil
-
-        self._process = psutil.Process()
-        self._gone = psutil.Error
-        self._next_sample = 0.0
-        self.peak_bytes = 0
-
-    def sample(self, *, now: bool = False) -> None:
-        """Sample, unless the last sample is recent (finding the children takes milliseconds)."""
-        moment = time.monotonic()
-        if moment < self._next_sample and not now:
-            return
-        total = 0
-        for process in [self._process, *self._process.children(recursive=True)]:
-            try:
-                total += process.memory_info().rss
-            except self._gone:
-                continue  # the process has ended
-        self.peak_bytes = max(self.peak_bytes, total)
-        self._next_sample = time.monotonic() + _SAMPLE_SECONDS
-
-
-class _Watch:
-    """Reports progress, checks for cancelling and samples memory, several times a second."""
 
     def __init__(
         self,
@@ -450,15 +433,21 @@ class _Watch:
     ) -> None:
         self._progress = progress
         self._should_cancel = should_cancel
-        self._next_poll = 0.0
-        self.memory = PeakMemory()
+        self._next_poll = self._next_sample = 0.0
+        self.peak_memory_bytes = 0
         self.poll()
+
+    def sample_memory(self) -> None:
+        """Note the resident memory of this process and its children, if it is the largest."""
+        self.peak_memory_bytes = max(self.peak_memory_bytes, resident_bytes_of_tree(os.getpid()))
+        self._next_sample = time.monotonic() + _SAMPLE_SECONDS
 
     def poll(self) -> None:
         """Sample memory, and end the run if `should_cancel` returns true."""
         if time.monotonic() < self._next_poll:
             return
-        self.memory.sample()
+        if time.monotonic() >= self._next_sample:  # finding the children takes milliseconds
+            self.sample_memory()
         if self._should_cancel is not None and self._should_cancel():
             raise TrainingCancelledError(
                 "training was cancelled by its caller; nothing was written"
@@ -468,17 +457,17 @@ class _Watch:
     def count(self, n_done: int, n_bytes: int) -> None:
         """Report bytes counted."""
         self.poll()
-        self._report("count", n_done, n_bytes, "counting pre-tokens")
+        self._report("count", n_done, n_bytes)
 
     def learn(self, n_done: int, n_merges: int) -> None:
         """Report merges learned. Fast enough to be called after every merge."""
         if n_done == n_merges or time.monotonic() >= self._next_poll:
             self.poll()
-            self._report("learn", n_done, n_merges, "learning merges")
+            self._report("learn", n_done, n_merges)
 
-    def _report(self, phase: Literal["count", "learn"], done: int, total: int, what: str) -> None:
+    def _report(self, phase: Literal["count", "learn"], done: int, total: int) -> None:
         if self._progress is not None:
-            self._progress(TrainingProgress(phase, done, total, what))
+            self._progress(TrainingProgress(phase, done, total))
 
 
 def _learn(
@@ -495,7 +484,7 @@ def _learn(
 ) -> TrainingResult:
     started = time.perf_counter()
     n_merges = plan.n_merges(vocab_size)
-    watch.memory.sample(now=True)
+    watch.sample_memory()
     learn = learn_natively if engine == "native" else learn_merges
     learned = learn(
         counts.counts,
@@ -504,7 +493,7 @@ def _learn(
         rules=plan.rules,
         after_merge=lambda n_done: watch.learn(n_done, n_merges),
     )
-    watch.memory.sample(now=True)
+    watch.sample_memory()
     spec = plan.make_spec(learned.merges)
     report = TrainingReport(
         engine=engine,
@@ -515,7 +504,7 @@ def _learn(
         learned_vocab_size=vocab_size,
         seconds_counting=round(seconds_counting, 3),
         seconds_learning=round(time.perf_counter() - started, 3),
-        peak_memory_bytes=watch.memory.peak_bytes,
+        peak_memory_bytes=watch.peak_memory_bytes,
         peak_own_memory_bytes=_peak_own_memory_bytes(),
         n_bytes=counts.n_bytes,
         n_documents=counts.n_documents,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
-from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_service.commands.command_line import (
     CommandError,
     UsageError,
@@ -44,12 +44,8 @@ _MOST_SPECIAL_TOKENS: Final = 20
 
 def add_parsers(subcommands: Any) -> None:
     """Add the six subcommands."""
-    _add_list(subcommands)
-    _add_inspect(subcommands)
-    _add_import(subcommands)
-    _add_promote(subcommands)
-    _add_rollback(subcommands)
-    _add_alias(subcommands)
+    for add in (_add_list, _add_inspect, _add_import, _add_promote, _add_rollback, _add_alias):
+        add(subcommands)
 
 
 def _add_list(subcommands: Any) -> None:
@@ -58,9 +54,7 @@ def _add_list(subcommands: Any) -> None:
         description="List every published tokenizer; * marks the one being served.",
         epilog="examples:\n  tokenizer list\n  tokenizer list --json",
     )
-    listing.add_argument("--json", action="store_true", help="as JSON")
-    add_artifacts_dir(listing)
-    listing.set_defaults(run=run_list)
+    _add_common(listing, run_list, "as JSON")
 
 
 def _add_inspect(subcommands: Any) -> None:
@@ -89,12 +83,8 @@ def _add_inspect(subcommands: Any) -> None:
         metavar="N",
         help="number of longest tokens to show (default: 10)",
     )
-    inspect.add_argument(
-        "--json", action="store_true", help="print the manifest of a published one as JSON"
-    )
     add_html(inspect, "the report of their training as a page")
-    add_artifacts_dir(inspect)
-    inspect.set_defaults(run=run_inspect)
+    _add_common(inspect, run_inspect, "print the manifest of a published one as JSON")
 
 
 def _add_import(subcommands: Any) -> None:
@@ -149,9 +139,7 @@ def _add_import(subcommands: Any) -> None:
         "those in the literals of the templates; repeat for more",
     )
     importing.add_argument("--promote", action="store_true", help="promote it")
-    importing.add_argument("--json", action="store_true", help="print what was published as JSON")
-    add_artifacts_dir(importing)
-    importing.set_defaults(run=run_import)
+    _add_common(importing, run_import, "print what was published as JSON")
 
 
 def _add_promote(subcommands: Any) -> None:
@@ -170,11 +158,7 @@ def _add_promote(subcommands: Any) -> None:
     promote.add_argument(
         "tokenizer", metavar="NAME[@VERSION]", help="NAME alone is its newest version"
     )
-    promote.add_argument(
-        "--json", action="store_true", help="print the active and the previous tokenizer as JSON"
-    )
-    add_artifacts_dir(promote)
-    promote.set_defaults(run=run_promote)
+    _add_common(promote, run_promote, "print the active and the previous tokenizer as JSON")
 
 
 def _add_rollback(subcommands: Any) -> None:
@@ -190,11 +174,7 @@ def _add_rollback(subcommands: Any) -> None:
     rollback.add_argument(
         "name", nargs="?", metavar="NAME", help="go back to an older version of this tokenizer"
     )
-    rollback.add_argument(
-        "--json", action="store_true", help="print the active and the previous tokenizer as JSON"
-    )
-    add_artifacts_dir(rollback)
-    rollback.set_defaults(run=run_rollback)
+    _add_common(rollback, run_rollback, "print the active and the previous tokenizer as JSON")
 
 
 def _add_alias(subcommands: Any) -> None:
@@ -218,9 +198,13 @@ def _add_alias(subcommands: Any) -> None:
         "alias", nargs="?", metavar="ALIAS", help="1 to 200 printable ASCII characters"
     )
     alias.add_argument("--remove", metavar="ALIAS", help="remove this alias; its tokenizer stays")
-    alias.add_argument("--json", action="store_true", help="print the aliases as JSON")
-    add_artifacts_dir(alias)
-    alias.set_defaults(run=run_alias)
+    _add_common(alias, run_alias, "print the aliases as JSON")
+
+
+def _add_common(parser: argparse.ArgumentParser, run: Any, json_about: str) -> None:
+    parser.add_argument("--json", action="store_true", help=json_about)
+    add_artifacts_dir(parser)
+    parser.set_defaults(run=run)
 
 
 def run_list(arguments: argparse.Namespace) -> None:
@@ -229,7 +213,9 @@ def run_list(arguments: argparse.Namespace) -> None:
     damage: ArtifactCorruptError | None = None
     active = None
     try:
-        active = _find_served(store)
+        active = store.active() or store.resolve(default_tokenizer())
+    except ArtifactNotFoundError:
+        pass  # the default does not exist yet
     except ArtifactCorruptError as error:
         damage = error
     refs = store.list()
@@ -246,14 +232,6 @@ def run_list(arguments: argparse.Namespace) -> None:
             print(f"{'*' if ref == active else ' '} {ref}  {ref.digest[:16]}")
     if damage is not None:
         raise damage
-
-
-def _find_served(store: Artifacts) -> ArtifactRef | None:
-    """The version for requests that name none; None if it does not exist yet."""
-    try:
-        return store.active() or store.resolve(default_tokenizer())
-    except ArtifactNotFoundError:
-        return None
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
@@ -310,16 +288,13 @@ def _write_training_page(
 def _print_inspected(
     name: str, spec: TokenizerSpec, manifest: dict[str, Any], n_longest: int
 ) -> None:
+    from tokenizer_core.evaluation.measures import longest_tokens  # most runs do not need it
+
     print(f"{name}\n  digest       {spec.fingerprint}")
     for label, value in _describe(spec, manifest):
         print(f"  {label:<12} {value}")
     print(f"  longest tokens, of {len(spec.vocab)}:")
-    specials = set(spec.special_tokens.values())
-    longest = sorted(
-        (item for item in spec.vocab.items() if item[0] not in specials),
-        key=lambda item: (-len(item[1]), item[0]),
-    )
-    for id_, token in longest[: max(0, n_longest)]:
+    for id_, token in longest_tokens(spec, n_longest):
         print(f"  {id_:>8}  {len(token):>4} bytes  {token.decode(errors='replace')!r}")
 
 
@@ -347,35 +322,23 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
         rows.append(("made by", manifest["command"]))
     training = manifest.get("training") or {}
     if training:
-        rows.append(
-            (
-                "trained",
-                f"{training['n_bytes']} bytes in "
-                f"{training['seconds_counting'] + training['seconds_learning']:.1f} s, "
-                f"{training['bytes_per_token']:.3f} bytes per token there",
-            )
-        )
+        seconds = training["seconds_counting"] + training["seconds_learning"]
+        per_token = f"{training['bytes_per_token']:.3f} bytes per token there"
+        rows.append(("trained", f"{training['n_bytes']} bytes in {seconds:.1f} s, {per_token}"))
         if training.get("stopped_early"):
             rows.append(("ended early", training["stopped_early"]))
     for source in manifest.get("provenance") or ():
-        rows.append(
-            (
-                "corpus",
-                f"{source.get('name')}  {source.get('size_bytes')} bytes  "
-                f"sha256 {str(source.get('sha256'))[:16]}",
-            )
-        )
+        digest = str(source.get("sha256"))[:16]
+        shown = f"{source.get('name')}  {source.get('size_bytes')} bytes  sha256 {digest}"
+        rows.append(("corpus", shown))
     return rows
-
-
-def _describe_flags(token: AddedToken) -> str:
-    return f" ({', '.join(token.flags)})" if token.flags else ""
 
 
 def _describe_special_tokens(spec: TokenizerSpec) -> str:
     """The first of them, because DeepSeek has a thousand; `--json` has all."""
     special = [token for token in spec.added_tokens if token.special]
-    shown = [f"{token.content} = {token.id}{_describe_flags(token)}" for token in special]
+    flags = [f" ({', '.join(token.flags)})" if token.flags else "" for token in special]
+    shown = [f"{t.content} = {t.id}{flag}" for t, flag in zip(special, flags, strict=True)]
     more = len(shown) - _MOST_SPECIAL_TOKENS
     if more > 0:
         shown[_MOST_SPECIAL_TOKENS:] = [f"and {more} more (--json shows all)"]

@@ -8,19 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.conversion import (
-    FILE_NAMES,
-    convert_spec,
-    loading_lines,
-    not_carried,
-)
+from tokenizer_core.conversion import FILE_NAMES, convert_spec, loading_lines, not_carried
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_service.commands.command_line import (
-    CommandError,
-    UsageError,
-    add_artifacts_dir,
-)
+from tokenizer_service.commands.command_line import CommandError, UsageError, add_artifacts_dir
 from tokenizer_service.commands.outputs import STANDARD_OUTPUT, print_json, write_output
 from tokenizer_service.commands.vocabulary_files import (
     add_reading_options,
@@ -60,11 +51,7 @@ to publish it instead:  tokenizer import --help"""
 
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
-    parser = subcommands.add_parser(
-        "convert",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+    parser = subcommands.add_parser("convert", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument(
         "source",
         nargs="+",
@@ -133,12 +120,7 @@ def _convert(
     arguments: argparse.Namespace, spec: TokenizerSpec, output: Path
 ) -> tuple[list[Path], bool]:
     try:
-        return convert_spec(
-            spec,
-            arguments.to,
-            output,
-            overwrite=arguments.force,
-        )
+        return convert_spec(spec, arguments.to, output, overwrite=arguments.force)
     except FormatError as error:
         raise CommandError(f"{arguments.to} cannot hold this tokenizer: {error}") from error
     except ConversionError as error:

@@ -49,7 +49,7 @@ from tokenizer_service.commands.corpus_options import (
 )
 from tokenizer_service.commands.corpus_sample import add_sample
 from tokenizer_service.commands.outputs import print_json
-from tokenizer_service.commands.progress import add_quiet, progress_bar
+from tokenizer_service.commands.progress import add_quiet, follow, progress_bar
 from tokenizer_service.commands.run_options import add_run_options, check_run_options, encode_in_run
 from tokenizer_service.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
@@ -379,9 +379,8 @@ def _encode(
 
         def show(progress: EncodingProgress) -> None:
             bar.set_description(progress.phase, refresh=False)
-            bar.total = progress.bytes_total
             bar.set_postfix_str(f"{progress.n_tokens:,} tokens", refresh=False)
-            bar.update(progress.bytes_done - bar.n)
+            follow(bar)(progress.bytes_done, progress.bytes_total)
 
         if arguments.checkpoint_dir is None:
             workers = 1 if arguments.workers is None else arguments.workers
@@ -460,17 +459,15 @@ def run_verify(arguments: argparse.Namespace) -> None:
     """Verify token files, and print how many files, documents and tokens they have."""
     try:
         with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
-
-            def show(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-
-            found = verify_token_files(arguments.folder, cache=arguments.cache, progress=show)
+            found = verify_token_files(
+                arguments.folder, cache=arguments.cache, progress=follow(bar)
+            )
     except TokenFilesCorruptError as error:
         raise CommandError(str(error), exit_code=ANSWER_IS_NO) from error
     if arguments.json:
-        figures = {"files": found.n_files, "documents": found.n_documents, "tokens": found.n_tokens}
-        print_json(figures)
+        print_json(
+            {"files": found.n_files, "documents": found.n_documents, "tokens": found.n_tokens}
+        )
         return
     print(
         f"{arguments.folder}: {found.n_files} files, {found.n_documents:,} documents, "
@@ -483,17 +480,12 @@ def run_pack(arguments: argparse.Namespace) -> None:
     files = TokenFiles.open(arguments.folder, cache=arguments.cache)
     folder = arguments.output or default_pack_folder(files.folder, arguments.length)
     with progress_bar(quiet=arguments.quiet, desc="packing") as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
         packed = pack_token_files(
             files,
             arguments.length,
             folder,
             split_documents=arguments.split_documents,
-            progress=show,
+            progress=follow(bar),
         )
     if arguments.json:
         print(packed.to_json().decode(), end="")

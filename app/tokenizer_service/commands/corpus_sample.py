@@ -8,11 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.documents import (
-    DocumentSample,
-    corpus_file_size,
-    find_corpus_files,
-)
+from tokenizer_core.documents import DocumentSample, corpus_file_size, find_corpus_files
 from tokenizer_service.commands.command_line import CommandError, UsageError
 from tokenizer_service.commands.corpus_options import add_corpus_format, field_of
 from tokenizer_service.commands.outputs import (

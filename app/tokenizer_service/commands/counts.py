@@ -39,11 +39,7 @@ from tokenizer_service.commands.counting_options import (
 )
 from tokenizer_service.commands.outputs import print_json, require_folder_of, require_other_files
 from tokenizer_service.commands.progress import ProgressBars, add_quiet
-from tokenizer_service.commands.run_options import (
-    add_run_options,
-    check_run_options,
-    open_executor,
-)
+from tokenizer_service.commands.run_options import add_run_options, check_run_options, open_executor
 
 _WEIGHT: Final = re.compile(r"[0-9]{1,18}(?:[/.][0-9]{1,18})?")
 
@@ -299,9 +295,7 @@ def _count(
             scratch_folder=arguments.temp_dir,
             corpus_format=corpus_format_of(arguments, files),
             max_bad=max_bad_of(arguments),
-            progress=lambda done, total: bars.show(
-                TrainingProgress("count", done, total, "counting pre-tokens")
-            ),
+            progress=lambda done, total: bars.show(TrainingProgress("count", done, total)),
         )
 
 
@@ -313,7 +307,6 @@ def _count_in_run(
 ) -> PretokenCounts:
     from tokenizer_core.distributed import count_distributed  # most commands do not need it
 
-    messages = {"count": "counting pre-tokens", "merge": "merging counts"}
     with ExitStack() as stack:
         output = arguments.output
         if not isinstance(output, Path):
@@ -332,9 +325,7 @@ def _count_in_run(
             scratch_folder=arguments.temp_dir,
             corpus_format=corpus_format_of(arguments, files),
             max_bad=max_bad_of(arguments),
-            progress=lambda phase, done, total: bars.show(
-                TrainingProgress(phase, done, total, messages[phase])
-            ),
+            progress=lambda *reached: bars.show(TrainingProgress(*reached)),
         )
         counts = PretokenCounts.load(output)
         if output is not arguments.output:

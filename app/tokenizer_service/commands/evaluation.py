@@ -113,10 +113,7 @@ def _add_compare(subcommands: Any) -> None:
     compare.add_argument("a", metavar="A", help=TOKENIZER_HELP)
     compare.add_argument("b", metavar="B", help="the other one")
     compare.add_argument(
-        "--corpus",
-        type=Path,
-        metavar="FILE",
-        help="text, JSONL or Parquet to compare on",
+        "--corpus", type=Path, metavar="FILE", help="text, JSONL or Parquet to compare on"
     )
     _add_sampling(compare)
     compare.add_argument(
@@ -168,11 +165,7 @@ def run_report(arguments: argparse.Namespace) -> None:
             bar.update(n_bytes)
 
         report = build_report(
-            tokenizers,
-            corpora,
-            seed=arguments.seed,
-            is_parallel=arguments.parallel,
-            progress=show,
+            tokenizers, corpora, seed=arguments.seed, is_parallel=arguments.parallel, progress=show
         )
     _write(arguments, report)
 

@@ -19,23 +19,14 @@ from tokenizer_service.commands.command_line import CommandError, UsageError
 STANDARD_OUTPUT: Final = Path("-")
 
 
-def add_output(parser: Any, *, about: str, metavar: str = "FILE", required: bool = False) -> None:
+def add_output(parser: Any, *, about: str) -> None:
     """Add `-o` and `--output`."""
-    default = None if required else STANDARD_OUTPUT
     parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=required,
-        default=default,
-        metavar=metavar,
-        help=about,
+        "-o", "--output", type=Path, default=STANDARD_OUTPUT, metavar="FILE", help=about
     )
 
 
-def add_reports(
-    parser: argparse.ArgumentParser, *, html: str, json_about: str = "write the report as JSON"
-) -> None:
+def add_reports(parser: argparse.ArgumentParser, *, html: str) -> None:
     """Add `--json [FILE]` and `--html FILE`. A FILE has the ending of what is written, because
     argparse takes any word after `--json` for it, also a corpus."""
     parser.add_argument(
@@ -44,7 +35,7 @@ def add_reports(
         const=STANDARD_OUTPUT,
         type=partial(_parse_report, endings=(".json",)),
         metavar="FILE",
-        help=f"{json_about} to a .json file; without FILE, print only that",
+        help="write the report as JSON to a .json file; without FILE, print only that",
     )
     add_html(parser, html)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
@@ -59,6 +60,16 @@ def progress_bar(*, quiet: bool, total: float | None = None, **options: Any) -> 
     return tqdm(total=total, file=sys.stderr, **shown | {"delay": _DELAY_SECONDS} | options)
 
 
+def follow(bar: Any) -> Callable[[int, int], None]:
+    """A `progress` argument: shows the work done and the whole work in a bar."""
+
+    def show(done: int, total: int) -> None:
+        bar.total = total
+        bar.update(done - bar.n)
+
+    return show
+
+
 def add_quiet(parser: Any) -> None:
     """Add `--quiet`."""
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show a progress bar")
@@ -85,19 +96,17 @@ class ProgressBars:
         if progress.phase != self._phase:
             self._close()
             self._phase = progress.phase
-            in_bytes = progress.phase == "count"
             unit = {"count": "B", "merge": " partitions"}.get(progress.phase, " merges")
             self._bar = progress_bar(
                 quiet=False,
                 total=progress.total,
                 desc=progress.message,
                 unit=unit,
-                unit_scale=in_bytes,
+                unit_scale=unit == "B",
                 leave=True,
                 delay=0,
             )
-        self._bar.total = progress.total
-        self._bar.update(progress.done - self._bar.n)
+        follow(self._bar)(progress.done, progress.total)
 
     def _close(self) -> None:
         if self._bar is not None:

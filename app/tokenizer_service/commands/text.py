@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from tokenizer_core.documents import CONTENT_NAMES, format_of_content
-from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.documents.document_pieces import Utf8Decoder
+from tokenizer_core.errors import InvalidUtf8Error, UnknownTokenIdError
 from tokenizer_core.text.decode_streams import BytesDecoder
 from tokenizer_core.text.pieces import readable_token
 from tokenizer_core.text.streaming import StreamingEncoder
@@ -328,16 +329,14 @@ def _open_input(path: Path) -> Iterator[BufferedIOBase]:
 
 def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
     """Decode strictly, without dropping or replacing any byte; keep newlines unchanged."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    offset, first = 0, b""
+    decoder, first = Utf8Decoder(), b""
     while True:
         data = file.read1(_READ_BYTES)
         first = first or data
         bar.update(len(data))
-        held = len(decoder.getstate()[0])
         try:
             yield decoder.decode(data, final=not data)
-        except UnicodeDecodeError as error:
+        except InvalidUtf8Error as error:
             shown = "standard input" if name == "-" else name
             packing = format_of_content(first)
             if packing in ("gz", "zst", "parquet"):
@@ -346,12 +345,11 @@ def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
                     f"unpack it first, or use tokenizer corpus encode"
                 ) from None
             raise CommandError(
-                f"{shown} is not UTF-8 at byte {offset - held + error.start}; convert it first, "
-                f"for instance with iconv"
+                f"{shown} is not UTF-8 at byte {error.byte_offset}; convert it first, for instance "
+                f"with iconv"
             ) from None
         if not data:
             return
-        offset += len(data)
 
 
 def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:

@@ -10,12 +10,7 @@ from typing import Any, Final
 
 from tokenizer_core.errors import ArtifactNameError, FormatError
 from tokenizer_core.formats import detect_file, load_spec
-from tokenizer_core.presets import (
-    PRESETS,
-    load_path_spec,
-    load_preset_spec,
-    recognise_preset_file,
-)
+from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec, recognise_preset_file
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.tokenizer import Tokenizer
@@ -45,9 +40,7 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that `load_tokenizer` and `find_tokenizer` read."""
     group = parser.add_argument_group("which tokenizer")
     group.add_argument(
-        "--tokenizer",
-        metavar="TOKENIZER",
-        help=f"{TOKENIZER} (default: the active one)",
+        "--tokenizer", metavar="TOKENIZER", help=f"{TOKENIZER} (default: the active one)"
     )
     group.add_argument(
         "--files",

@@ -30,11 +30,7 @@ from tokenizer_service.commands.command_line import (
     parse_place,
     require_files,
 )
-from tokenizer_service.commands.corpus_options import (
-    corpus_format_of,
-    files_in_order,
-    max_bad_of,
-)
+from tokenizer_service.commands.corpus_options import corpus_format_of, files_in_order, max_bad_of
 from tokenizer_service.commands.counting_options import (
     INPUTS_HELP,
     add_counting_options,

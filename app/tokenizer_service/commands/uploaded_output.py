@@ -16,7 +16,7 @@ from tokenizer_core.corpus.remote_token_files import default_cache_folder, requi
 from tokenizer_core.documents import corpus_file_identity
 from tokenizer_core.errors import StorageError
 from tokenizer_service.commands.command_line import CommandError, CommandParser
-from tokenizer_service.commands.progress import progress_bar
+from tokenizer_service.commands.progress import follow, progress_bar
 
 
 def add_temp_dir(parser: CommandParser) -> None:
@@ -73,12 +73,7 @@ def encode_and_upload(
         )
     try:
         with progress_bar(quiet=quiet, desc="uploading", leave=True) as bar:
-
-            def show(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-
-            manifest = upload_token_files(folder, address, progress=show)
+            manifest = upload_token_files(folder, address, progress=follow(bar))
     except StorageError as error:
         raise CommandError(f"{error}. {_whole(folder)}") from error
     except KeyboardInterrupt as interrupt:

@@ -8,12 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.errors import (
-    ArtifactError,
-    ArtifactNameError,
-    FormatError,
-    InvalidSpecError,
-)
+from tokenizer_core.errors import ArtifactError, ArtifactNameError, FormatError, InvalidSpecError
 from tokenizer_core.formats import detect_file, load_spec
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import sole_rank_file
@@ -55,9 +50,7 @@ def add_reading_options(parser: Any) -> None:
         help="a special token and its id; repeat for more",
     )
     parser.add_argument(
-        "--no-special",
-        action="store_true",
-        help="the .tiktoken vocabulary has no special tokens",
+        "--no-special", action="store_true", help="the .tiktoken vocabulary has no special tokens"
     )
     parser.add_argument(
         "--file-ids",

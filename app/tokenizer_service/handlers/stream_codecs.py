@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_client.schemas.tokens import IdsError, parse_ids
-from tokenizer_core.documents.utf8_decoder import Utf8Decoder
+from tokenizer_core.documents.document_pieces import Utf8Decoder
 from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_service.access.errors import LineTooLongError
 from tokenizer_service.http.id_formats import parse_raw_ids

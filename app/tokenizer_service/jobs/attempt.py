@@ -18,7 +18,6 @@ from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.kinds import KINDS
 from tokenizer_service.jobs.process import (
-    ChildProcess,
     JobProcess,
     StartProcess,
     available_memory_bytes,
@@ -84,7 +83,7 @@ class Attempt:
         try:
             own = self._folder.again(self._job.takeovers)
             await asyncio.to_thread(own.write_request, request)
-            log_file = await asyncio.to_thread(self._folder.open_log)
+            log_file = await asyncio.to_thread(self._folder.log_path.open, "ab", buffering=0)
             try:
                 process = await self._start_process(own.path, own.scratch_path, log_file)
             finally:
@@ -97,7 +96,7 @@ class Attempt:
             stopping = self._stop.is_set()
             await process.end(STOP_GRACE_SECONDS if stopping else GRACE_SECONDS)
 
-    async def _follow(self, process: ChildProcess) -> Outcome:
+    async def _follow(self, process: JobProcess) -> Outcome:
         self._started = time.monotonic()
         await self._note_child(process)
         reader = asyncio.create_task(self._read_events(process))
@@ -121,7 +120,7 @@ class Attempt:
             return self._outcome
         return Outcome("died", None, *describe_death(await process.wait(), self._kind))
 
-    async def _look(self, process: ChildProcess) -> Outcome | None:
+    async def _look(self, process: JobProcess) -> Outcome | None:
         """The outcome if the server ends the attempt now."""
         if self._outcome is not None:
             return self._outcome  # the child has reported and is slow to exit
@@ -135,7 +134,7 @@ class Attempt:
             self._log(error)
         return await self._over_limit(process)
 
-    async def _over_limit(self, process: ChildProcess) -> Outcome | None:
+    async def _over_limit(self, process: JobProcess) -> Outcome | None:
         limits = self._job.request["limits"]
         seconds = time.monotonic() - self._started
         if limits["seconds"] is not None and seconds > limits["seconds"]:
@@ -164,7 +163,7 @@ class Attempt:
             )
             self._written = now
 
-    async def _read_events(self, process: ChildProcess) -> None:
+    async def _read_events(self, process: JobProcess) -> None:
         async for event in process.events():
             kind = event.get("event")
             if kind == "progress":
@@ -189,7 +188,7 @@ class Attempt:
                     "failed", code=str(event.get("code")), detail=str(event.get("detail"))
                 )
 
-    async def _note_child(self, process: ChildProcess) -> None:
+    async def _note_child(self, process: JobProcess) -> None:
         if process.identity is None:
             return
         try:

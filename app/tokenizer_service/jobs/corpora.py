@@ -40,7 +40,7 @@ from tokenizer_core.documents import (
     format_of_content,
     format_of_name,
 )
-from tokenizer_core.documents.utf8_decoder import Utf8Decoder
+from tokenizer_core.documents.document_pieces import Utf8Decoder
 from tokenizer_core.errors import InvalidUtf8Error
 from tokenizer_core.registry.versions import NAME
 from tokenizer_service.jobs.errors import (
@@ -115,15 +115,14 @@ class CorpusStore:
             raise CorpusNotFoundError
         return corpus
 
-    def find_file(self, corpus_id: str) -> InputFile | None:
-        """The text of a corpus as the input of a job, or None.
+    def find_file(self, corpus_id: str) -> InputFile:
+        """The text of a corpus as the input of a job.
 
         Raises:
+            CorpusNotFoundError: no corpus has this id.
             InputPathError: its file is gone or is not a regular file.
         """
-        corpus = self.find(corpus_id)
-        if corpus is None:
-            return None
+        corpus = self.get(corpus_id)
         found = find_input_file([self._files], corpus.file)
         return replace(found, label=corpus.id, format=corpus.format, text_field=corpus.field)
 

@@ -101,14 +101,10 @@ class CorpusReplacedError(JobsError):
 
 
 class CorpusFormatError(JobsError):
-    """The content of an upload is not of the format that its id or the request says."""
+    """The content of an upload is not of the format that its id or the request says; the text says
+    what it is, and what the request says."""
 
     code = "corpus_format"
-
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
-        """What the content is, and what the request says it is; for people."""
 
 
 class CorporaQuotaError(LimitError):

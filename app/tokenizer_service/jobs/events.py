@@ -58,11 +58,9 @@ class JobEvent:
 class JobWatch:
     """Reads the jobs that streams follow. Use it only from the event loop."""
 
-    def __init__(
-        self, jobs: JobStore, artifacts_dir: Path, *, max_listeners: int = MAX_LISTENERS
-    ) -> None:
+    def __init__(self, jobs: JobStore, artifacts_dir: Path) -> None:
         self._jobs, self._artifacts_dir = jobs, artifacts_dir
-        self._max_listeners = max_listeners
+        self._max_listeners = MAX_LISTENERS
         self._listeners: Counter[str] = Counter()
         self._seen: Mapping[str, JobEvent | None] = {}
         self._looked = asyncio.Event()

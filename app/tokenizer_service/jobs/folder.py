@@ -17,14 +17,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from tokenizer_core.blobs.atomic_files import (
-    make_folder,
-    replacing,
-    sync_folder,
-    write_synced,
-)
+from tokenizer_core.blobs.atomic_files import make_folder, replacing, sync_folder, write_synced
 from tokenizer_service.jobs.input_files import InputFile, find_input_file
 
 LOG_TAIL_LINES: Final = 20
@@ -120,10 +115,6 @@ class JobFolder:
         """Read the request that `write_request` wrote."""
         value: dict[str, Any] = json.loads((self.path / "request.json").read_bytes())
         return value
-
-    def open_log(self) -> IO[bytes]:
-        """Open the log to append."""
-        return self.log_path.open("ab", buffering=0)
 
     def remove_inputs(self) -> None:
         """Remove everything except the log."""

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,12 +39,9 @@ class InputFile:
 
     root: str
     path: str
-    device: int
-    inode: int
-    size_bytes: int
-    modified_ns: int
-    changed_ns: int = field(compare=False)
-    n_links: int = field(compare=False)
+    version: FileVersion
+    """Its version when the job was made."""
+
     label: str = field(default="", compare=False)
     """The caller's name for it if that is not its path: the id of a corpus, a URL."""
 
@@ -60,25 +57,14 @@ class InputFile:
         return self.label or self.path
 
     @property
-    def version(self) -> FileVersion:
-        """Its version when the job was made."""
-        return FileVersion(
-            self.device,
-            self.inode,
-            self.size_bytes,
-            self.modified_ns,
-            self.changed_ns,
-            self.n_links,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The form in the job folder."""
-        return asdict(self)
+    def size_bytes(self) -> int:
+        """Its size when the job was made."""
+        return self.version.size_bytes
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InputFile:
-        """Reads `to_json`."""
-        return cls(**value)
+        """Reads its `asdict`."""
+        return cls(**{**value, "version": FileVersion(**value["version"])})
 
 
 def split_input_path(path: str) -> list[str]:
@@ -131,9 +117,7 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
         for name in parts[:-1]:
             _refuse_unless(name, os.stat(name, dir_fd=folder, follow_symlinks=False), folder=True)
             deeper = os.open(
-                name,
-                os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
-                dir_fd=folder,
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
             )
             os.close(folder)
             folder = deeper
@@ -169,14 +153,11 @@ def find_input_file(roots: Sequence[Path], path: str) -> InputFile:
     for root in roots:
         try:
             descriptor = open_under_root(root, parts)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
-        except NotADirectoryError:
-            continue
-        try:
-            return _describe(root, path, descriptor)
-        finally:
-            os.close(descriptor)
+        version = FileVersion.of(os.fstat(descriptor))
+        os.close(descriptor)
+        return InputFile(str(root.absolute()), path, version)
     raise InputPathError(
         "there is no such file under the corpus roots; TOKENIZER_CORPUS_ROOTS names them"
     )
@@ -221,20 +202,6 @@ def readable_path(descriptor: int) -> Path:
     if Path("/proc/self/fd").is_dir():
         return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
     return Path(f"/dev/fd/{descriptor}")
-
-
-def _describe(root: Path, path: str, descriptor: int) -> InputFile:
-    status = os.fstat(descriptor)
-    return InputFile(
-        root=str(root.absolute()),
-        path=path,
-        device=status.st_dev,
-        inode=status.st_ino,
-        size_bytes=status.st_size,
-        modified_ns=status.st_mtime_ns,
-        changed_ns=status.st_ctime_ns,
-        n_links=status.st_nlink,
-    )
 
 
 def _refuse_unless(name: str, status: os.stat_result, *, folder: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tokenizer_client.schemas.jobs import find_document_separator
@@ -17,7 +18,11 @@ from tokenizer_core.corpus import ConversationEncoder, plan_token_files
 from tokenizer_core.documents import DEFAULT_MAX_BAD, format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError
 from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
-from tokenizer_service.jobs.errors import CorpusReplacedError, InvalidInputsError
+from tokenizer_service.jobs.errors import (
+    CorpusNotFoundError,
+    CorpusReplacedError,
+    InvalidInputsError,
+)
 from tokenizer_service.jobs.input_files import (
     InputChangedError,
     InputFile,
@@ -50,8 +55,6 @@ _DEFAULT_FIELD: Final = "text"
 _PACKED_IDS_PER_BYTE: Final = 1.0
 """A guess: an id stands for about four bytes of text, which packs to a third or a quarter."""
 
-_UNKNOWN_CORPUS: Final = "there is no corpus with this id; see GET /corpora"
-
 # Training
 
 
@@ -74,11 +77,11 @@ def find_training_inputs(
         _each("input_urls", asked.input_urls, lambda url: CorpusUrl.parse(url, hosts))
         return []
     if asked.corpus_ids is not None:
-        field, names, find = "corpus_ids", asked.corpus_ids, _corpus_finder(corpora)
+        field, names, find = "corpus_ids", asked.corpus_ids, partial(_find_corpus, corpora)
     else:
         roots = settings.corpus_roots
         field, names = "input_paths", asked.input_paths or []
-        find = lambda path: find_input_file(roots, path)  # noqa: E731
+        find = partial(find_input_file, roots)
     files = list(dict.fromkeys(_each(field, names, find)))
     if not any(file.size_bytes for file in files):
         raise InvalidInputsError(
@@ -89,17 +92,11 @@ def find_training_inputs(
     return files
 
 
-def _corpus_finder(corpora: CorpusStore) -> Callable[[str], InputFile]:
-    def find(corpus_id: str) -> InputFile:
-        try:
-            file = corpora.find_file(corpus_id)
-        except InputPathError:
-            file = None
-        if file is None:
-            raise InputPathError(_UNKNOWN_CORPUS)
-        return file
-
-    return find
+def _find_corpus(corpora: CorpusStore, corpus_id: str) -> InputFile:
+    try:
+        return corpora.find_file(corpus_id)
+    except (CorpusNotFoundError, InputPathError):
+        raise InputPathError("there is no corpus with this id; see GET /corpora") from None
 
 
 def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> list[Found]:
@@ -137,12 +134,9 @@ def find_encoding_inputs(
         if named in ids[:index]:
             raise _wrong_corpus(pointer, "this corpus is named twice; each is encoded once")
         try:
-            file = corpora.find_file(named)
-        except InputPathError:
-            file = None
-        if file is None:
-            raise _wrong_corpus(pointer, _UNKNOWN_CORPUS)
-        files.append(file)
+            files.append(_find_corpus(corpora, named))
+        except InputPathError as error:
+            raise _wrong_corpus(pointer, str(error)) from None
     if not any(file.size_bytes for file in files):
         raise InvalidInputsError(
             "empty_corpus", "The corpora are empty; there is nothing to encode."

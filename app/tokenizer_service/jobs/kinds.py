@@ -141,10 +141,7 @@ def clear_away(artifacts_dir: Path, job: Job) -> None:
 
 
 def hold_back(
-    job: Job,
-    ref: ArtifactRef,
-    replaced: ArtifactRef | None,
-    size_of: Callable[[ArtifactRef], int],
+    job: Job, ref: ArtifactRef, replaced: ArtifactRef | None, size_of: Callable[[ArtifactRef], int]
 ) -> NotPromoted | None:
     """Why the version that a training job published must not replace the active one, or None.
 

@@ -16,15 +16,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import psutil
 
 import tokenizer_core
 import tokenizer_service
 from tokenizer_core.blobs.locks import try_record_lock
+from tokenizer_core.parallel import resident_bytes_of_tree
 from tokenizer_service.serving.workers import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -43,47 +44,6 @@ _SECRETS: Final = ("TOKENIZER_ADMIN_KEYS", "TOKENIZER_READ_KEYS", "TOKENIZER_JOB
 _NOT_FOR_CHILDREN: Final = (*_SECRETS, "PROMETHEUS_MULTIPROC_DIR")
 
 
-class ChildProcess(Protocol):
-    """The interface of a child process for an attempt; tests implement it without a process."""
-
-    @property
-    def identity(self) -> ProcessIdentity | None:
-        """The identity of the process; None if it ended before the server could read it."""
-        ...
-
-    def events(self) -> AsyncIterator[dict[str, Any]]:
-        """The events that the child writes, until its standard output closes."""
-        ...
-
-    async def let_publish(self) -> None:
-        """Allow the child to publish; does nothing when it has ended."""
-        ...
-
-    def resident_bytes(self) -> int:
-        """Resident memory of the child and its workers; blocks for some milliseconds."""
-        ...
-
-    async def wait(self) -> int:
-        """Wait until the child has ended; returns its exit status, or minus a signal's number."""
-        ...
-
-    async def end(self, grace_seconds: float) -> None:
-        """End the child and its workers, with SIGKILL after the grace; return when they ended."""
-        ...
-
-
-class StartProcess(Protocol):
-    """Starts the child for the request in `job_folder`; its log goes to `log`.
-
-    Raises:
-        OSError: the system cannot start a process (too many processes or open files).
-    """
-
-    async def __call__(self, job_folder: Path, scratch: Path, log: IO[bytes]) -> ChildProcess:
-        """Start the child."""
-        ...
-
-
 class JobProcess:
     """A running child process. `start` creates it; the caller must await `end` in every case."""
 
@@ -92,9 +52,15 @@ class JobProcess:
     ) -> None:
         self._process = process
         self.identity = identity
+        """The identity of the process; None if it ended before the server could read it."""
 
     @classmethod
     async def start(cls, job_folder: Path, scratch: Path, log: IO[bytes]) -> JobProcess:
+        """Start the child for the request in `job_folder`; its log goes to `log`.
+
+        Raises:
+            OSError: the system cannot start a process (too many processes or open files).
+        """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # without it the working directory could shadow a module
@@ -111,7 +77,7 @@ class JobProcess:
         return cls(process, ProcessIdentity.of(process.pid))
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """See `ChildProcess`. Skips lines that are not events."""
+        """The events that the child writes, until its standard output closes; skips other lines."""
         stdout = self._process.stdout
         if stdout is None:
             return
@@ -128,6 +94,7 @@ class JobProcess:
                     yield event
 
     async def let_publish(self) -> None:
+        """Allow the child to publish; does nothing when it has ended."""
         stdin = self._process.stdin
         if stdin is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -135,9 +102,11 @@ class JobProcess:
                 await stdin.drain()
 
     def resident_bytes(self) -> int:
+        """Resident memory of the child and its workers; blocks for some milliseconds."""
         return resident_bytes_of_tree(self._process.pid)
 
     async def wait(self) -> int:
+        """Wait until the child has ended; returns its exit status, or minus a signal's number."""
         return await self._process.wait()
 
     async def end(self, grace_seconds: float) -> None:
@@ -155,6 +124,10 @@ class JobProcess:
         signal_group(self._process.pid, signal.SIGKILL)
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+
+StartProcess = Callable[[Path, Path, IO[bytes]], Awaitable[JobProcess]]
+"""`JobProcess.start`, or what tests put in its place."""
 
 
 def describe_death(return_code: int, kind: JobKind) -> tuple[str, str]:
@@ -245,23 +218,6 @@ def signal_group(leader_pid: int, number: signal.Signals) -> None:
     """Send a signal to the process group that `leader_pid` leads, if it still has a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, number)
-
-
-def resident_bytes_of_tree(pid: int) -> int:
-    """Resident memory of a process and all its descendants; 0 if the process has ended.
-
-    This is an upper bound: it counts a shared page once for each process that maps it.
-    """
-    total = 0
-    try:
-        leader = psutil.Process(pid)
-        members = [leader, *leader.children(recursive=True)]
-    except psutil.Error:
-        return 0
-    for member in members:
-        with contextlib.suppress(psutil.Error):
-            total += member.memory_info().rss
-    return total
 
 
 def available_memory_bytes() -> int:

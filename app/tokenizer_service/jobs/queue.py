@@ -19,7 +19,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -119,29 +119,16 @@ class Job:
 
     @classmethod
     def _of_sound_row(cls, row: Mapping[str, Any]) -> Job:
-        return cls(
-            sequence=row["sequence"],
-            id=row["id"],
-            kind=row["kind"],
-            request=json.loads(row["request"]),
-            state=row["state"],
-            phase=row["phase"],
-            progress=row["progress"],
-            counters=json.loads(row["counters"]),
-            cancel_requested={0: False, 1: True}[row["cancel_requested"]],
-            attempt=row["attempt"],
-            deaths=row["deaths"],
-            takeovers=row["takeovers"],
-            owner=ProcessIdentity.from_json(row["owner"]),
-            owner_host=row["owner_host"],
-            lease_ends_at=row["lease_ends_at"],
-            child=ProcessIdentity.from_json(row["child"]),
-            result=None if row["result"] is None else json.loads(row["result"]),
-            error=None if row["error"] is None else json.loads(row["error"]),
-            created_at=row["created_at"],
-            started_at=row["started_at"],
-            finished_at=row["finished_at"],
-        )
+        parsed = {
+            "request": json.loads(row["request"]),
+            "counters": json.loads(row["counters"]),
+            "cancel_requested": {0: False, 1: True}[row["cancel_requested"]],
+            "owner": ProcessIdentity.from_json(row["owner"]),
+            "child": ProcessIdentity.from_json(row["child"]),
+            "result": None if row["result"] is None else json.loads(row["result"]),
+            "error": None if row["error"] is None else json.loads(row["error"]),
+        }
+        return cls(**{**{field.name: row[field.name] for field in fields(cls)}, **parsed})
 
     def _check(self) -> None:
         """Check the values that routes show and that the runner relies on.
@@ -153,8 +140,8 @@ class Job:
         moments = (self.created_at, self.started_at, self.finished_at, self.lease_ends_at)
         if self.error is not None:
             shown += [self.error["code"], self.error["detail"]]
-        fields = {} if self.result is None else _RESULTS[self.kind]
-        shown += [(self.result or {})[name] for name, kind in fields.items() if kind is str]
+        results = {} if self.result is None else _RESULTS[self.kind]
+        shown += [(self.result or {})[name] for name, kind in results.items() if kind is str]
         tokenizer = self.request.get("tokenizer") if self.kind == "encode" else None
         if tokenizer is not None:
             shown += [tokenizer[part] for part in ("name", "version", "digest")]
@@ -166,7 +153,7 @@ class Job:
             and all(0 <= n <= _MOST for n in (self.attempt, self.deaths, self.takeovers))
             and all(isinstance(number, int) for number in self.counters.values())
             and isinstance(self.request.get("corpus_ids"), list | None)
-            and all(isinstance((self.result or {})[name], kind) for name, kind in fields.items())
+            and all(isinstance((self.result or {})[name], kind) for name, kind in results.items())
         )
         "".join(shown).encode()  # strings, without a lone surrogate
         if not is_sound:
@@ -176,29 +163,20 @@ class Job:
     def _of_damaged_row(cls, row: Mapping[str, Any]) -> Job:
         job_id, attempt = row["id"], row["attempt"]
         is_shown = isinstance(job_id, str) and job_id.isprintable()  # has no lone surrogate
-        return cls(
-            sequence=row["sequence"],
-            id=job_id if is_shown else f"row-{row['sequence']}",
-            kind=row["kind"] if row["kind"] in get_args(Kind) else "train",
-            request=dict.fromkeys(_NAMES.values(), ""),
-            state="failed",
-            phase="failed",
-            progress=0.0,
-            counters={},
-            cancel_requested=False,
-            attempt=attempt if isinstance(attempt, int) else 0,
-            deaths=0,
-            takeovers=0,
-            owner=None,
-            owner_host=None,
-            lease_ends_at=None,
-            child=None,
-            result=None,
-            error=_DAMAGED_ERROR,
-            created_at=0.0,
-            started_at=None,
-            finished_at=None,
-        )
+        known = {
+            "sequence": row["sequence"],
+            "id": job_id if is_shown else f"row-{row['sequence']}",
+            "kind": row["kind"] if row["kind"] in get_args(Kind) else "train",
+            "request": dict.fromkeys(_NAMES.values(), ""),
+            "state": "failed",
+            "phase": "failed",
+            "counters": {},
+            "attempt": attempt if isinstance(attempt, int) else 0,
+            "error": _DAMAGED_ERROR,
+        }
+        zeros = dict.fromkeys(("progress", "created_at"), 0.0)
+        zeros |= dict.fromkeys(("cancel_requested", "deaths", "takeovers"), 0)
+        return cls(**{**dict.fromkeys(field.name for field in fields(cls)), **zeros, **known})
 
     @property
     def is_final(self) -> bool:
@@ -266,9 +244,7 @@ class JobStore:
         )
 
         return cls(
-            PostgresDatabase(address),
-            folder=folder_id(artifacts_dir),
-            lease_seconds=lease_seconds,
+            PostgresDatabase(address), folder=folder_id(artifacts_dir), lease_seconds=lease_seconds
         )
 
     def add(
@@ -293,7 +269,7 @@ class JobStore:
             earlier = _select_by_key(run, idempotency_key, request_digest)
             if earlier is not None:
                 return earlier
-            _require_place(_count_unfinished(run, self._folder), queue_limit)
+            _require_place(self._count_unfinished(run), queue_limit)
             (row,) = run(
                 "INSERT INTO jobs (id, kind, folder, idempotency_key, request_digest, request,"
                 " state, phase, created_at)"
@@ -315,7 +291,7 @@ class JobStore:
         """Number of jobs of this folder that count against `queue_limit`: the queued jobs, and 1 if
         any job runs."""
         with self.database.read() as run:
-            return _count_unfinished(run, self._folder)
+            return self._count_unfinished(run)
 
     def require_place(self, queue_limit: int) -> None:
         """Raise QueueFullError if `add` would."""
@@ -337,8 +313,7 @@ class JobStore:
     def running(self) -> list[Job]:
         """The running jobs of this folder."""
         return self._select(
-            "SELECT * FROM jobs WHERE state = 'running' AND folder = ?",
-            (self._folder,),
+            "SELECT * FROM jobs WHERE state = 'running' AND folder = ?", (self._folder,)
         )
 
     def unfinished(self) -> list[Job]:
@@ -355,8 +330,7 @@ class JobStore:
         with self.database.read() as run:
             # Read first, without a write lock: every server process asks twice a second.
             if not run(
-                "SELECT 1 FROM jobs WHERE state = 'queued' AND folder = ? LIMIT 1",
-                (self._folder,),
+                "SELECT 1 FROM jobs WHERE state = 'queued' AND folder = ? LIMIT 1", (self._folder,)
             ):
                 return None
         with self.database.transaction(alone=f"claim {self._folder} {self.host}") as run:
@@ -435,9 +409,7 @@ class JobStore:
     ) -> bool:
         """Store the progress; False if the job is no longer this attempt's."""
         return self._update_held(
-            job,
-            "phase = ?, progress = ?, counters = ?",
-            (phase, progress, json.dumps(counters)),
+            job, "phase = ?, progress = ?, counters = ?", (phase, progress, json.dumps(counters))
         )
 
     def allow_publishing(self, job: Job) -> bool:
@@ -545,11 +517,16 @@ class JobStore:
     def count_by_state(self) -> dict[tuple[str, str], int]:
         """(kind, state) -> number of jobs in the table, of all folders."""
         with self.database.read() as run:
-            rows = run(
-                "SELECT kind, state, COUNT(*) AS n_jobs FROM jobs GROUP BY kind, state",
-                (),
-            )
+            rows = run("SELECT kind, state, COUNT(*) AS n_jobs FROM jobs GROUP BY kind, state", ())
         return {(row["kind"], row["state"]): int(row["n_jobs"]) for row in rows}
+
+    def _count_unfinished(self, run: Run) -> int:
+        rows = run(
+            "SELECT state FROM jobs WHERE state IN ('queued', 'running') AND folder = ?",
+            (self._folder,),
+        )
+        n_running = len([row for row in rows if row["state"] == "running"])
+        return len(rows) - n_running + min(1, n_running)
 
     def _select(self, statement: str, values: tuple[object, ...]) -> list[Job]:
         with self.database.read() as run:
@@ -595,17 +572,6 @@ def _fail_damaged(run: Run, job: Job) -> None:
         job.id,
         job.sequence,
     )
-
-
-def _count_unfinished(run: Run, folder: str) -> int:
-    """Number of jobs that count against the limit; all running jobs of all hosts count as one."""
-    rows = run(
-        "SELECT state, COUNT(*) AS n_jobs FROM jobs WHERE state IN ('queued', 'running')"
-        " AND folder = ? GROUP BY state",
-        (folder,),
-    )
-    counts = {row["state"]: int(row["n_jobs"]) for row in rows}
-    return counts.get("queued", 0) + min(1, counts.get("running", 0))
 
 
 def _require_place(unfinished: int, queue_limit: int) -> None:

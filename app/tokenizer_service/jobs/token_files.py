@@ -54,7 +54,7 @@ from tokenizer_service.jobs.folder import is_job_id
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from tokenizer_core.corpus import SplitRecord, TokenManifest
+    from tokenizer_core.corpus import SplitRecord
 
 log = logging.getLogger("tokenizer_service.jobs")
 
@@ -163,12 +163,13 @@ class TokenFilesFolder:
         remove_folder(aside)
 
     def left_over(self) -> list[str]:
-        """The names below `.unfinished`, for `sweep`."""
+        """The names below `.unfinished`. Call this before listing the unfinished jobs for `sweep`,
+        so that the result has no entry of a job that started in between."""
         with contextlib.suppress(FileNotFoundError):
             return os.listdir(self.root / _UNFINISHED)  # noqa: PTH208
         return []
 
-    def sweep(self, names: list[str], kept_jobs: set[str]) -> None:
+    def sweep(self, names: list[str], kept_jobs: Collection[str]) -> None:
         """Remove the entries in `names` that belong to no job in `kept_jobs`."""
         for name in names:
             if _job_of(name) not in kept_jobs:
@@ -202,12 +203,12 @@ class TokenFilesStore:
 
     def __init__(self, artifacts_dir: Path, max_bytes: int | None) -> None:
         self._artifacts_dir, self.max_bytes = artifacts_dir, max_bytes
-        self._folder = TokenFilesFolder.of(artifacts_dir)
+        self.folder = TokenFilesFolder.of(artifacts_dir)
 
     def all(self) -> list[TokenFilesSummary]:
         """All token files, by id; logs and skips those that cannot be read."""
         found = []
-        for token_files_id in self._folder.names():
+        for token_files_id in self.folder.names():
             try:
                 with self._opened(token_files_id) as opened:
                     found.append(_summarise(TokenFilesSummary, token_files_id, opened))
@@ -277,13 +278,13 @@ class TokenFilesStore:
             OSError: the disk refuses.
         """
         try:
-            self._folder.remove(token_files_id)
+            self.folder.remove(token_files_id)
         except FileNotFoundError:
             raise TokenFilesNotFoundError from None
 
     def require_free(self, token_files_id: str) -> None:
         """Raise TokenFilesExistError if token files have that id."""
-        if self._folder.path(token_files_id).exists():
+        if self.folder.path(token_files_id).exists():
             raise TokenFilesExistError
 
     def require_room(self, n_bytes: int) -> None:
@@ -305,26 +306,17 @@ class TokenFilesStore:
     def used_bytes(self) -> int:
         """Bytes of all token files, including those that jobs are writing."""
         used = 0
-        for folder, _, names in os.walk(self._folder.root):
+        for folder, _, names in os.walk(self.folder.root):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     used += (Path(folder) / name).stat(follow_symlinks=False).st_size
         return used
 
-    def left_over(self) -> list[str]:
-        """The entries for `sweep`. Call this before listing the unfinished jobs, so that the result
-        has no entry of a job that started in between."""
-        return self._folder.left_over()
-
-    def sweep(self, names: list[str], unfinished_jobs: Collection[str]) -> None:
-        """Remove the files that killed processes left and no unfinished job will resume."""
-        self._folder.sweep(names, set(unfinished_jobs))
-
     @contextlib.contextmanager
     def _opened(self, token_files_id: str) -> Iterator[TokenFiles]:
         """Open token files, and translate errors of the block: token files that were removed
         meanwhile are not found, others are damaged."""
-        path = self._folder.path(token_files_id)
+        path = self.folder.path(token_files_id)
         try:
             if not path.exists():
                 raise TokenFilesNotFoundError
@@ -344,7 +336,7 @@ def _summarise(
     fields = {
         "id": token_files_id,
         "written_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(written_at)),
-        "bytes": _total_bytes(manifest),
+        "bytes": manifest.size_bytes,
         "layout": plan.layout_name,
         "dtype": plan.dtype,
         "tokenizer": TokenFilesTokenizer(
@@ -375,10 +367,6 @@ def _describe_split(split: SplitRecord) -> TokenFilesSplit:
         tokens_lost=lost.n_tokens,
         conversations_without_loss=lost.n_without_loss,
     )
-
-
-def _total_bytes(manifest: TokenManifest) -> int:
-    return sum(record.size_bytes for record in manifest.files().values())
 
 
 def _files(opened: TokenFiles) -> list[TokenFile]:

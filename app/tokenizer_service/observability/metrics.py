@@ -65,23 +65,9 @@ REJECT_REASONS: Final = {
 _MOST_READINGS: Final = 5
 SWAP_RESULTS: Final = ("ok", "failed", "timeout")
 _BUCKETS: Final = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1, 2.5, 5, 10, 30),
 )
-
 _JOB_BUCKETS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
 JOB_STATES: Final = {
     "train": ("live", "succeeded", "failed", "cancelled"),
@@ -164,12 +150,8 @@ class ServiceMetrics:
         self._add_process_metrics()
 
     def _add_request_metrics(self) -> None:
-        self.requests = Counter(
-            "http_requests_total",
-            "Requests answered.",
-            ["method", "handler", "status"],
-            registry=self._registry,
-        )
+        labels = ["method", "handler", "status"]
+        self.requests = self._counter("http_requests_total", "Requests answered.", labels)
         self.duration = Histogram(
             "http_request_duration_seconds",
             "Time from the head of a request to the end of its answer.",
@@ -181,31 +163,23 @@ class ServiceMetrics:
         self.in_flight = self._gauge(
             "tokenizer_inflight",
             "Requests being answered, without small ones that are served in one step.",
-            mode="livesum",
         )
-        self.queue_depth = self._gauge(
-            "tokenizer_queue_depth", "Requests waiting for a thread.", mode="livesum"
-        )
+        self.queue_depth = self._gauge("tokenizer_queue_depth", "Requests waiting for a thread.")
         self.request_memory = self._gauge(
             "tokenizer_request_memory_bytes",
             "Memory that requests hold: bodies, parsed values, unsent responses, held-back text.",
-            mode="livesum",
         )
         self.memory_limit = self._gauge(
             "tokenizer_request_memory_limit_bytes",
             "Limit of tokenizer_request_memory_bytes, of all processes together.",
-            mode="livesum",
         )
         self.loop_lag = self._gauge(
             "tokenizer_event_loop_lag_seconds",
             "How late the event loop was at its last look; the worst of the processes.",
             mode="livemax",
         )
-        self.rejected = Counter(
-            "tokenizer_rejected_total",
-            "Requests refused before any work.",
-            ["reason"],
-            registry=self._registry,
+        self.rejected = self._counter(
+            "tokenizer_rejected_total", "Requests refused before any work.", ["reason"]
         )
         for reason in sorted(set(REJECT_REASONS.values())):
             self.rejected.labels(reason)
@@ -224,12 +198,8 @@ class ServiceMetrics:
             "tokenizer_cache_hits_total", "Pre-tokens found in a pre-token cache."
         )
         self.cache_misses = self._counter("tokenizer_cache_misses_total", "Pre-tokens merged anew.")
-        self.swaps = Counter(
-            "tokenizer_swaps_total",
-            "Changes of the served tokenizer in this process.",
-            ["result"],
-            registry=self._registry,
-        )
+        changes = "Changes of the served tokenizer in this process."
+        self.swaps = self._counter("tokenizer_swaps_total", changes, ["result"])
         for result in SWAP_RESULTS:
             self.swaps.labels(result)
         self.last_swap = self._gauge(
@@ -246,11 +216,10 @@ class ServiceMetrics:
 
     def _add_job_metrics(self) -> None:
         self._ended_jobs = {
-            kind: Counter(
+            kind: self._counter(
                 f"tokenizer_{kind}_jobs_total",
                 f"Jobs of kind {kind} that this service has ended since it started.",
                 ["status"],
-                registry=self._registry,
             )
             for kind in JOB_STATES
         }
@@ -270,19 +239,14 @@ class ServiceMetrics:
         """The names of prometheus_client's ProcessCollector, which reads one process only."""
         self._process = psutil.Process()
         self._seen_cpu_seconds = 0.0
-        cpu = self._counter("process_cpu_seconds_total", "Processor time of the server processes.")
-        self._cpu_seconds = cpu
+        cpu = "Processor time of the server processes."
+        self._cpu_seconds = self._counter("process_cpu_seconds_total", cpu)
         self._resident = self._gauge(
-            "process_resident_memory_bytes", "Resident memory, shared pages in each process.",
-            mode="livesum",
-        )  # fmt: skip
-        self._virtual = self._gauge(
-            "process_virtual_memory_bytes", "Virtual memory.", mode="livesum"
+            "process_resident_memory_bytes", "Resident memory, shared pages in each process."
         )
-        self._open_files = self._gauge("process_open_fds", "Open file descriptors.", mode="livesum")
-        self._max_files = self._gauge(
-            "process_max_fds", "Most file descriptors that may be open.", mode="livesum"
-        )
+        self._virtual = self._gauge("process_virtual_memory_bytes", "Virtual memory.")
+        self._open_files = self._gauge("process_open_fds", "Open file descriptors.")
+        self._max_files = self._gauge("process_max_fds", "Most file descriptors that may be open.")
         self._started = self._gauge(
             "process_start_time_seconds",
             "Unix time of the start of the oldest server process.",
@@ -384,10 +348,10 @@ class ServiceMetrics:
             state.register(collector)
         return _read_out(counted) + generate_latest(state)
 
-    def _counter(self, name: str, what: str) -> Counter:
-        return Counter(name, what, registry=self._registry)
+    def _counter(self, name: str, what: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, what, labels, registry=self._registry)
 
-    def _gauge(self, name: str, what: str, *, mode: Any) -> Gauge:
+    def _gauge(self, name: str, what: str, *, mode: Any = "livesum") -> Gauge:
         return Gauge(name, what, registry=self._registry, multiprocess_mode=mode)
 
 

@@ -309,7 +309,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     ),
     jobs.CorpusFormatError: Row(
         415,
-        "The body is {error.found}. End the id in the format of the content, "
+        "The body is {error}. End the id in the format of the content, "
         "as in `/corpora/news.jsonl.gz`, or add `?format=`: txt, txt.gz, txt.zst, jsonl, "
         "jsonl.gz, jsonl.zst or parquet.",
     ),

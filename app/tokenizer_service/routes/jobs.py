@@ -7,6 +7,7 @@ The response to a request is sent once its job is on the disk; it runs in a chil
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -70,7 +71,7 @@ async def start_training(
             **asked.model_dump(mode="json", exclude={"input_paths", "documents"}),
             "corpus_format": corpus_format(asked, files),
             "max_bad": max_bad(asked),
-            "inputs": [file.to_json() for file in files],
+            "inputs": [asdict(file) for file in files],
         }
 
     _, view = await jobs.submit_job(

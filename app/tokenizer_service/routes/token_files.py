@@ -7,6 +7,7 @@ Invalid requests are refused before a job is created. Disk access runs in a thre
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -205,7 +206,7 @@ def _prepare(
     return {
         "token_files_id": token_files_id,
         "corpus_ids": [corpus_id, *asked.further_corpora],
-        "inputs": [file.to_json() for file in files],
+        "inputs": [asdict(file) for file in files],
         "tokenizer": {**identity_of(live.ref), "fingerprint": live.tokenizer.spec.fingerprint},
         "plan": arguments,
         "corpus_format": corpus_format(asked, files, separator=END_OF_TEXT),

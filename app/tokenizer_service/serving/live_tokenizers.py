@@ -85,14 +85,13 @@ class LiveTokenizers:
         metrics: ServiceMetrics | None = None,
         *,
         swap_timeout_seconds: float = SWAP_TIMEOUT_SECONDS,
-        states: WorkerStates | None = None,
     ) -> None:
         self._settings, self._store, self._metrics = settings, store, metrics
         self.changing = asyncio.Lock()
         """Lock of the task that changes `active`."""
         self._run_dir = settings.artifacts_dir / "run"
         self._pointer = PointerWatch(store)
-        self._states = states or WorkerStates(self._run_dir / "workers")
+        self._states = WorkerStates(self._run_dir / "workers")
         self._promotion_lock = self._run_dir / "promotion.lock"
         self._swap = Swap(self, store, self._states, self._promotion_lock, swap_timeout_seconds)
         self.active: LiveTokenizer | None = None
@@ -101,8 +100,10 @@ class LiveTokenizers:
         """Why `active` is active."""
         self._has_started = False
         self._stands_by = False
-        self._reason: str | None = "The server is starting."
-        self._failed: str | None = None
+        self.reason: str | None = "The server is starting."
+        """Why the service is degraded or serves nothing; None when it is healthy."""
+        self.failed: str | None = None
+        """`name@version` of what should be active and cannot be loaded."""
         self._n_failures = 0
         self._has_yielded = False
         self._pointer_seen: object = ()
@@ -115,27 +116,17 @@ class LiveTokenizers:
 
     # Used by requests
 
-    @property
-    def reason(self) -> str | None:
-        """Why the service is degraded or serves nothing; None when it is healthy."""
-        return self._reason
-
-    @property
-    def failed(self) -> str | None:
-        """`name@version` of what should be active and cannot be loaded."""
-        return self._failed
-
     def trouble(self) -> str | None:
         """As `reason`, or else what keeps other processes of this host from serving; blocks."""
-        if self._reason is not None:
-            return self._reason
+        if self.reason is not None:
+            return self.reason
         failed = next((peer for peer in self._read_peers() if peer.failed), None)
         return None if failed is None else f"Another process of this host reports: {failed.reason}"
 
     def shown_for(self, named: ArtifactRef) -> ArtifactRef:
         """What `active` shows to clients while the pointer names `named`, which may be damaged."""
         active = self.active
-        return active.ref if active is not None and self._failed == str(named) else named
+        return active.ref if active is not None and self.failed == str(named) else named
 
     def require_active(self) -> LiveTokenizer:
         """The active tokenizer.
@@ -145,7 +136,7 @@ class LiveTokenizers:
         """
         active = self.active
         if active is None:
-            raise NoTokenizerError(self._reason or "No tokenizer is loaded.")
+            raise NoTokenizerError(self.reason or "No tokenizer is loaded.")
         return active
 
     def peek(self, name: str | None) -> LiveTokenizer | None:
@@ -262,7 +253,7 @@ class LiveTokenizers:
             return
         async with self.changing:
             is_due = self._retry_at and time.monotonic() >= self._retry_at
-            if self._failed is not None and not is_due:
+            if self.failed is not None and not is_due:
                 is_due = await asyncio.to_thread(self._have_peers_changed)
             if mark == self._pointer_seen and not is_due and not self._is_store_away:
                 return
@@ -305,7 +296,7 @@ class LiveTokenizers:
         if not self._is_store_away:
             log.error("the store of tokenizers cannot be read: %s", error)
             self._note_store(is_away=True)
-        if self.active is None and self._failed is None and time.monotonic() >= self._retry_at:
+        if self.active is None and self.failed is None and time.monotonic() >= self._retry_at:
             served = [peer.served for peer in self._read_peers() if peer.served]
             self._load_substitute([*served, *self._read_last_good()[:1]], "last_good")
             self._retry_at = time.monotonic() + RETRY_SECONDS
@@ -315,7 +306,7 @@ class LiveTokenizers:
         still = (
             f"still serving {serving.ref}" if serving else "and this host has no tokenizer to serve"
         )
-        self._reason = (
+        self.reason = (
             f"The store of tokenizers cannot be read ({_code_of(error)}); {still}. The service "
             "keeps trying."
         )
@@ -343,7 +334,7 @@ class LiveTokenizers:
     def _note_success(self, serving: LiveTokenizer, source: Source) -> None:
         """Publish the new state to the other processes, and record the last good version."""
         self.source = source
-        self._reason = self._failed = None
+        self.reason = self.failed = None
         self._stands_by = self._has_yielded = False
         self._write_state()
         try:
@@ -359,7 +350,7 @@ class LiveTokenizers:
         """Record that `wanted` failed, and serve what the head of this module says."""
         wanted = getattr(error, "version", None) or wanted
         log.error("%s cannot be served: %s", wanted, error)
-        self._failed, self._n_failures = wanted, self._n_failures + 1
+        self.failed, self._n_failures = wanted, self._n_failures + 1
         self.count_swap("failed")
         peers = self._read_peers()
         serving = [peer for peer in peers if peer.served == wanted]
@@ -384,7 +375,7 @@ class LiveTokenizers:
                 with contextlib.suppress(*_LOAD_ERRORS):
                     names += self._store.history()
             self._load_substitute(names, source)
-        self._reason = self._explain(wanted, fault, error)
+        self.reason = self._explain(wanted, fault, error)
         self._write_state()
         self._retry_at = time.monotonic() + RETRY_SECONDS
 
@@ -443,7 +434,7 @@ class LiveTokenizers:
 
     def _have_peers_changed(self) -> bool:
         """Whether others have begun or ceased to serve what this process cannot load."""
-        is_served = any(peer.served == self._failed for peer in self._read_peers())
+        is_served = any(peer.served == self.failed for peer in self._read_peers())
         return is_served != self._has_yielded
 
     # The swap
@@ -475,7 +466,7 @@ class LiveTokenizers:
         """Serve `loaded` from now on; blocks. The caller holds `changing`."""
         previous = self.active
         # First, or a probe would see this tokenizer with the trouble of the one before.
-        self._reason = self._failed = None
+        self.reason = self.failed = None
         self.active = loaded
         self._pinned.drop(loaded)
         self._publish_pinned()
@@ -513,9 +504,9 @@ class LiveTokenizers:
             version=active.ref.version if active else None,
             digest=active.ref.digest if active else None,
             engine=active.tokenizer.engine_name if active else None,
-            failed=self._failed,
+            failed=self.failed,
             n_failures=self._n_failures,
-            reason=self._reason if self._failed else None,
+            reason=self.reason if self.failed else None,
         )
         try:
             self._states.write(state)

@@ -15,11 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenizer_core.blobs.locks import try_lock
-from tokenizer_core.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
-    PointerMovedError,
-)
+from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError
 from tokenizer_service.serving.errors import (
     DiskError,
     PromotionInProgressError,

@@ -1,18 +1,15 @@
 """Chat templates written for the tests; between them they use what public templates use."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any, Final
 
-FOLDER: Final = Path(__file__).with_name("templates")
-OWN_TEMPLATES: Final = {
+FOLDER = Path(__file__).with_name("templates")
+OWN_TEMPLATES = {
     path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.jinja"))
 }
-VARIABLES: Final = {"bos_token": "<s>", "eos_token": "</s>"}
+VARIABLES = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
-def template_request(chat: dict[str, Any], variables: dict[str, str] = VARIABLES) -> dict[str, Any]:
+def template_request(chat, variables=VARIABLES):
     """What `ChatTemplate.render` takes, from keyword arguments of `apply_chat_template`."""
     return {
         "tools": None,

@@ -1,8 +1,6 @@
 """Expressions of templates give the text that Jinja's own environment gives, and no character of
 the request is ever trusted."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache
@@ -38,7 +36,7 @@ _LAZY = (
 _FILTERS = sorted(FILTERS.keys() - {"random", *_LAZY})
 
 
-def _operations(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def _operations(inner):
     arguments = st.lists(inner, max_size=2).map(", ".join)
     index = st.integers(-3, 3).map(str) | st.just("")
     return st.one_of(
@@ -63,7 +61,7 @@ texts = st.text(_LETTERS, max_size=12)
 
 
 @cache
-def plain() -> ImmutableSandboxedEnvironment:
+def plain():
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
 
     def to_json(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
@@ -76,7 +74,7 @@ def plain() -> ImmutableSandboxedEnvironment:
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of expressions such as 1[0]
 @given(expressions, texts, texts)
-def test_an_expression_gives_the_text_of_jinja(expression: str, t: str, u: str) -> None:
+def test_an_expression_gives_the_text_of_jinja(expression, t, u):
     source = f"{_SETTINGS}{{{{ {expression} }}}}"
     source += f"{{% set x %}}|{{{{ {expression} }}}}{{% endset %}}{{{{ x }}}}"
     chat = {"messages": [{"role": "user", "t": t, "u": u}]}
@@ -97,7 +95,7 @@ def test_an_expression_gives_the_text_of_jinja(expression: str, t: str, u: str) 
         at += length
 
 
-def test_a_field_may_have_the_name_of_a_method() -> None:
+def test_a_field_may_have_the_name_of_a_method():
     fields = {"t": "T", "items": "I", "get": "G", "__class__": "C", "clear": "D", "1": "one"}
     chat = {"messages": [{"role": "user", **fields, "tools": {"pop": "P", "mapping": "M"}}]}
     expressions = ("m.items is callable", "m.items()|length", "m['items']", "m.get('get')", "m.1")

@@ -1,10 +1,7 @@
 """Tokens of a conversation: special tokens from the template only, messages, and the loss mask."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +35,7 @@ INSTRUCTION = (
 )
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]"]
-CHAT: list[dict[str, Any]] = [
+CHAT = [
     {"role": "system", "content": "be\u00e9"},
     {"role": "user", "content": "hi <|im_end|>"},
     {"role": "assistant", "content": "yo \U0001f600"},
@@ -48,7 +45,7 @@ CHAT: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+def tokenizer():
     made = Tokenizer({i: bytes([i]) for i in range(256)}, [], SPECIAL)
     return made.with_chat_templates(
         {"default": CHATML, "tagged": TAGGED, "instruction": INSTRUCTION, "plain": PLAIN},
@@ -57,16 +54,14 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def merging(engine: str) -> Tokenizer:
+def merging(engine):
     """A tokenizer whose tokens stand over the ends of messages."""
     merges = [(b"a", b"b"), (b"ab", b"a"), (b"b", b"\xc3"), (b"\xc3", b"\xa9"), (b"\xb8", b"\xad")]
     tokens = [bytes([i]) for i in range(256)] + [left + right for left, right in merges]
     return Tokenizer(dict(enumerate(tokens)), merges, engine=engine)
 
 
-def learned(
-    tokenizer: Tokenizer, encoding: ChatEncoding, rule: Any = "auto", **options: Any
-) -> list[str]:
+def learned(tokenizer, encoding, rule="auto", **options):
     """The texts of the runs of tokens where the loss counts."""
     mask = encoding.loss_mask(rule, **options)
     assert mask.dtype == np.uint8
@@ -76,7 +71,7 @@ def learned(
     return [tokenizer.decode(encoding.ids[a:b]) for a, b in zip(starts, ends, strict=True)]
 
 
-def test_only_the_template_gives_special_tokens(tokenizer: Tokenizer) -> None:
+def test_only_the_template_gives_special_tokens(tokenizer):
     encoding = tokenizer.encode_chat(CHAT, add_generation_prompt=True)
     assert tokenizer.decode(encoding.ids) == encoding.text
     special = [tokenizer.decode([id_]) for id_ in encoding.ids.tolist() if id_ >= 256]
@@ -88,9 +83,7 @@ def test_only_the_template_gives_special_tokens(tokenizer: Tokenizer) -> None:
         st.tuples(st.text("ab \u00e9\u4e2d\U0001f600", max_size=4), st.integers(0, 4)), max_size=9
     )
 )
-def test_tokens_of_a_message_are_those_with_a_byte_of_it(
-    merging: Tokenizer, parts: list[tuple[str, int]]
-) -> None:
+def test_tokens_of_a_message_are_those_with_a_byte_of_it(merging, parts):
     parts = [(text, origin) for text, origin in parts if text]
     text = "".join(part for part, _ in parts)
     lengths = np.array([len(part) for part, _ in parts], dtype=np.int32)
@@ -120,7 +113,7 @@ def test_tokens_of_a_message_are_those_with_a_byte_of_it(
         ("instruction", "role", [" yo \U0001f600</s>", " end <|im_end|> end</s>"]),
     ],
 )
-def test_loss_mask(tokenizer: Tokenizer, template: str, rule: Any, expected: list[str]) -> None:
+def test_loss_mask(tokenizer, template, rule, expected):
     encoding = tokenizer.encode_chat(CHAT, chat_template=template, with_loss=True)
     assert learned(tokenizer, encoding, rule) == expected
 
@@ -236,12 +229,7 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
             (),
             ["<|channel|>final<|message|>a<|end|>", "<|channel|>final<|message|>b<|return|>"],
         ),
-        (
-            THINKING,
-            "assistant:a user:q assistant:b",
-            (),
-            ["a<|im_end|>", "</think>b<|im_end|>"],
-        ),
+        (THINKING, "assistant:a user:q assistant:b", (), ["a<|im_end|>", "</think>b<|im_end|>"]),
         # Of what asks for a turn, only the first tag is in front of the message's own text.
         (THINKING, "user:q assistant:<t>a user:q assistant:b", (3,), ["<t>a<|im_end|>"]),
         (
@@ -252,12 +240,7 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
         ),
         (CLOSED, "user:q assistant:a user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
         (INST_CALLS, "user:q call: tool:t assistant:b", (), ["<|call|>f</s>", " b</s>"]),
-        (
-            REPEATED,
-            "user:q call: tool:t assistant:b",
-            (),
-            [" to=f<|call|>", "<|message|>b<|end|>"],
-        ),
+        (REPEATED, "user:q call: tool:t assistant:b", (), [" to=f<|call|>", "<|message|>b<|end|>"]),
         (INST_CALLS, "assistant:a user:q assistant:b", (), [" a</s>", " b</s>"]),
         (
             CHANNELS,
@@ -292,31 +275,27 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
         ),
     ],
 )
-def test_every_learned_turn_has_its_own_end(
-    template: str, turns: str, unlearned: tuple[int, ...], expected: list[str]
-) -> None:
+def test_every_learned_turn_has_its_own_end(template, turns, unlearned, expected):
     encoding = MARKED.encode_chat(messages_of(turns), chat_template=template, with_loss=True)
     assert learned(MARKED, encoding, unlearned=set(unlearned)) == expected
 
 
 MARKED = Tokenizer(
-    {i: bytes([i]) for i in range(256)},
-    [],
-    [*SPECIAL, *(f"<|{mark}|>" for mark in MARKS.split())],
+    {i: bytes([i]) for i in range(256)}, [], [*SPECIAL, *(f"<|{mark}|>" for mark in MARKS.split())]
 )
 
 
-def messages_of(turns: str) -> list[dict[str, Any]]:
+def messages_of(turns):
     messages = []
     for turn in turns.split(" "):
         role, _, content = turn.partition(":")
-        more: dict[str, Any] = {"call": {"role": "assistant", "tool_calls": [json.loads(CALL)]}}
+        more = {"call": {"role": "assistant", "tool_calls": [json.loads(CALL)]}}
         more["named"] = {"role": "tool", "name": "f"}
         messages.append({"role": role, "content": content, **more.get(role, {})})
     return messages
 
 
-def described(turns: str, template: str, **options: Any) -> list[tuple[str | None, str | None]]:
+def described(turns, template, **options):
     """What is learned of each turn, and its problem."""
     encoding = MARKED.encode_chat(messages_of(turns), chat_template=template, with_loss=True)
     return [
@@ -325,7 +304,7 @@ def described(turns: str, template: str, **options: Any) -> list[tuple[str | Non
     ]
 
 
-def test_a_token_across_the_border_is_learned_with_its_characters_behind() -> None:
+def test_a_token_across_the_border_is_learned_with_its_characters_behind():
     tokens = {i: bytes([i]) for i in range(256)} | {256: b"><"}
     tokenizer = Tokenizer(tokens, [(b">", b"<")], SPECIAL)
     turns = messages_of("user:q assistant:a")
@@ -344,7 +323,7 @@ def test_a_token_across_the_border_is_learned_with_its_characters_behind() -> No
     assert learned(tokenizer, encoding) == ["a"]
 
 
-def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
+def test_the_token_of_the_next_role_is_learned_if_it_is_declared():
     turns = "user:q assistant:a user:r assistant:b"
     with pytest.raises(
         TurnEndError, match=r"template \(given as source\) writes '<\|user\|>'.*--turn"
@@ -376,14 +355,14 @@ def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
             described(turns, template, turn_ends=["<none>"])
 
 
-def test_the_first_declared_token_ends_a_turn_of_several() -> None:
+def test_the_first_declared_token_ends_a_turn_of_several():
     template = CHATML.replace("<|im_end|>", "<|end|><|im_end|><|turn|>")
     turns = "user:q assistant:a user:r"
     assert described(turns, template, turn_ends=["<|im_end|>"]) == [("a<|end|><|im_end|>", None)]
     assert described(turns, template) == [("a<|end|><|im_end|><|turn|>", None)]
 
 
-def test_a_turn_whose_beginning_the_template_does_not_say_is_not_learned() -> None:
+def test_a_turn_whose_beginning_the_template_does_not_say_is_not_learned():
     # Nothing asks for a turn, and it has a header.
     for template in (
         PLAIN,
@@ -416,7 +395,7 @@ def test_a_turn_whose_beginning_the_template_does_not_say_is_not_learned() -> No
         described("assistant:a user:q", refusing)
 
 
-def test_a_template_that_reads_parts_is_asked_with_parts() -> None:
+def test_a_template_that_reads_parts_is_asked_with_parts():
     template = INSTRUCTION.replace("m.content", "m.content[0].text")
     made = MARKED.with_chat_templates({"default": template}, variables={"bos_token": "<s>"})
     turns = messages_of("user:q assistant:a user:r")
@@ -424,18 +403,18 @@ def test_a_template_that_reads_parts_is_asked_with_parts() -> None:
     assert learned(made, encoding) == [" a</s>"]
 
 
-def test_generation_tags_without_the_end_of_the_turn_are_reported() -> None:
+def test_generation_tags_without_the_end_of_the_turn_are_reported():
     turns = "user:q assistant:a"
     assert described(turns, TAGGED) == [("a<|im_end|>", None)]
     template = TAGGED.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %}<|im_end|>")
     assert described(turns, template) == [("a", "outside_tags")]
 
 
-def test_a_long_conversation_costs_a_few_renderings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_conversation_costs_a_few_renderings(monkeypatch):
     rendered = []
 
     class Counted(ChatTemplate):
-        def render(self, request: dict[str, Any]) -> Any:
+        def render(self, request):
             rendered.append(len(request["messages"]))
             return super().render(request)
 
@@ -448,12 +427,12 @@ def test_a_long_conversation_costs_a_few_renderings(monkeypatch: pytest.MonkeyPa
         rendered.clear()
 
 
-def test_loss_by_template_needs_its_tags(tokenizer: Tokenizer) -> None:
+def test_loss_by_template_needs_its_tags(tokenizer):
     with pytest.raises(ChatInputError, match="use the loss rule 'role'"):
         tokenizer.encode_chat(CHAT, with_loss=True).loss_mask("template")
 
 
-def test_the_template_of_a_name(tokenizer: Tokenizer) -> None:
+def test_the_template_of_a_name(tokenizer):
     assert tokenizer.encode_chat(CHAT, chat_template="{{ messages|length }}").text == "5"
     with pytest.raises(ChatTemplateMissingError, match="it has: default, tagged"):
         tokenizer.encode_chat(CHAT, chat_template="other")

@@ -1,24 +1,16 @@
 """The shapes of messages: what a template reads is found by rendering, and nothing is lost."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.messages import _find_contents, left_out
 from tokenizer_core.chat.renderer import RenderLimits, render_chat
-from tokenizer_core.errors import (
-    ChatInputError,
-    ChatLimitError,
-    ChatShapeError,
-    ChatTemplateError,
-)
+from tokenizer_core.errors import ChatInputError, ChatLimitError, ChatShapeError, ChatTemplateError
 
 
-def turns(body: str) -> str:
+def turns(body):
     return "{% for m in messages %}" + body + "{% endfor %}"
 
 
@@ -80,15 +72,15 @@ TEMPLATES = {
 TOKENIZER = Tokenizer({i: bytes([i]) for i in range(256)}, []).with_chat_templates(TEMPLATES)
 
 
-def part(text: str, **more: Any) -> dict[str, Any]:
+def part(text, **more):
     return {"type": "text", "text": text, **more}
 
 
-def conversation(*, in_parts: bool, as_text: bool) -> list[dict[str, Any]]:
-    def content(text: str) -> Any:
+def conversation(*, in_parts, as_text):
+    def content(text):
         return [part(text, image=None)] if in_parts else text
 
-    arguments: Any = {"city": "Oslo"}
+    arguments = {"city": "Oslo"}
     function = {"name": "w", "arguments": json.dumps(arguments) if as_text else arguments}
     call = {"id": "call12345", "type": "function", "function": function}
     return [
@@ -100,12 +92,12 @@ def conversation(*, in_parts: bool, as_text: bool) -> list[dict[str, Any]]:
     ]
 
 
-def render(messages: list[dict[str, Any]], template: str, form: Any = "decoded", **how: Any) -> str:
+def render(messages, template, form="decoded", **how):
     return TOKENIZER.render_chat(messages, chat_template=template, messages_form=form, **how).text
 
 
 @pytest.mark.parametrize("template", ["text", "trim", "added", "blocks", "lists"])
-def test_every_shape_of_a_conversation_is_written_alike(template: str) -> None:
+def test_every_shape_of_a_conversation_is_written_alike(template):
     call, result = 'w{"city": "Oslo"}', '"Yes"' if template == "trim" else "Yes"
     expected = f"<system>Be kind.<user>Sun?<assistant>{call}<tool>{result}<assistant>Sun."
     for in_parts in (False, True):
@@ -114,7 +106,7 @@ def test_every_shape_of_a_conversation_is_written_alike(template: str) -> None:
             assert render(messages, template) == expected, (in_parts, as_text)
 
 
-def test_several_parts_stay_a_list_where_the_template_reads_one() -> None:
+def test_several_parts_stay_a_list_where_the_template_reads_one():
     for role, template, expected in (
         ("user", "blocks", "a[IMG]b"),
         ("user", "lists", "ab"),
@@ -129,12 +121,10 @@ def test_several_parts_stay_a_list_where_the_template_reads_one() -> None:
         assert text.split(">")[1].removesuffix("<user") == expected
 
 
-def test_roles_that_a_template_does_not_name_are_asked_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[Any] = []
+def test_roles_that_a_template_does_not_name_are_asked_for_once(monkeypatch):
+    asked = []
 
-    def count(source: str, asking: Any, **how: Any) -> Any:
+    def count(source, asking, **how):
         asked.append(asking)
         return render_chat(source, asking, **how)
 
@@ -146,7 +136,7 @@ def test_roles_that_a_template_does_not_name_are_asked_for_once(
     assert 0 < len(asked) < 40
 
 
-def test_a_template_that_reads_shapes_by_a_variable() -> None:
+def test_a_template_that_reads_shapes_by_a_variable():
     """The variables of requests may be large, and are not kept."""
     template = turns("{% if show %}{{ m.content if m.content is string else '' }}{% endif %}")
     before = _find_contents.cache_info().currsize
@@ -156,7 +146,7 @@ def test_a_template_that_reads_shapes_by_a_variable() -> None:
     assert _find_contents.cache_info().currsize <= before + 1
 
 
-def test_what_no_template_could_write_stays_as_it_is() -> None:
+def test_what_no_template_could_write_stays_as_it_is():
     arguments = '{"n":1.50,  "s":"\\u00e9"}'
     calls = [{"function": {"name": "w", "arguments": arguments}}]
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": calls}]
@@ -164,7 +154,7 @@ def test_what_no_template_could_write_stays_as_it_is() -> None:
     for template in ("text", "added"):
         assert render(messages, template).endswith(f"w{arguments}")
     assert render(messages, "trim").endswith('w{"n": 1.5, "s": "é"}')
-    calls[0]["function"]["arguments"] = {"s": "é"}  # type: ignore[index]
+    calls[0]["function"]["arguments"] = {"s": "é"}
     assert render(messages, "added").endswith('w{"s": "é"}')
     content = {"sum": "4"}
     tool = [*messages, {"role": "tool", "content": content}]
@@ -173,7 +163,7 @@ def test_what_no_template_could_write_stays_as_it_is() -> None:
         render(tool, "text")
 
 
-def test_a_template_that_cannot_be_asked_within_its_limits_is_refused() -> None:
+def test_a_template_that_cannot_be_asked_within_its_limits_is_refused():
     """A guess would write the parts as Python's repr, or not, by the load of the machine."""
     template = turns(
         "{% if m.content is string %}{{ m.content }}{% else %}{{ 'x' * 99 }}{% endif %}"
@@ -185,7 +175,7 @@ def test_a_template_that_cannot_be_asked_within_its_limits_is_refused() -> None:
     assert render([message], template) == "Hi"
 
 
-def test_a_template_that_writes_calls_with_tools_only() -> None:
+def test_a_template_that_writes_calls_with_tools_only():
     messages = [{"role": "user", "content": "Hi"}, calling('{"a":1}')]
     tools = [{"type": "function", "function": {"name": "w"}}]
     assert render(messages, "with_tools", tools=tools) == '<user>Hi<assistant>w{"a": 1}'
@@ -193,7 +183,7 @@ def test_a_template_that_writes_calls_with_tools_only() -> None:
         render(messages, "with_tools")
 
 
-def test_tools_are_objects() -> None:
+def test_tools_are_objects():
     template = "{% for t in tools %}{{ t | tojson }}{% endfor %}"
     tool = {"type": "function", "function": {"name": "w", "parameters": {"type": "object"}}}
     packed = {**tool, "function": {"name": "w", "parameters": '{"type": "object"}'}}
@@ -205,7 +195,7 @@ def test_tools_are_objects() -> None:
             render(hello, template, tools=bad)
 
 
-def calling(arguments: Any, name: str = "tool_calls") -> dict[str, Any]:
+def calling(arguments, name="tool_calls"):
     return {"role": "assistant", name: [{"function": {"name": "w", "arguments": arguments}}]}
 
 
@@ -223,19 +213,17 @@ def calling(arguments: Any, name: str = "tool_calls") -> dict[str, Any]:
         ({"role": "user", "content": [{"type": "image"}]}, "text", "content[0]: `image` has no"),
         ({"role": "user", "content": [{"type": "audio"}]}, "blocks", "content[0]: `audio` has no"),
         ({"role": "user", "content": [part("a"), 1]}, "text", "content[1]: must be an object"),
-        ({"role": "user", "content": [part(1)]}, "text", "content[0].text: must be a string"),  # type: ignore[arg-type]
+        ({"role": "user", "content": [part(1)]}, "text", "content[0].text: must be a string"),
     ],
 )
-def test_what_cannot_be_carried_is_refused_with_its_place(
-    message: dict[str, Any], template: str, place: str
-) -> None:
+def test_what_cannot_be_carried_is_refused_with_its_place(message, template, place):
     with pytest.raises(ChatShapeError) as refused:
         render([{"role": "user", "content": "Hi"}, message], template)
     assert str(refused.value).startswith(f"messages[1].{place}")
     assert refused.value.message_index == 1
 
 
-def test_what_the_template_leaves_out_is_named() -> None:
+def test_what_the_template_leaves_out_is_named():
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]
     nothing = [{"role": "assistant", "content": content} for content in (" ", [part(" ")])]
     lists = [{"role": "user", "content": [part("Hi")]}, *nothing]
@@ -254,11 +242,11 @@ def test_what_the_template_leaves_out_is_named() -> None:
         (turns("{{ [m.content, m.tool_calls] | tojson }}"), called[1:], "raw", []),
         (turns("{{ {'a': m.content} | tojson }}"), called[1:], "raw", [(0, "tool_calls")]),
     ):
-        rendered = TOKENIZER.render_chat(given, chat_template=template, messages_form=form)  # type: ignore[arg-type]
+        rendered = TOKENIZER.render_chat(given, chat_template=template, messages_form=form)
         assert left_out(rendered) == expected, (template, form)
 
 
-def test_the_form_of_vllm() -> None:
+def test_the_form_of_vllm():
     messages = [
         {"role": "user", "content": [part("a"), part("b")]},
         {"role": "developer", "content": "Be kind."},

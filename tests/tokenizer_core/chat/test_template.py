@@ -1,11 +1,8 @@
 """Templates: their text, the origin of each character, loops over content, and what is sent to the
 process that renders."""
 
-from __future__ import annotations
-
 import json
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -21,21 +18,18 @@ from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, REAS
 from tokenizer_core.errors import ChatInputError
 
 USER, ASSISTANT, REASONING = FIRST_MESSAGE, FIRST_MESSAGE + 1, FIRST_MESSAGE | REASONED
-MESSAGES: list[dict[str, Any]] = [
-    {"role": "user", "content": "hi"},
-    {"role": "assistant", "content": "yo"},
-]
+MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
 
-def request(messages: list[dict[str, Any]] = MESSAGES, **options: Any) -> dict[str, Any]:
+def request(messages=MESSAGES, **options):
     return template_request({"messages": messages, **options}, {"bos_token": "<s>"})
 
 
-def parts(source: str, **options: Any) -> list[tuple[str, int]]:
+def parts(source, **options):
     """The text of each run, with its origin."""
     text, runs = ChatTemplate(source).render(request(**options))
     result, at = [], 0
@@ -85,18 +79,18 @@ def parts(source: str, **options: Any) -> list[tuple[str, int]]:
         ("{{ strftime_now('<a>') }}", [("<a>", LOST)]),
     ],
 )  # fmt: skip
-def test_origins(source: str, expected: list[tuple[str, int]]) -> None:
+def test_origins(source, expected):
     assert parts(source) == expected
 
 
-def test_text_of_the_request_that_is_no_message_is_not_trusted() -> None:
+def test_text_of_the_request_that_is_no_message_is_not_trusted():
     source = "{{ tools[0] }}{{ documents[0].text }}{{ documents[0].n }}{{ extra }}{{ bos_token }}"
     documents, kwargs = [{"text": "<d>", "n": [1]}], {"extra": "<e>", "bos_token": "<k>"}
     result = parts(source, tools=["<t>"], documents=documents, kwargs=kwargs)
     assert result == [("<t><d>[1]<e><k>", LOST)]
 
 
-def test_only_roles_that_every_api_has_are_trusted() -> None:
+def test_only_roles_that_every_api_has_are_trusted():
     source = "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% endfor %}"
     messages = [{"role": "user"}, {"role": "im_end"}]
     assert parts(source, messages=messages) == [
@@ -106,7 +100,7 @@ def test_only_roles_that_every_api_has_are_trusted() -> None:
     ]
 
 
-def test_generation_marks_what_the_model_shall_write() -> None:
+def test_generation_marks_what_the_model_shall_write():
     source = "[{% generation %}{{ messages[1].content }}</s>{% endgeneration %}]"
     assert parts(source) == [
         ("[", TRUSTED),
@@ -117,7 +111,7 @@ def test_generation_marks_what_the_model_shall_write() -> None:
 
 
 @pytest.mark.parametrize("content", ["yo", " y o "])
-def test_continue_final_message_ends_after_its_content(content: str) -> None:
+def test_continue_final_message_ends_after_its_content(content):
     messages = [MESSAGES[0], {"role": "assistant", "content": content}]
     found = parts(CHATML, messages=messages, continue_final_message=True)
     assert found[-2:] == [("<|im_end|>\n<|im_start|>assistant\n", TRUSTED), (content, ASSISTANT)]
@@ -133,14 +127,12 @@ def test_continue_final_message_ends_after_its_content(content: str) -> None:
         (CHATML, [{"role": "user", "content": [{"type": "image"}]}], True, "no text to continue"),
     ],
 )
-def test_continue_final_message_needs_a_text_to_continue(
-    source: str, messages: list[dict[str, Any]], continued: bool | str, message: str
-) -> None:
+def test_continue_final_message_needs_a_text_to_continue(source, messages, continued, message):
     with pytest.raises(ChatInputError, match=message):
         ChatTemplate(source).render(request(messages, continue_final_message=continued))
 
 
-def test_reasoning_has_every_name_and_fields_without_value_are_missing() -> None:
+def test_reasoning_has_every_name_and_fields_without_value_are_missing():
     source = "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}"
     for name in ("reasoning", "thinking", "reasoning_content"):
         assert parts(source, messages=[{"role": "assistant", name: "r"}]) == [("rr", REASONING)]
@@ -161,7 +153,7 @@ def test_reasoning_has_every_name_and_fields_without_value_are_missing() -> None
         ("{{ messages | map('upper') }}", TemplateRuntimeError),
     ],
 )
-def test_what_a_template_may_not_do(source: str, error: type[Exception]) -> None:
+def test_what_a_template_may_not_do(source, error):
     with pytest.raises(error):
         ChatTemplate(source).render(request())
 
@@ -180,15 +172,13 @@ def test_what_a_template_may_not_do(source: str, error: type[Exception]) -> None
         ("{% for m in messages %}{% endfor %}{{ a.b.c }}", None),
     ],
 )
-def test_a_failure_names_the_message_that_the_template_was_at(
-    source: str, index: int | None
-) -> None:
+def test_a_failure_names_the_message_that_the_template_was_at(source, index):
     with pytest.raises(TemplateError) as caught:
         parts(source)
     assert vars(caught.value)["message_index"] == index
 
 
-def turn(body: str) -> str:
+def turn(body):
     return "{% for m in messages %}" + body + "{% endfor %}"
 
 
@@ -220,7 +210,7 @@ SHOW = "{% macro show(parts) %}{% for p in parts %}{{ p.text }}{% endfor %}{% en
         ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", False),
     ],
 )
-def test_loops_over_the_parts_of_content_are_found(source: str, is_over_content: bool) -> None:
+def test_loops_over_the_parts_of_content_are_found(source, is_over_content):
     assert loops_over_content(source) == is_over_content
 
 
@@ -230,7 +220,7 @@ messages = st.dictionaries(st.sampled_from(["role", "content", "name"]), values)
 
 @given(st.lists(messages, max_size=5), values)
 @example([{"content": "ab\u00e9"}, {"role": "x"}, {"content": "c\U0001f600"}], None)
-def test_a_process_reads_what_json_gives(chat: list[dict[str, Any]], tools: Any) -> None:
+def test_a_process_reads_what_json_gives(chat, tools):
     request = {"messages": chat, "tools": tools}
     read = _read_request(_dump(request))
     assert list(read.pop("content_lengths")) == [
@@ -241,7 +231,7 @@ def test_a_process_reads_what_json_gives(chat: list[dict[str, Any]], tools: Any)
     assert json.dumps(read) == json.dumps(request)
 
 
-def test_messages_of_other_types_are_read_as_objects_or_refused() -> None:
+def test_messages_of_other_types_are_read_as_objects_or_refused():
     class Text(str):
         __slots__ = ()
 

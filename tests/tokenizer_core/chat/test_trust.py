@@ -6,12 +6,8 @@ A trusted character of the second set came from the request. Every filter, test 
 that exists is tried, so that a new one of Jinja or Python is tried too.
 """
 
-from __future__ import annotations
-
 import itertools
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +16,7 @@ from hypothesis import strategies as st
 from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core.chat.render_worker import RESULT_HEADER, Status
 from tokenizer_core.chat.renderer import RenderLimits, _read_response
-from tokenizer_core.chat.template import ChatTemplate, Rendered, _Environment
+from tokenizer_core.chat.template import ChatTemplate, _Environment
 from tokenizer_core.chat.traced_text import (
     FIRST_MESSAGE,
     GENERATED,
@@ -89,7 +85,7 @@ STATEMENTS = {
 }
 
 
-def request(content: str = REQUESTED, **kwargs: Any) -> dict[str, Any]:
+def request(content=REQUESTED, **kwargs):
     chat = {
         "messages": [{"content": content, "name": content}],
         "tools": [{"name": content}],
@@ -98,7 +94,7 @@ def request(content: str = REQUESTED, **kwargs: Any) -> dict[str, Any]:
     return template_request(chat, {"bos_token": "B"})
 
 
-def trusted_text(rendered: Rendered) -> str:
+def trusted_text(rendered):
     """The trusted characters of a rendered text."""
     text, runs = rendered
     assert sum(length for length, _ in runs) == len(text)
@@ -106,7 +102,7 @@ def trusted_text(rendered: Rendered) -> str:
     return "".join(c for c, origin in zip(text, origins, strict=True) if origin == TRUSTED)
 
 
-def check(source: str, *indices: Iterable[int]) -> int:
+def check(source, *indices):
     """Render with every choice of values; return how often the template did not refuse them."""
     template = ChatTemplate(VALUE + source)
     n_rendered = 0
@@ -124,7 +120,7 @@ def check(source: str, *indices: Iterable[int]) -> int:
 ALL = range(len(VALUES))
 
 
-def test_filters_never_make_the_request_trusted() -> None:
+def test_filters_never_make_the_request_trusted():
     for name in sorted(_Environment().filters):
         check(f"{{{{ v[i]|{name} }}}}", ALL)
         check(f"{{{{ v[i]|{name}(v[j]) }}}}", ALL, ARGUMENTS[:3])
@@ -134,7 +130,7 @@ def test_filters_never_make_the_request_trusted() -> None:
 
 
 @pytest.mark.parametrize("kind", [str, bytes, list, dict, int])
-def test_methods_never_make_the_request_trusted(kind: type) -> None:
+def test_methods_never_make_the_request_trusted(kind):
     others = set(dir(str)) if kind is not str else set()
     names = {name for name in dir(kind) if not name.startswith(("_", "is"))} - others
     for name in sorted(names):
@@ -145,7 +141,7 @@ def test_methods_never_make_the_request_trusted(kind: type) -> None:
         check(f"{{{{ v[i].{name}(t=v[j]) }}}}", ALL, ARGUMENTS[1:2])
 
 
-def test_tests_and_operators_never_make_the_request_trusted() -> None:
+def test_tests_and_operators_never_make_the_request_trusted():
     for name in filter(str.isidentifier, _Environment().tests):
         check(f"{{{{ v[i] is {name} }}}}{{{{ v[i]|select('{name}')|join }}}}", ALL)
     for operator in ("+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "and", "or", "in"):
@@ -154,11 +150,11 @@ def test_tests_and_operators_never_make_the_request_trusted() -> None:
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_statements_never_make_the_request_trusted(name: str) -> None:
+def test_statements_never_make_the_request_trusted(name):
     assert check(STATEMENTS[name], ALL, ARGUMENTS)
 
 
-def test_arguments_of_format_are_not_confused() -> None:
+def test_arguments_of_format_are_not_confused():
     """A template that has the text of a message as a literal does not make it trusted."""
     for form in (
         "'{}'.format(m.content, **{'0': 'tT'})",
@@ -186,13 +182,13 @@ def test_arguments_of_format_are_not_confused() -> None:
         ("('t' ~ m.content) % bos_token", ""),
     ],
 )
-def test_percent_keeps_origins(expression: str, trusted: str) -> None:
+def test_percent_keeps_origins(expression, trusted):
     template = ChatTemplate("{% set m = messages[0] %}{{ " + expression + " }}")
     for content in ("Ж", "%s", "tT") if trusted else ("%s",):
         assert trusted_text(template.render(request(content))) == trusted
 
 
-def test_indented_line_breaks_of_the_request_stay_its_own() -> None:
+def test_indented_line_breaks_of_the_request_stay_its_own():
     for options in ("2", "2, true", "2, true, true", "'T'"):
         template = ChatTemplate(VALUE + "{{ ('t' ~ m.content ~ 't')|indent(" + options + ") }}")
         for content in ("Ж\nЖ", "\n\n", "Ж\r\nЖ\u2028Ж", "\n"):
@@ -202,7 +198,7 @@ def test_indented_line_breaks_of_the_request_stay_its_own() -> None:
         assert trusted_text(template.render(request())).count("\n") == 2
 
 
-def test_origins_that_do_not_fit_the_text_are_refused() -> None:
+def test_origins_that_do_not_fit_the_text_are_refused():
     """Shifted origins would trust other characters."""
     origins = struct.pack("<2i", FIRST_MESSAGE, TRUSTED)
     for lengths, is_right in (((2, 1), True), ((2, 2), False), ((1, 1), False)):
@@ -223,16 +219,16 @@ PIECES = st.text("ab \n,", max_size=2)
 COUNTS = st.integers(-1, 4)
 
 
-def one_origin_each(text: str, first: int = FIRST) -> str:
+def one_origin_each(text, first=FIRST):
     """Character `i` has the origin `first + i`."""
     return join_traced("", [traced(char, first + i) for i, char in enumerate(text)])
 
 
-def origins(text: str) -> list[int]:
+def origins(text):
     return [origin for length, origin in runs_of(text) for _ in range(length)]
 
 
-def check_kept(parts: Sequence[str], plain: Sequence[str], text: str, given_new: str = "") -> None:
+def check_kept(parts, plain, text, given_new=""):
     """Characters with an origin were in the text, and each keeps its origin."""
     assert list(parts) == list(plain)
     for part in parts:
@@ -241,7 +237,7 @@ def check_kept(parts: Sequence[str], plain: Sequence[str], text: str, given_new:
             assert char == source[origin - (1000 if origin >= 1000 else FIRST)]
 
 
-PARTS: list[Callable[[str, str, int], Sequence[str]]] = [
+PARTS = [
     lambda text, piece, _: [text.strip(), text.strip(piece), text.removeprefix(piece)],
     lambda text, piece, _: [text.lstrip(), text.lstrip(piece), text.removesuffix(piece)],
     lambda text, piece, _: [text.rstrip(), text.rstrip(piece)],
@@ -265,7 +261,7 @@ PARTS: list[Callable[[str, str, int], Sequence[str]]] = [
 
 
 @given(text=TEXTS, piece=PIECES, count=COUNTS)
-def test_parts_keep_the_origin_of_each_character(text: str, piece: str, count: int) -> None:
+def test_parts_keep_the_origin_of_each_character(text, piece, count):
     for operation in PARTS:
         check_kept(
             operation(one_origin_each(text), piece, count), operation(text, piece, count), text
@@ -273,18 +269,14 @@ def test_parts_keep_the_origin_of_each_character(text: str, piece: str, count: i
 
 
 @given(text=TEXTS, old=PIECES, new=PIECES, count=COUNTS)
-def test_replaced_text_has_the_origin_of_the_new_text(
-    text: str, old: str, new: str, count: int
-) -> None:
+def test_replaced_text_has_the_origin_of_the_new_text(text, old, new, count):
     old = old or "a"
     result = one_origin_each(text).replace(old, one_origin_each(new, 1000), count)
     check_kept([result], [text.replace(old, new, count)], text, new)
 
 
 @given(texts=st.lists(TEXTS, max_size=4), between=PIECES, count=COUNTS)
-def test_joined_added_and_repeated_texts_keep_their_origins(
-    texts: list[str], between: str, count: int
-) -> None:
+def test_joined_added_and_repeated_texts_keep_their_origins(texts, between, count):
     whole = "".join(texts)
     parts, added = [], ""
     for text in texts:
@@ -302,9 +294,9 @@ def test_joined_added_and_repeated_texts_keep_their_origins(
 
 
 @given(text=TEXTS)
-def test_case_keeps_origins_only_one_for_one(text: str) -> None:
+def test_case_keeps_origins_only_one_for_one(text):
     for name in ("upper", "lower", "title", "capitalize"):
-        result: str = getattr(one_origin_each(text), name)()
+        result = getattr(one_origin_each(text), name)()
         assert result == getattr(text, name)()
         if len(result) == len(text):
             assert origins(result) == origins(one_origin_each(text))
@@ -314,8 +306,8 @@ def test_case_keeps_origins_only_one_for_one(text: str) -> None:
             assert set(origins(result)) == set(origins(one_origin_each(text)))
 
 
-def test_other_operations_lose_trust() -> None:
-    operations: list[Callable[[str], str]] = [
+def test_other_operations_lose_trust():
+    operations = [
         lambda text: (text + traced("%*d", TRUSTED)) % (3, 1),
         lambda text: traced("%r", TRUSTED) % text,
         lambda text: (text + traced("{}", TRUSTED)).format(1),
@@ -329,7 +321,7 @@ def test_other_operations_lose_trust() -> None:
         assert TRUSTED not in origins(operation(traced("<|end|>", TRUSTED)))
 
 
-def test_a_plain_string_is_not_trusted() -> None:
+def test_a_plain_string_is_not_trusted():
     text = "user" + traced("<|end|>", TRUSTED) + "user"
     assert runs_of(text) == ((4, LOST), (7, TRUSTED), (4, LOST))
     assert runs_of(TracedText("abc")) == ((3, LOST),)

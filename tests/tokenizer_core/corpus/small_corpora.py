@@ -3,14 +3,12 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
-from tokenizer_core.corpus import TokenFilesPlan, TokenFilesWriter, TokenManifest, plan_token_files
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
 from tokenizer_core.corpus.token_manifest import _FORMAT
 
 LAYOUT_NAMES = ["raw", "npy", "megatron", "llmc"]
@@ -28,24 +26,16 @@ WIDE = Tokenizer.from_spec(
 TEXTS = ["ab abab", "", "naïve café 🙂", "x" * 11, "the end<|end|>"]
 
 
-def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+def encode_all(tokenizer, texts):
     return [tokenizer.encode(text) for text in texts]
 
 
-def mask_of(ids: Sequence[int]) -> np.ndarray:
+def mask_of(ids):
     """The loss counts at ids that are 1 modulo 3."""
     return (np.asarray(ids, np.int64) % 3 % 2).astype(np.uint8)
 
 
-def write(
-    folder: Path,
-    plan: TokenFilesPlan,
-    documents: list[list[int]],
-    *,
-    validation: list[list[int]] | None = None,
-    n_bytes: int = 0,
-    batch: int = 1,
-) -> TokenManifest:
+def write(folder, plan, documents, *, validation=None, n_bytes=0, batch=1):
     """Token files of the documents, `batch` of them appended at a time, with masks if planned."""
     with TokenFilesWriter(folder, plan) as writer:
         for split, listed in (("train", documents), ("validation", validation or [])):
@@ -58,19 +48,19 @@ def write(
         return writer.finish()
 
 
-def write_texts(folder: Path, layout: str = "raw", tokenizer: Tokenizer = NARROW, **options):
+def write_texts(folder, layout="raw", tokenizer=NARROW, **options):
     """Token files of TEXTS, in shards of 7 ids."""
     options = {"tokens_per_shard": 7, "end_of_document": ""} | options
     plan = plan_token_files(tokenizer, layout=layout, **options)
     return write(folder, plan, encode_all(tokenizer, TEXTS), validation=[[104, 105]])
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def content(folder):
     """All files of a folder."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def reseal(folder: Path, name: str, change: Callable[[bytearray], object]) -> None:
+def reseal(folder, name, change):
     """Change a file, and update size and hash in the manifest."""
     data = bytearray((folder / name).read_bytes())
     change(data)

@@ -6,11 +6,8 @@ import json
 import os
 import time
 import tracemalloc
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -26,12 +23,9 @@ from tests.tokenizer_core.documents.file_changes import rewrite, truncate
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
-    EncodingProgress,
     LostTokens,
     TokenFiles,
-    TokenFilesPlan,
     TokenFilesWriter,
-    TokenManifest,
     can_resume,
     corpus_encoding,
     document_cuts,
@@ -64,14 +58,12 @@ documents = st.lists(
 )
 
 
-def write_lines(path: Path, texts: list[str]) -> Path:
+def write_lines(path, texts):
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path
 
 
-def encode(
-    folder: Path, texts: list[str], tokenizer: Tokenizer = NARROW, **options: object
-) -> TokenManifest:
+def encode(folder, texts, tokenizer=NARROW, **options):
     """The documents of one file of JSON lines, into `folder`/tokens."""
     file = write_lines(folder / "corpus.jsonl", texts)
     plan_names = ("layout", "begin_of_document", "end_of_document", "seed", "allowed_special")
@@ -135,7 +127,7 @@ def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path):
     files = [tmp_path / "1.txt", tmp_path / "2.jsonl.gz"]
     files[0].write_text("one<|end|>two<|end|>")
     files[1].write_bytes(gzip.compress(b'{"text": "three"}\n'))
-    seen: list[EncodingProgress] = []
+    seen = []
     plan = plan_token_files(NARROW, end_of_document="<|end|>")
     how = {"corpus_format": CorpusFormat(separator="<|end|>"), "progress": seen.append}
     manifest = encode_corpus(NARROW, files, tmp_path / "tokens", plan, **how)
@@ -164,7 +156,7 @@ def test_a_file_that_changes_between_two_batches_is_an_error(
     file = write_corpus(tmp_path / name, texts, name.partition(".")[2])
     changes = [change]
 
-    def change_once(progress: EncodingProgress) -> None:
+    def change_once(progress):
         if changes:
             changes.pop()(file)
 
@@ -321,7 +313,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error of the library
     pass
 
 
-def write_mixed_corpus(folder: Path) -> list[Path]:
+def write_mixed_corpus(folder):
     """Plain text with a document longer than a piece, packed JSON lines, and an empty file."""
     plain, packed, empty = folder / "a.txt", folder / "b.jsonl.gz", folder / "c.txt"
     plain.write_text("<|end|>".join([*RESUMED[:30], LONG, *RESUMED[30:]]))
@@ -331,17 +323,11 @@ def write_mixed_corpus(folder: Path) -> list[Path]:
     return [plain, packed, empty]
 
 
-def encode_until(
-    folder: Path,
-    files: Sequence[Path | str],
-    plan: TokenFilesPlan,
-    stop_after: int | None = None,
-    **how: Any,
-) -> int:
+def encode_until(folder, files, plan, stop_after=None, **how):
     """Encode until this many batches are done; return the number of batches."""
     n_batches = 0
 
-    def count(progress: EncodingProgress) -> None:
+    def count(progress):
         nonlocal n_batches
         n_batches += 1
         if n_batches == stop_after:
@@ -406,7 +392,7 @@ def test_other_files_or_settings_are_refused(tmp_path):
         writer.append([97, 98])
         writer.checkpoint({"line": 1})
 
-    def refused(match: str, name: str = "t", files: list[Path] = files, **how: Any) -> None:
+    def refused(match, name="t", files=files, **how):
         with pytest.raises(TokenFilesPlanError, match=match):
             encode_until(tmp_path / name, files, plan, resume=True, **how)
 
@@ -430,17 +416,17 @@ def test_other_files_or_settings_are_refused(tmp_path):
 BAD = {"txt": b"half \xe2\x82", "jsonl.gz": b'{"text": "\\udc00"}', "parquet": None}
 
 
-def write_bad_corpus(folder: Path, *, is_bad: bool) -> list[Path]:
+def write_bad_corpus(folder, *, is_bad):
     """The same texts in three formats, each with one more that is bad or missing."""
     folder.mkdir()
     files = [folder / f"corpus.{kind}" for kind in BAD]
     texts = [*RESUMED[:30], LONG, *RESUMED[30:]]
     plain = [text.encode() for text in texts]
     lines = [json.dumps({"text": text}).encode() for text in texts]
-    rows: list[str | None] = [*texts]
+    rows = [*texts]
     if is_bad:
         for documents, bad in zip((plain, lines, rows), BAD.values(), strict=True):
-            documents.insert(40, bad)  # type: ignore[arg-type]
+            documents.insert(40, bad)
     files[0].write_bytes(b"<|end|>".join(plain))
     files[1].write_bytes(gzip.compress(b"\n".join(lines)))
     parquet.write_table(pa.table({"text": pa.array(rows, pa.string())}), files[2])
@@ -496,7 +482,7 @@ def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, t
         with pytest.raises(CorpusError, match=r"corpus\.jsonl\.gz', line 41"):
             encode_until(tmp_path / "t", files, plan, shuffle=shuffle, resume=True)
     files[1].write_bytes(good[1].read_bytes())
-    first: list[EncodingProgress] = []
+    first = []
     how = {"validation_share": 0.3, "corpus_format": CorpusFormat(separator="<|end|>")}
     how |= {"shuffle": shuffle, "max_bad": 0.02}
     encode_corpus(tokenizer, files, tmp_path / "t", plan, resume=True, progress=first.append, **how)
@@ -559,12 +545,12 @@ def test_files_in_stores_are_resumed_unless_they_changed(tmp_path):
 
 def test_checkpoints_take_a_fiftieth_of_the_time(tmp_path, monkeypatch):
     now = 0.0
-    written: list[float] = []
+    written = []
 
     class Writer:
         can_checkpoint = True
 
-        def checkpoint(self, position: dict[str, Any]) -> None:
+        def checkpoint(self, position):
             nonlocal now
             written.append(now)
             now += 1.0  # a slow disk
@@ -577,7 +563,7 @@ def test_checkpoints_take_a_fiftieth_of_the_time(tmp_path, monkeypatch):
     assert written == [5.0, 56.0, 107.0, 158.0]
 
 
-def split_documents(folder: Path) -> dict[str, list[bytes]]:
+def split_documents(folder):
     files = TokenFiles.open(folder)
     return {
         split.name: [files.document(n, split.name).tobytes() for n in range(split.n_documents)]
@@ -615,7 +601,7 @@ def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
 
 
 def test_progress_names_the_second_phase(tmp_path):
-    seen: list[EncodingProgress] = []
+    seen = []
     files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
     encode_corpus(NARROW, files, tmp_path / "t", plan, shuffle=True, progress=seen.append)
     assert {now.phase for now in seen} == {"encoding", "shuffling"}

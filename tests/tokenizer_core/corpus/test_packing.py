@@ -4,7 +4,6 @@ import itertools
 import os
 import pickle
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +25,9 @@ from tokenizer_core.corpus.packing import default_pack_folder
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 
 
-def count_decreasing(lengths: list[int], capacity: int, *, best: bool) -> int:
+def count_decreasing(lengths, capacity, *, best):
     """The number of sequences of best-fit or first-fit decreasing, item by item."""
-    spaces: list[int] = []
+    spaces = []
     for length in sorted(lengths, reverse=True):
         fitting = [index for index, space in enumerate(spaces) if space >= length]
         if not fitting:
@@ -40,7 +39,7 @@ def count_decreasing(lengths: list[int], capacity: int, *, best: bool) -> int:
 
 
 @st.composite
-def items_and_capacity(draw: st.DrawFn, most: int = 60) -> tuple[list[int], int]:
+def items_and_capacity(draw, most=60):
     capacity = draw(st.integers(1, 50))
     largest = draw(st.integers(1, capacity))
     return draw(st.lists(st.integers(1, largest), min_size=1, max_size=most)), capacity
@@ -92,7 +91,7 @@ def test_the_bound_is_the_least_number_of_sequences(lengths, capacity, bound):
     assert len(pack_lengths(np.array(lengths), capacity).ends) == bound
 
 
-def documents_of(lengths: list[int]) -> list[list[int]]:
+def documents_of(lengths):
     """Documents of these lengths, whose ids say which document and which place they are."""
     return [[(7 * number + place) % 256 for place in range(n)] for number, n in enumerate(lengths)]
 
@@ -155,13 +154,13 @@ def dataset(tmp_path):
     return TokenDataset.open(tmp_path / "t")
 
 
-def ids_of(samples: Any) -> list[tuple[int, ...]]:
+def ids_of(samples):
     return [tuple(sample["input_ids"].tolist()) for sample in samples]
 
 
 def test_packing_again_gives_the_same_bytes_and_changes_nothing(dataset, tmp_path):
     before = content(tmp_path / "t")
-    calls: list[tuple[int, int]] = []
+    calls = []
     pack_token_files(dataset.files, 16, tmp_path / "p", progress=lambda *at: calls.append(at))
     folder = default_pack_folder(tmp_path / "t", 16)
     assert content(tmp_path / "p") == content(folder)

@@ -274,8 +274,7 @@ def test_a_mask_belongs_to_a_plan_that_has_one(dataset, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mask", "expected"),
-    [(b"\0\0\1", "has 1 tokens with loss"), (b"\0\2\0", "values up to 2")],
+    ("mask", "expected"), [(b"\0\0\1", "has 1 tokens with loss"), (b"\0\2\0", "values up to 2")]
 )
 def test_verifying_finds_a_wrong_mask(mask, expected, tmp_path):
     """A mask with its own hash in the manifest, as a broken writer would leave it."""

@@ -203,7 +203,7 @@ def test_ends_that_are_too_few_are_refused(tmp_path):
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_sound_files_pass_verification(layout, tmp_path):
     write_texts(tmp_path / "t", layout)
-    seen: list[tuple[int, int]] = []
+    seen = []
     found = verify_token_files(
         tmp_path / "t",
         tokenizer=NARROW,

@@ -6,25 +6,24 @@ names.
 """
 
 import struct
-from pathlib import Path
 
 import numpy as np
 
 
-def read_raw(folder: Path, stem: str, wide: bool) -> list[np.ndarray]:
+def read_raw(folder, stem, wide):
     """nanoGPT: `np.memmap(os.path.join(data_dir, 'train.bin'), dtype=np.uint16, mode='r')`."""
     dtype = np.uint32 if wide else np.uint16
     return [np.memmap(path, dtype=dtype, mode="r") for path in sorted(folder.glob(f"{stem}*.bin"))]
 
 
-def read_npy(folder: Path, stem: str, wide: bool) -> list[np.ndarray]:
+def read_npy(folder, stem, wide):
     found = [np.load(path, mmap_mode="r") for path in sorted(folder.glob(f"{stem}*.npy"))]
     assert all(isinstance(array, np.memmap) for array in found)
     assert all(array.dtype == (np.uint32 if wide else np.uint16) for array in found)
     return found
 
 
-def read_llmc(folder: Path, stem: str, wide: bool) -> list[np.ndarray]:
+def read_llmc(folder, stem, wide):
     """llm.c: `_load_data_shard` of train_gpt2.py and of train_llama3.py."""
     found = []
     for path in sorted(folder.glob(f"{stem}_*.bin")):
@@ -39,7 +38,7 @@ def read_llmc(folder: Path, stem: str, wide: bool) -> list[np.ndarray]:
     return found
 
 
-def read_megatron_documents(folder: Path, stem: str, wide: bool) -> list[list[np.ndarray]]:
+def read_megatron_documents(folder, stem, wide):
     """Megatron: `_IndexReader` and `IndexedDataset.__getitem__`; the documents of each shard."""
     found = []
     for path in sorted(folder.glob(f"{stem}*.idx")):
@@ -70,7 +69,7 @@ def read_megatron_documents(folder: Path, stem: str, wide: bool) -> list[list[np
     return found
 
 
-def read_megatron(folder: Path, stem: str, wide: bool) -> list[np.ndarray]:
+def read_megatron(folder, stem, wide):
     return [np.concatenate(shard) for shard in read_megatron_documents(folder, stem, wide)]
 
 

@@ -3,28 +3,24 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any
 
-from tokenizer_core.distributed import Attempt
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.parallel import Executor
 
 
-def double(state: int, payload: int, attempt: Attempt) -> dict[str, Any]:
+def double(state, payload, attempt):
     """Writes one file, and one figure."""
     attempt.put("doubled", str(payload * state).encode())
     return {"doubled": payload * state}
 
 
-def double_noted(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
+def double_noted(folder, payload, attempt):
     """The same, and writes a note at each run."""
     Path(folder, f"{payload}-{time.monotonic_ns()}").touch()
     return double(2, payload, attempt)
 
 
-def failing_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
+def failing_always(state, payload, attempt):
     """Shard 3 fails, each time."""
     figures = double(2, payload, attempt)
     if payload == 3:
@@ -32,19 +28,19 @@ def failing_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any
     return figures
 
 
-def secretive(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
+def secretive(state, payload, attempt):
     """Fails with a text that must not appear anywhere."""
     raise RuntimeError("s3://me:password@host")
 
 
-def bad_data(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
+def bad_data(state, payload, attempt):
     """The input of shard 2 is invalid."""
     if payload == 2:
         raise CorpusError("the corpus file x is not UTF-8 at byte 7")
     return double(2, payload, attempt)
 
 
-def slow(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
+def slow(folder, payload, attempt):
     """Reports its start, and runs slowly."""
     Path(folder, f"began-{os.getpid()}").touch()
     time.sleep(60)
@@ -55,18 +51,11 @@ class DyingExecutor:
     """An executor whose workers die once before the second task and once after the fifth; a note
     records each death."""
 
-    def __init__(self, executor: Executor, notes: Path) -> None:
+    def __init__(self, executor, notes):
         self.shown = executor.shown
         self._executor, self._notes = executor, notes
 
-    def run(
-        self,
-        function: Callable[[Any, Any], Any],
-        tasks: Sequence[Any],
-        *,
-        state: Any,
-        while_waiting: Callable[[], object] | None = None,
-    ) -> Generator[tuple[int, Any], None, None]:
+    def run(self, function, tasks, *, state, while_waiting=None):
         yield from self._executor.run(
             _die_once,
             list(enumerate(tasks)),
@@ -75,7 +64,7 @@ class DyingExecutor:
         )
 
 
-def _die_once(state: tuple[Any, Any, Path], numbered: tuple[int, Any]) -> Any:
+def _die_once(state, numbered):
     function, inner, notes = state
     number, task = numbered
     if number == 2:
@@ -86,7 +75,7 @@ def _die_once(state: tuple[Any, Any, Path], numbered: tuple[int, Any]) -> Any:
     return result
 
 
-def _die_unless_noted(note: Path) -> None:
+def _die_unless_noted(note):
     if not note.exists():
         note.touch()
         os.kill(os.getpid(), signal.SIGKILL)

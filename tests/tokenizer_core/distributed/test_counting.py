@@ -3,8 +3,6 @@
 import random
 import re
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -51,20 +49,18 @@ def corpus(tmp_path):
     return [tmp_path / f"{number}.txt" for number in range(3)]
 
 
-def local(
-    files: list[Path], specials: list[str], path: Path, pattern: SplitPattern = GPT2, **options: Any
-) -> bytes:
+def local(files, specials, path, pattern=GPT2, **options):
     count_pretokens(files, pattern=pattern, special_tokens=specials, **options).save(path)
     return path.read_bytes()
 
 
-def distributed(files: list[Path], specials: list[str], folder: Path, **options: object) -> bytes:
+def distributed(files, specials, folder, **options):
     asked = {"pattern": GPT2, "executor": HERE, "storage": folder / "run"} | options
     count_distributed(files, special_tokens=specials, output=folder / "out", **asked)
     return (folder / "out").read_bytes()
 
 
-def committed(folder: Path) -> dict[str, bytes]:
+def committed(folder):
     """The manifests of the counted shards."""
     found = next((folder / "run").glob("*/count"))
     return {path.name: path.read_bytes() for path in found.iterdir()}
@@ -119,7 +115,7 @@ def test_counts_do_not_depend_on_cuts(files, specials, pattern, separator, how, 
 
 
 def test_parquet_is_counted_and_progress_is_reported(tmp_path):
-    seen: list[tuple[str, int, int]] = []
+    seen = []
     how = {"shard_bytes": 300, "progress": lambda *now: seen.append(now)}
     files = [
         write_corpus(tmp_path / "some.parquet", ["low lower", "", "lowest" * 40], "parquet"),
@@ -199,7 +195,7 @@ def test_invalid_utf8_is_named_with_its_byte(corpus, tmp_path, engine_name):
 def test_a_file_that_changes_ends_the_run(corpus, tmp_path, n_bytes):
     n_bytes = n_bytes or corpus[2].stat().st_size
 
-    def change(phase: str, done: int, total: int) -> None:
+    def change(phase, done, total):
         corpus[2].write_bytes(b"x" * n_bytes)
 
     with pytest.raises(CorpusError, match=r"2\.txt' changed while it was read"):
@@ -229,7 +225,7 @@ def test_a_defect_in_a_shard_is_found(corpus, tmp_path, monkeypatch):
 
 
 def test_a_worker_with_other_unicode_tables_is_refused():
-    nothing: Any = None
+    nothing = None
     rules = count_shards.ShardRules(nothing, "auto", 1, 1, "regex 1999.1.1")
     encoding = encode_shards.ShardEncoding(nothing, nothing, nothing, "regex 1999.1.1")
     for work in (

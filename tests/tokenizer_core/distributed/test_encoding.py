@@ -4,10 +4,7 @@ import hashlib
 import os
 import pickle
 import random
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -21,8 +18,6 @@ from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import (
     CorpusFormat,
-    EncodingProgress,
-    TokenFilesPlan,
     can_resume,
     corpus_encoding,
     encode_corpus,
@@ -31,14 +26,13 @@ from tokenizer_core.corpus import (
 )
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.distributed import Attempt, encode_shards
-from tokenizer_core.distributed.corpus_sources import SourceFile
+from tokenizer_core.distributed.corpus_sources import SourceFile, hash_sources
 from tokenizer_core.distributed.encode_shards import (
     CorpusShard,
     ShardEncoding,
     ShardPosition,
     cut_corpus,
     encode_shard,
-    hash_source,
     read_encoded_shard,
 )
 from tokenizer_core.distributed.encoding import encode_distributed
@@ -62,7 +56,7 @@ texts = st.lists(
 )
 
 
-def small_batches(patch: pytest.MonkeyPatch, batch_bytes: int, batch_tokens: int) -> None:
+def small_batches(patch, batch_bytes, batch_tokens):
     """A document counts as long after a few bytes, and every batch ends with a checkpoint."""
     patch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
     patch.setattr(encode_shards, "BATCH_BYTES", batch_bytes)
@@ -72,14 +66,14 @@ def small_batches(patch: pytest.MonkeyPatch, batch_bytes: int, batch_tokens: int
     patch.setattr(os, "fsync", lambda descriptor: None)
 
 
-def write_files(folder: Path, corpora: Sequence[tuple[str, list[str]]]) -> list[Path]:
+def write_files(folder, corpora):
     return [
         write_corpus(folder / f"{number}.{format_name}", documents, format_name)
         for number, (format_name, documents) in enumerate(corpora)
     ]
 
 
-def write_corpora(folder: Path) -> list[Path]:
+def write_corpora(folder):
     """Some files of each kind, with a document longer than a batch in each."""
     draws = random.Random(3)
     corpora = []
@@ -89,9 +83,7 @@ def write_corpora(folder: Path) -> list[Path]:
     return write_files(folder, corpora)
 
 
-def distribute(
-    folder: Path, files: Sequence[Path], plan: TokenFilesPlan, **how: Any
-) -> dict[str, bytes]:
+def distribute(folder, files, plan, **how):
     """The resulting files, in `folder`/tokens."""
     options = {
         "storage": folder / "run",
@@ -173,10 +165,10 @@ def test_an_interrupted_run_resumes(tmp_path, corpus):
     assert found == content(tmp_path / "shuffled")
 
 
-def interrupted(tmp_path: Path, corpus: tuple[list[Path], TokenFilesPlan]) -> list[str]:
+def interrupted(tmp_path, corpus):
     """A run that stopped after some shards; returns the names in its storage."""
 
-    def stop(progress: EncodingProgress) -> None:
+    def stop(progress):
         if progress.n_documents > 40:
             raise KeyboardInterrupt
 
@@ -203,7 +195,7 @@ def test_a_run_is_resumed_only_with_its_own_inputs_and_settings(tmp_path, corpus
     files, plan = corpus
     interrupted(tmp_path, corpus)
 
-    def refused(error: type[Exception], match: str, files: list[Path] = files, **how: Any) -> None:
+    def refused(error, match, files=files, **how):
         with pytest.raises(error, match=match):
             distribute(tmp_path, files, plan, resume=True, **{"validation_share": 0.3} | how)
 
@@ -241,7 +233,7 @@ def test_invalid_input_ends_the_run_at_once(tmp_path, corpus):
 LINES = CorpusFormat(separator="\n")
 
 
-def encoding(plan: TokenFilesPlan | None = None) -> ShardEncoding:
+def encoding(plan=None):
     plan = plan or plan_token_files(NARROW, end_of_document="")
     return ShardEncoding(BatchEncoder(NARROW, plan), plan, LINES)
 
@@ -253,7 +245,7 @@ def attempt(tmp_path):
     return Attempt(open_storage(tmp_path / "run"), "some-run", "encode", 0, scratch)
 
 
-def shard_of(path: Path, start: int = 0, stop: int | None = None) -> CorpusShard:
+def shard_of(path, start=0, stop=None):
     source = SourceFile.examine(str(path))
     return CorpusShard(source, start, source.size_bytes if stop is None else stop)
 
@@ -308,7 +300,7 @@ def test_a_file_that_has_changed_or_is_away_is_refused(tmp_path, attempt):
     path.write_text("one\n")
     shard = shard_of(path)
     os.utime(path, ns=(1, 1))
-    for work, task in ((encode_shard, shard), (hash_source, shard.source)):
+    for work, task in ((encode_shard, shard), (hash_sources, [shard.source])):
         with pytest.raises(CorpusError, match=r"a.txt' changed while it was read"):
             work(encoding(), task, attempt)
     store = fsspec.filesystem("memory")
@@ -330,7 +322,7 @@ def test_files_of_a_shard_that_do_not_match_are_refused(tmp_path, attempt):
     # The file is hashed in its only shard, or separately.
     expected = hashlib.sha256(b"one\ntwo\n").hexdigest()
     assert encode_shard(encoding(), shard, attempt)["sha256"] == expected
-    assert hash_source(encoding(), shard.source, attempt) == {"sha256": expected}
+    assert hash_sources(None, [shard.source], attempt) == {"sha256": [expected]}
     read = partial(read_encoded_shard, attempt.scratch, np.dtype("<u2"), ShardPosition())
     (batch,) = read()
     assert batch.documents.ids.tolist() == list(b"onetwo")

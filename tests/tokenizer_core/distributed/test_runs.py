@@ -30,11 +30,11 @@ def notes(tmp_path):
     return folder
 
 
-def stage(work: object, n_shards: int = 6, state: object = None) -> Stage:
+def stage(work, n_shards=6, state=None):
     return Stage("double", work, range(n_shards), state)
 
 
-def figures(run: Run, work: object, executor: LocalExecutor, state: object = None) -> list[int]:
+def figures(run, work, executor, state=None):
     done = run.carry_out([stage(work, state=state)], executor)["double"]
     for manifest in done:
         assert manifest.figures["doubled"] == int(
@@ -43,7 +43,7 @@ def figures(run: Run, work: object, executor: LocalExecutor, state: object = Non
     return [manifest.figures["doubled"] for manifest in done]
 
 
-def attempts(run: Run) -> list[str]:
+def attempts(run):
     return run.storage.names(f"{run.id}/attempts/")
 
 
@@ -97,7 +97,7 @@ def test_cancelling_ends_the_workers(run, notes):
     class CancelledError(Exception):
         pass
 
-    def cancel() -> None:
+    def cancel():
         if any(notes.iterdir()):
             raise CancelledError
 

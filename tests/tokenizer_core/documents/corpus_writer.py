@@ -3,7 +3,6 @@
 import gzip
 import json
 import sys
-from pathlib import Path
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -14,7 +13,7 @@ SEPARATOR = "<|endoftext|>"
 PACKERS = {"": lambda data: data, "gz": gzip.compress, "zst": zstd.compress}
 
 
-def render_documents(documents: list[str], format_name: str, separator: str = SEPARATOR) -> bytes:
+def render_documents(documents, format_name, separator=SEPARATOR):
     """The bytes of a file of these documents: `txt` or `jsonl`, optionally compressed."""
     kind, _, packed = format_name.partition(".")
     if kind == "jsonl":
@@ -24,7 +23,7 @@ def render_documents(documents: list[str], format_name: str, separator: str = SE
     return PACKERS[packed](text.encode())
 
 
-def write_corpus(path: Path, documents: list[str], format_name: str) -> Path:
+def write_corpus(path, documents, format_name):
     """The path of a new file of these documents."""
     if format_name == "parquet":
         # Imported here: the fuzzer's seeds use the rest of this file, and not these hundred

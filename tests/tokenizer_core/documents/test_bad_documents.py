@@ -24,7 +24,7 @@ LINES = [
 ]
 
 
-def read(path, **how) -> tuple[list[bytes], list[BadDocument]]:
+def read(path, **how):
     documents, bad = [b""], list[BadDocument]()
     with open_utf8_documents(path, bad=bad, **how) as reader:
         for text, is_last in reader:
@@ -86,7 +86,7 @@ def test_without_a_list_a_bad_line_is_an_error(tmp_path):
 def test_the_share_counts_a_thousand_documents_however_they_come(size):
     numbers = [*range(10), 1099, 1100]
 
-    def check(max_bad: float) -> BadDocuments:
+    def check(max_bad):
         found = NO_BAD_DOCUMENTS
         for first in range(0, len(numbers), size):
             given = numbers[first : first + size]

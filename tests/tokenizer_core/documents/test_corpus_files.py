@@ -4,8 +4,6 @@ import gzip
 import os
 import socket
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import fsspec
 import pytest
@@ -18,7 +16,7 @@ from tokenizer_core.documents import (
     read_documents,
 )
 from tokenizer_core.documents.corpus_addresses import check_allowed, is_address, parse_address
-from tokenizer_core.documents.corpus_files import CorpusFileBytes, open_corpus_file
+from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.errors import CorpusError
 
 
@@ -92,8 +90,8 @@ def test_a_path_that_is_not_a_file_is_an_error(folder, paths, told):
 @pytest.mark.parametrize("pattern", ["**/*.txt", "*/er/*.txt", "d*/[e]*/d.txt"])
 def test_unreadable_files_and_folders_are_errors(folder, monkeypatch, pattern):
     # root may read everything, so the test simulates the refusal.
-    def refusing(given: Callable[..., Any], part: str) -> Callable[..., Any]:
-        def refuse(path: str, **options: Any) -> Any:
+    def refusing(given, part):
+        def refuse(path, **options):
             if part in f"{os.fspath(path)}|":
                 raise PermissionError(13, "Permission denied", path)
             return given(path, **options)
@@ -107,7 +105,7 @@ def test_unreadable_files_and_folders_are_errors(folder, monkeypatch, pattern):
         find_corpus_files(pattern)
 
 
-def read_all(source: CorpusFileBytes) -> None:
+def read_all(source):
     for _ in source.blocks():
         pass
     source.finish()
@@ -125,7 +123,7 @@ def test_a_file_that_changes_or_grows_is_an_error(folder):
         (folder / "b.txt").write_text("b.txt")
     read_all(open_corpus_file("b.txt"))
 
-    def grow_on(source: CorpusFileBytes) -> None:
+    def grow_on(source):
         for _ in source.blocks():
             with (folder / "b.txt").open("ab") as file:
                 file.write(b"more")
@@ -136,7 +134,7 @@ def test_a_file_that_changes_or_grows_is_an_error(folder):
 
 def test_a_disk_that_fails_is_an_error(folder):
     class BadDisk:
-        def read(self, n_bytes: int) -> bytes:
+        def read(self, n_bytes):
             raise OSError(5, "Input/output error")
 
     source = open_corpus_file("b.txt")

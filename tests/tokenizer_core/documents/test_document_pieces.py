@@ -1,11 +1,8 @@
 """Pieces of documents, and parts of files: the same documents for any cuts of the text."""
 
 import json
-from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import AnyStr
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -29,12 +26,12 @@ from tokenizer_core.documents.document_pieces import (
 from tokenizer_core.errors import CorpusError
 
 
-def split_by_definition(text: str, separator: str) -> list[str]:
+def split_by_definition(text, separator):
     documents = text.split(separator)
     return documents if documents[-1] else documents[:-1]
 
 
-def join(pieces: Iterable[DocumentPiece | Utf8Piece]) -> list[str]:
+def join(pieces):
     """The documents; each piece must be whole characters, and the last piece must end one."""
     documents, parts = [], []
     for text, is_last in pieces:
@@ -104,7 +101,7 @@ def test_the_documents_are_those_of_the_text_wherever_it_is_cut(text, cuts, sepa
     assert join(split_utf8_text(cut_at(data, cuts), None, 7)) == [text]
 
 
-def cut_at(text: AnyStr, cuts: list[int]) -> list[AnyStr]:
+def cut_at(text, cuts):
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     return [text[start:end] for start, end in pairwise(places)]
 
@@ -125,7 +122,7 @@ SEPARATORS = ["|", "ab", "aa", "aba", "<|end|>", "\n", "é"]
 limits = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def read(path: Path, separator: str | None, within: tuple[int, int] | None) -> list[str]:
+def read(path, separator, within):
     with open_utf8_documents(path, separator=separator, max_piece_bytes=5, within=within) as reader:
         return join(reader)
 

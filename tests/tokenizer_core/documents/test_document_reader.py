@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -158,7 +157,7 @@ def test_the_reader_closes_the_file(tmp_path):
 MANY = [f"document {i * 7919 % 4001}" for i in range(4000)]
 
 
-def drawn(*files: Path, share: float = 0.05, seed: int = 3) -> list[str]:
+def drawn(*files, share=0.05, seed=3):
     return join(DocumentSample(files, share, seed, separator=SEPARATOR))
 
 
@@ -197,7 +196,7 @@ def test_each_document_is_drawn_with_about_the_share(tmp_path):
 def test_a_long_document_is_drawn_whole_and_documents_are_counted(tmp_path):
     long = "0123456789" * 60_000
     file = write_corpus(tmp_path / "a.txt", [long, "short", ""] * 20, "txt")
-    done: list[int] = []
+    done = []
     sample = DocumentSample([file], 0.5, 1, separator=SEPARATOR, progress=done.append)
     texts = join(sample)
     assert set(texts) == {long, "short", ""}

@@ -24,9 +24,7 @@ from tokenizer_core.documents.parquet_rows import read_parquet_rows
 from tokenizer_core.errors import CorpusError
 
 
-def read(
-    data: bytes, block_bytes: int = 1 << 20, field: str = "text", limit: int = 1 << 20
-) -> list:
+def read(data, block_bytes=1 << 20, field="text", limit=1 << 20):
     blocks = (data[start : start + block_bytes] for start in range(0, len(data), block_bytes))
     return join(list(read_json_lines(blocks, "some.jsonl", field, limit, 7)))
 
@@ -105,9 +103,7 @@ def path(tmp_path):
     return tmp_path / "some.parquet"
 
 
-def read_rows(
-    path, max_expansion: float = 200.0, max_piece_chars: int = 4, column: str | None = "text"
-) -> list[str]:
+def read_rows(path, max_expansion=200.0, max_piece_chars=4, column="text"):
     source = open_corpus_file(path)
     with source.file:
         return join(list(read_parquet_rows(source, column, max_expansion, max_piece_chars)))
@@ -148,12 +144,12 @@ def test_a_column_that_is_not_text_is_an_error(path):
             read_rows(path)
 
 
-def as_json(*values: str | None) -> pyarrow.Array:
+def as_json(*values):
     """Values of Parquet's logical type JSON."""
     return pyarrow.ExtensionArray.from_storage(pyarrow.json_(), pyarrow.array(values))
 
 
-def listed(values: pyarrow.Array) -> pyarrow.Array:
+def listed(values):
     return pyarrow.ListArray.from_arrays([0, len(values)], values)
 
 
@@ -280,13 +276,10 @@ TEXT = "".join(random.Random(5).choices("abcde \n", k=3_000)).encode()
 
 @pytest.fixture(params=["gz", "zst"])
 def packed(request):
-    name: str = request.param
-    return name
+    return request.param
 
 
-def unpack(
-    data: bytes, packed: str, block_bytes: int = 1 << 20, max_expansion: float = 200
-) -> bytes:
+def unpack(data, packed, block_bytes=1 << 20, max_expansion=200):
     blocks = (data[start : start + block_bytes] for start in range(0, len(data), block_bytes))
     return b"".join(UNPACKERS[packed](blocks, "some." + packed, max_expansion))
 
@@ -362,7 +355,7 @@ def test_zeros_may_pad_gzip_and_notes_stand_between_zstd_frames():
 def test_an_archive_bomb_is_refused_in_little_memory(packed):
     bomb = PACKERS[packed](bytes(FREE_BYTES))
     bomb += PACKERS[packed](bytes(1 << 20))
-    sizes: list[int] = []
+    sizes = []
     tracemalloc.start()
     try:
         with pytest.raises(CorpusError, match=r"more than 200 times as much text.*max_expansion"):

@@ -3,7 +3,6 @@
 import json
 import re
 from html.parser import HTMLParser
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -69,7 +68,7 @@ def report(tmp_path_factory):
     )
 
 
-def training_runs(**options: Any) -> Any:
+def training_runs(**options):
     run = train_from_counts(COUNTS, 700, options=VocabularyOptions(**options))
     made = {f"a-{size}": run.at_size(size).report.to_dict() for size in (300, 700)}
     return json.loads(json.dumps(made))  # as from a manifest
@@ -138,9 +137,7 @@ def test_bars_are_as_long_as_their_values(group):
         assert width == pytest.approx(max(max(widths) * value / largest, 1), abs=0.2)
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 10**6), st.floats(1, 50)), min_size=1, max_size=20),
-)
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1, 50)), min_size=1, max_size=20))
 @example([(1, 1.0), (2, 1.0000000000000002)])
 def test_points_on_a_linear_axis_agree_with_its_labels(points):
     points = sorted(dict(points).items())

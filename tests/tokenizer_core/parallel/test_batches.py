@@ -33,9 +33,9 @@ def tokenizer(request, engine):
     return Tokenizer.from_spec(spec, engine=engine)
 
 
-def encode_by_segments(tokenizer, text: str, allowed: set[str]) -> list[int]:
+def encode_by_segments(tokenizer, text, allowed):
     """The definition: cut, normalize, encode each segment as plain text."""
-    ids: list[int] = []
+    ids = []
     table = {token.content: token.id for token in ADDED}
     for plain, token in SpecialTokenMatcher(allowed | {"<think>"}).split(text):
         is_nfc = tokenizer.spec.normalizer == "nfc"

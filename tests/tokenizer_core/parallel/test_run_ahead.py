@@ -1,7 +1,6 @@
 """Threads that work ahead: in order, bounded, and always joined."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -9,9 +8,9 @@ from tokenizer_core.parallel import map_ahead, run_ahead
 
 
 def test_items_come_in_order_and_no_more_are_made_than_are_to_wait():
-    made: list[int] = []
+    made = []
 
-    def items() -> Iterator[int]:
+    def items():
         for number in range(20):
             made.append(number)
             yield number
@@ -29,7 +28,7 @@ def test_results_come_in_order_whatever_thread_is_faster():
     n_under_way = n_most = 0
     lock = threading.Lock()
 
-    def function(number: int) -> int:
+    def function(number):
         nonlocal n_under_way, n_most
         with lock:
             n_under_way += 1
@@ -47,7 +46,7 @@ def test_results_come_in_order_whatever_thread_is_faster():
 
 
 def test_errors_are_raised_at_the_position_of_their_item():
-    def items() -> Iterator[int]:
+    def items():
         yield 1
         raise ValueError("the second")
 
@@ -65,7 +64,7 @@ def test_errors_are_raised_at_the_position_of_their_item():
 def test_closing_ends_the_thread_and_the_items():
     closed = []
 
-    def items() -> Iterator[int]:
+    def items():
         try:
             yield from range(100)
         finally:

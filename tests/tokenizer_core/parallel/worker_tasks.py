@@ -6,18 +6,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
 
 
-def multiply(state: int, task: int) -> int:
+def multiply(state, task):
     return state * task
 
 
-def process_id(state: None, task: object) -> int:
+def process_id(state, task):
     return os.getpid()
 
 
-def print_a_lot(state: None, task: int) -> int:
+def print_a_lot(state, task):
     print("not a frame" * 100)
     sys.stdout.write("no newline")
     os.write(1, b"\x00\x01 raw bytes")
@@ -25,59 +24,59 @@ def print_a_lot(state: None, task: int) -> int:
     return task
 
 
-def die(state: int, task: int) -> NoReturn:
+def die(state, task):
     os.kill(os.getpid(), state)
     time.sleep(60)
     raise AssertionError("the signal did not end this process")
 
 
-def die_on_seven(state: None, task: int) -> int:
+def die_on_seven(state, task):
     if task == 7:
         os.kill(os.getpid(), signal.SIGKILL)
     return task
 
 
-def first_waits(state: Path, task: int) -> int:
+def first_waits(state, task):
     while task == 0 and not state.exists():
         time.sleep(0.01)
     return task
 
 
-def leave(state: None, task: int) -> NoReturn:
+def leave(state, task):
     os._exit(3)
 
 
 class OwnError(Exception):
     """Pickling succeeds, unpickling fails."""
 
-    def __init__(self, first: int, second: int) -> None:
+    def __init__(self, first, second):
         super().__init__("text")
 
 
-def fail(state: type[Exception], task: int) -> NoReturn:
+def fail(state, task):
     raise state(f"task {task}")
 
 
-def fail_strangely(state: None, task: int) -> NoReturn:
+def fail_strangely(state, task):
     raise OwnError(1, 2)
 
 
-def give_what_cannot_be_pickled(state: None, task: int) -> object:
+def give_what_cannot_be_pickled(state, task):
     return lambda: task
 
 
 class RefusesToLoad:
     """State that can be pickled but not unpickled."""
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self):
         return int, ("not a number",)
 
 
-def large(state: None, task: bytes) -> bytes:
+def large(state, task):
     return task[::-1]
 
 
-def note_and_sleep(state: str, task: int) -> int:
+def note_and_sleep(state, task):
     Path(state, f"{os.getpid()}.{task}").touch()
     time.sleep(120)
     return task

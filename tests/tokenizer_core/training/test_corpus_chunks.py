@@ -1,13 +1,9 @@
 """A corpus is read in chunks: cut at each permitted position, in each format."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +11,7 @@ from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.documents import FORMATS, CorpusFormat, make_separator
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.reference import count_words
-from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import PATTERNS, resolve_pattern
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.training import TrainingOptions, count_pretokens, train, train_from_iterator
 from tokenizer_core.training.corpus_chunks import ChunkPlanner, CorpusFile
@@ -23,15 +19,13 @@ from tokenizer_core.training.corpus_chunks import ChunkPlanner, CorpusFile
 GPT2 = PATTERNS["gpt2"]
 
 
-def pieces(
-    path: Path, specials: list[str], chunk_bytes: int, pattern: SplitPattern = GPT2
-) -> list[bytes]:
+def pieces(path, specials, chunk_bytes, pattern=GPT2):
     planner = ChunkPlanner(pattern, specials, chunk_bytes=chunk_bytes)
     return [chunk.read() for chunk in planner.plan(CorpusFile.examine(path))]
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     return tmp_path / "corpus.txt"
 
 
@@ -101,26 +95,24 @@ def test_a_path_that_is_no_regular_file_is_refused(tmp_path):
 DOCUMENTS = ['the "lower" lowest', "", " newer<|a|>newest\n", "{braces} é 中\r\n", "low"] * 3
 
 
-def counts_of(documents: list[str], special_token: str = "<|a|>") -> Counter[str]:
+def counts_of(documents, special_token="<|a|>"):
     """What counting is to give, from each document by itself."""
     texts = [text for document in documents for text in document.split(special_token)]
     return Counter(token for text in texts for token in split(text, GPT2))
 
 
-def count(file: Path, engine: str, **options: Any) -> Any:
+def count(file, engine, **options):
     options = {"special_tokens": ["<|a|>"], "pattern": GPT2, **options}
     return count_pretokens([file], engine=engine, **options)
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_each_format_gives_the_counts_of_its_documents(
-    tmp_path: Path, engine: str, format_name: str
-) -> None:
+def test_each_format_gives_the_counts_of_its_documents(tmp_path, engine, format_name):
     file = write_corpus(tmp_path / f"corpus.{format_name}", DOCUMENTS, format_name)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     how = CorpusFormat(separator=SEPARATOR if format_name.startswith("txt") else None)
-    seen: list[tuple[int, int]] = []
+    seen = []
     found = count(
         file,
         engine,
@@ -143,7 +135,7 @@ def test_each_format_gives_the_counts_of_its_documents(
         assert merges == train_from_iterator(DOCUMENTS, TrainingOptions(270, ["<|a|>"])).merges
 
 
-def test_the_field_and_the_format_are_chosen(tmp_path: Path, engine: str) -> None:
+def test_the_field_and_the_format_are_chosen(tmp_path, engine):
     stories = tmp_path / "stories"
     stories.write_text("".join(json.dumps({"story": text}) + "\n" for text in DOCUMENTS))
     as_lines = CorpusFormat("jsonl", "story")
@@ -158,7 +150,7 @@ def test_the_field_and_the_format_are_chosen(tmp_path: Path, engine: str) -> Non
         count(empty, engine)
 
 
-def test_no_special_token_reaches_over_the_end_of_a_document(tmp_path: Path, engine: str) -> None:
+def test_no_special_token_reaches_over_the_end_of_a_document(tmp_path, engine):
     file = tmp_path / "corpus.jsonl"
     documents = ["a<|", "|>b", "\0c", "<||>"]
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))

@@ -45,7 +45,7 @@ def test_ids_beyond_the_first_plane_are_learned():
 
 
 def test_after_merge_sees_each_merge():
-    seen: list[int] = []
+    seen = []
     learn_merges({"abcd": 1}, 2, after_merge=seen.append)
     assert seen == [1, 2]
 

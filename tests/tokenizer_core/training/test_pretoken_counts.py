@@ -12,8 +12,6 @@ from fractions import Fraction
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +20,7 @@ from hypothesis import strategies as st
 from tests.native_module import native_module
 from tokenizer_core.engines.native import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
-from tokenizer_core.reference import Merge, count_words, join
+from tokenizer_core.reference import count_words, join
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
 from tokenizer_core.training import (
     CorpusSource,
@@ -56,7 +54,7 @@ def load(request):
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     COUNTS.save(tmp_path / "counts")
     return tmp_path / "counts"
 
@@ -103,25 +101,24 @@ def test_a_file_cut_extended_or_changed_by_one_bit_is_refused(load, saved):
 MAGIC = b"tokenizer-pretoken-counts-1\n"
 
 
-def seal(header: dict[str, object], numbers: bytes, text: bytes) -> bytes:
+def seal(header, numbers, text):
     """A file with a valid hash and any content."""
     rendered = json.dumps(header).encode()
     body = MAGIC + len(rendered).to_bytes(8, "little") + rendered + numbers + text
     return body + hashlib.sha256(body).digest()
 
 
-def header_of(path: Path) -> dict[str, object]:
+def header_of(path):
     data = path.read_bytes()[len(MAGIC) :]
-    header: dict[str, object] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return header
+    return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
 
 
-def little(numbers: list[int], size: int) -> bytes:
+def little(numbers, size):
     return b"".join(number.to_bytes(size, "little") for number in numbers)
 
 
 MOST = (1 << 64) - 1
-WRONG: list[tuple[dict[str, Any], list[int], list[int], bytes]] = [
+WRONG = [
     ({}, [1, 2], [1, 2], b"ab"),  # lengths beyond the text
     ({}, [1, 1], [1, 2], b"abc"),  # text beyond the lengths
     ({}, [1, 1], [1, 2], b"ab\xc3"),  # half a character
@@ -191,7 +188,7 @@ COUNTING = import_module("tokenizer_core.training.count_pretokens")
 SPECIAL = "<|e|>"
 
 
-def make_text(n_words: int) -> str:
+def make_text(n_words):
     rng = random.Random(11)
     letters = "abcdeé漢😀 \n"
     words = ["".join(rng.choices(letters, k=rng.randint(1, 24))) for _ in range(n_words)]
@@ -199,7 +196,7 @@ def make_text(n_words: int) -> str:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text(make_text(1500), encoding="utf-8")
     return path
@@ -259,7 +256,7 @@ def test_a_ceiling_changes_no_count(engine, corpus, tmp_path, monkeypatch, num_w
 TEXTS = {"a": "low low lower<|e|>newest 漢字", "b": "widest widest low\n", "c": "é é lower " * 3}
 
 
-def count(folder: Path, names: str, engine: str = "python") -> PretokenCounts:
+def count(folder, names, engine="python"):
     for name in names:
         (folder / name).write_text(TEXTS[name], encoding="utf-8")
     paths = [folder / name for name in names]
@@ -343,9 +340,9 @@ some_rules = st.builds(
 )
 
 
-def pair_counts(counts: dict[str, int], merges: list[Merge]) -> Counter[Merge]:
+def pair_counts(counts, merges):
     """How often each pair occurs in these pre-tokens after the merges, by definition."""
-    found: Counter[Merge] = Counter()
+    found = Counter()
     for pre_token, count in counts.items():
         word = [bytes([byte]) for byte in pre_token.encode()]
         for merge in merges:
@@ -356,9 +353,7 @@ def pair_counts(counts: dict[str, int], merges: list[Merge]) -> Counter[Merge]:
 
 
 @given(some_counts, st.integers(2, 8), some_rules)
-def test_each_merge_is_within_the_bound_of_the_best(
-    counts: dict[str, int], min_count: int, rules: LearningRules
-) -> None:
+def test_each_merge_is_within_the_bound_of_the_best(counts, min_count, rules):
     counts |= {"ba": 20}  # which is always kept
     pruned = prune_counts(PretokenCounts(counts, GPT2), min_count=min_count)
     dropped = {word: count for word, count in counts.items() if count < min_count}
@@ -386,7 +381,7 @@ def test_each_merge_is_within_the_bound_of_the_best(
             assert best < rules.min_frequency + pruned.pruning.bound
 
 
-def test_pruning_that_would_drop_everything_is_refused() -> None:
+def test_pruning_that_would_drop_everything_is_refused():
     pruned = prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=5)
     assert pruned.pruning == Pruning(5, 0, 0, 0, 0)
     with pytest.raises(CorpusError, match=r"no pre-token occurs 6 times"):
@@ -397,7 +392,7 @@ def test_pruning_that_would_drop_everything_is_refused() -> None:
         prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=1)
 
 
-def test_pruning_is_saved_and_an_invalid_record_is_refused(tmp_path: Path) -> None:
+def test_pruning_is_saved_and_an_invalid_record_is_refused(tmp_path):
     source = CorpusSource("news.txt", 4, "ab" * 32)
     counts = PretokenCounts({"ab": 5, "c": 1}, GPT2, sources=(source,), n_bytes=11)
     assert combine_counts([(counts, 1)]).pruning is None
@@ -409,7 +404,7 @@ def test_pruning_is_saved_and_an_invalid_record_is_refused(tmp_path: Path) -> No
     pruned.save(path)
     assert PretokenCounts.load(path) == pruned
     for bound in (-1, 1.5, None):
-        wrong: Any = bound
+        wrong = bound
         replace(pruned, pruning=Pruning(2, 1, 1, 1, wrong)).save(path)
         with pytest.raises(FormatError):
             PretokenCounts.load(path)

@@ -5,7 +5,6 @@ import hashlib
 import json
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -39,13 +38,13 @@ EXAMPLE = "low low lower newest newest widest widest widest"
 
 
 @pytest.fixture(autouse=True)
-def use_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+def use_engine(monkeypatch, engine):
     """Every test here runs on each engine, except those that name one."""
     monkeypatch.setenv("TOKENIZER_ENGINE", engine)
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text(EXAMPLE)
     return path
@@ -240,7 +239,7 @@ def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes
     corpus.write_text("some words " * 1_000)
     changes = [change]
 
-    def change_once(done: int, total: int) -> None:
+    def change_once(done, total):
         if changes:
             changes.pop()(corpus)
 
@@ -252,7 +251,7 @@ def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes
 def test_counting_is_cancelled(corpus, monkeypatch, num_workers):
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
     corpus.write_text(f"{EXAMPLE} " * 20_000)
-    done: list[int] = []
+    done = []
     with pytest.raises(TrainingCancelledError):
         train(
             [corpus],

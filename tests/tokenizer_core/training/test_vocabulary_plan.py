@@ -1,8 +1,6 @@
 """Options of a vocabulary other than its size, through the trainer on both engines."""
 
 import random
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -12,19 +10,14 @@ from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.spec import MAX_TOKEN_ID
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_core.training import (
-    PretokenCounts,
-    TrainingResult,
-    VocabularyOptions,
-    train_from_counts,
-)
+from tokenizer_core.training import PretokenCounts, VocabularyOptions, train_from_counts
 from tokenizer_core.training.vocabulary_plan import MAX_RESERVED
 
 SPECIALS = ("<|endoftext|>", "<|pad|>")
 TIMES = ("seconds_learning", "peak_memory_bytes", "peak_own_memory_bytes", "learned_vocab_size")
 
 
-def make_counts(special_tokens: Sequence[str] = SPECIALS) -> PretokenCounts:
+def make_counts(special_tokens=SPECIALS):
     rng = random.Random(7)
     words = [
         " " * rng.randint(0, 1) + "".join(rng.choices("abcdeé", k=rng.randint(1, 9)))
@@ -37,15 +30,15 @@ def make_counts(special_tokens: Sequence[str] = SPECIALS) -> PretokenCounts:
 COUNTS = make_counts()
 
 
-def learn(size: int, engine: str = "python", **options: Any) -> TrainingResult:
+def learn(size, engine="python", **options):
     return train_from_counts(COUNTS, size, engine=engine, options=VocabularyOptions(**options))
 
 
-def figures(result: TrainingResult) -> dict[str, Any]:
+def figures(result):
     return {name: value for name, value in result.report.to_dict().items() if name not in TIMES}
 
 
-SOME_OPTIONS: list[dict[str, Any]] = [
+SOME_OPTIONS = [
     {},
     {"seed_tokens": ("cab", " dab", "zzz")},
     {"n_reserved": 3, "pad_to_multiple": 64},
@@ -167,7 +160,7 @@ def test_names_of_reserved_tokens_are_checked(engine):
         train_from_counts(learned, 259, engine=engine, options=options)
 
 
-def reserved(name: str, most: int = 1) -> dict[str, Any]:
+def reserved(name, most=1):
     return {"n_reserved": most, "reserved_name": name}
 
 

@@ -4,11 +4,8 @@ import asyncio
 import functools
 import random
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
-from typing import IO, Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,27 +13,24 @@ from starlette.testclient import TestClient
 from tests.tokenizer_service.jobs.fake_process import publish_starter, start_in_thread
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service import main
-from tokenizer_service.jobs.process import JobProcess, StartProcess
-from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.jobs.process import JobProcess
+from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.runner import JobRunner
-from tokenizer_service.services import Services
 from tokenizer_service.settings import Settings
 
-OpenJobs = Callable[..., JobStore]
 """Opens the test's job database again, as another process would; takes a folder's id."""
 
 ADMIN_KEY = "the-admin-key"
 READ_KEY = "the-read-key"
-Fields = dict[str, Any]
 
-SLOW: Fields = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
+SLOW = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
 """A training that the Python engine takes seconds for."""
 
 
 class Service:
     """A running app and the objects it uses."""
 
-    def __init__(self, client: TestClient, settings: Settings, corpus: Path) -> None:
+    def __init__(self, client, settings, corpus):
         self.client, self.settings, self.corpus = client, settings, corpus
         address = settings.jobs_database
         self.jobs = JobStore.open(
@@ -45,41 +39,36 @@ class Service:
         self.store = ArtifactStore(settings.artifacts_dir)
 
     @property
-    def services(self) -> Services:
-        return self.client.app.services  # type: ignore[attr-defined, no-any-return]
+    def services(self):
+        return self.client.app.services
 
-    def train(self, body: Fields, **headers: str) -> Any:
+    def train(self, body, **headers):
         return self.client.post("/train", json=body, headers=headers)
 
-    def start(self, **body: Any) -> str:
+    def start(self, **body):
         asked = {"input_paths": ["small.txt"], "vocab_size": 300, "name": "n", "promote": "always"}
         answer = self.train(asked | body)
         assert answer.status_code == 202, answer.text
-        job_id: str = answer.json()["id"]
-        return job_id
+        return answer.json()["id"]
 
-    def put(self, corpus_id: str, text: bytes | str) -> None:
+    def put(self, corpus_id, text):
         assert self.client.put(f"/corpora/{corpus_id}", content=text).is_success
 
-    def encode(self, corpus_id: str = "news", /, **body: Any) -> str:
+    def encode(self, corpus_id="news", /, **body):
         """Start an encoding job."""
         answer = self.client.post(f"/corpora/{corpus_id}/encode", json=body)
         assert answer.status_code == 202, answer.text
-        job_id: str = answer.json()["id"]
-        return job_id
+        return answer.json()["id"]
 
-    def job(self, job_id: str) -> Fields:
+    def job(self, job_id):
         answer = self.client.get(f"/jobs/{job_id}")
         assert answer.status_code == 200
-        fields: Fields = answer.json()
-        return fields
+        return answer.json()
 
-    def row(self, job_id: str) -> Job:
-        row = self.jobs.get(job_id)
-        assert row is not None
-        return row
+    def row(self, job_id):
+        return self.jobs.get(job_id)
 
-    def wait(self, job_id: str, *states: str, seconds: float = 300) -> Fields:
+    def wait(self, job_id, *states, seconds=300):
         """The job, once it is in one of `states` (any final one by default)."""
         wanted = states or ("live", "succeeded", "failed", "cancelled")
         start = time.monotonic()
@@ -92,7 +81,7 @@ class Service:
             # A look takes milliseconds of a processor that the job needs.
             time.sleep(min(max(0.02, waited / 20), 0.25))
 
-    def wait_for_child(self, job_id: str, *, phases: tuple[str, ...] = ("count", "learn")) -> int:
+    def wait_for_child(self, job_id, *, phases=("count", "learn")):
         """The pid of the job's trainer, once it is training."""
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
@@ -102,14 +91,12 @@ class Service:
             time.sleep(0.01)
         raise AssertionError(f"{self.job(job_id)} never began")
 
-    def stop_runner(self) -> None:
+    def stop_runner(self):
         """From now on jobs stay in the queue."""
-        assert self.client.portal is not None
         self.client.portal.call(self.services.runner.stop)
 
-    def start_runner(self) -> None:
+    def start_runner(self):
         """After `stop_runner`."""
-        assert self.client.portal is not None
         self.services.runner._stop.clear()
         self.client.portal.call(self.services.runner.start)
 
@@ -119,11 +106,11 @@ CHILD = (
 )
 
 
-async def start_child(job_folder: Path, scratch: Path, log: IO[bytes]) -> JobProcess:
+async def start_child(job_folder, scratch, log):
     """A real child that keeps the priority of the tests: a nice one waits on a busy machine."""
     start = asyncio.create_subprocess_exec
 
-    def start_without_main(*command: str, **options: Any) -> Any:
+    def start_without_main(*command, **options):
         program, safe, _, _, folder = command
         return start(program, safe, "-c", CHILD, folder, **options)
 
@@ -133,13 +120,13 @@ async def start_child(job_folder: Path, scratch: Path, log: IO[bytes]) -> JobPro
 
 
 @pytest.fixture
-def open_jobs(tmp_path: Path) -> OpenJobs:
+def open_jobs(tmp_path):
     """On SQLite; `tests/integration` runs the same tests on PostgreSQL."""
     return lambda: JobStore.open(tmp_path)
 
 
 @functools.cache
-def slow_text() -> str:
+def slow_text():
     """A corpus whose merges take seconds to learn: sixty thousand different words."""
     generator = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -148,7 +135,7 @@ def slow_text() -> str:
     )
 
 
-def write_corpora(folder: Path) -> Path:
+def write_corpora(folder):
     folder.mkdir()
     (folder / "small.txt").write_text("low lower lowest<|endoftext|>new newer newest " * 50)
     (folder / "slow.txt").write_text(slow_text())
@@ -158,18 +145,12 @@ def write_corpora(folder: Path) -> Path:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     return write_corpora(tmp_path / "corpora")
 
 
 @contextmanager
-def run_service(
-    artifacts_dir: Path,
-    corpus: Path,
-    *,
-    start_process: StartProcess = start_in_thread,
-    **changes: Any,
-) -> Iterator[Service]:
+def run_service(artifacts_dir, corpus, *, start_process=start_in_thread, **changes):
     settings = Settings(
         artifacts_dir=artifacts_dir,
         corpus_roots=(corpus,),
@@ -191,7 +172,7 @@ def run_service(
 
 
 @pytest.fixture
-def start_service(tmp_path: Path, corpus: Path) -> Iterator[Callable[..., Service]]:
+def start_service(tmp_path, corpus):
     """Starts any number of services on this test's artifacts; the test's end stops them."""
     publish_starter(tmp_path / "artifacts")
     with ExitStack() as running:
@@ -201,18 +182,18 @@ def start_service(tmp_path: Path, corpus: Path) -> Iterator[Callable[..., Servic
 
 
 @pytest.fixture
-def service(start_service: Callable[..., Service]) -> Service:
+def service(start_service):
     return start_service()
 
 
 @pytest.fixture
-def process_service(start_service: Callable[..., Service]) -> Service:
+def process_service(start_service):
     """Its jobs run in child processes, slowly: tests observe or kill them."""
     return start_service(start_process=start_child, engine="python")
 
 
 @pytest.fixture(scope="module")
-def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def shared_service(tmp_path_factory):
     """One service for all tests of a module that do not look at the jobs of the others."""
     folder = tmp_path_factory.mktemp("service")
     publish_starter(folder / "artifacts")

@@ -1,29 +1,26 @@
 """CorpusStore: which files `sweep` removes, and concurrent uploads."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
 from tokenizer_service.jobs.corpora import CorpusStore
-from tokenizer_service.jobs.errors import CorporaQuotaError, CorpusExistsError
+from tokenizer_service.jobs.errors import CorporaQuotaError, CorpusExistsError, CorpusNotFoundError
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CorpusStore:
+def store(tmp_path):
     return CorpusStore(tmp_path / "corpora", 1_000_000)
 
 
-def put(store: CorpusStore, corpus_id: str, text: bytes) -> None:
+def put(store, corpus_id, text):
     upload = store.begin(corpus_id)
     upload.write(text)
     upload.publish()
     upload.close()
 
 
-def test_a_sweep_keeps_files_in_use(store: CorpusStore, tmp_path: Path) -> None:
+def test_a_sweep_keeps_files_in_use(store, tmp_path):
     store.sweep()  # the folder does not exist yet
     put(store, "kept", b"kept")
     under_way = store.begin("later")
@@ -41,7 +38,7 @@ def test_a_sweep_keeps_files_in_use(store: CorpusStore, tmp_path: Path) -> None:
     assert [(corpus.id, corpus.bytes) for corpus in store.all()] == [("kept", 4), ("later", 13)]
 
 
-def test_one_of_two_uploads_wins(store: CorpusStore, tmp_path: Path) -> None:
+def test_one_of_two_uploads_wins(store, tmp_path):
     first, second = (store.begin("news", may_replace=False) for _ in range(2))
     first.write(b"first")
     second.write(b"second")
@@ -55,7 +52,7 @@ def test_one_of_two_uploads_wins(store: CorpusStore, tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0  # only the owner can read it
 
 
-def test_uploads_under_way_count_for_the_quota(store: CorpusStore) -> None:
+def test_uploads_under_way_count_for_the_quota(store):
     first = store.begin("a")
     first.write(b"a" * 600_000)
     with pytest.raises(CorporaQuotaError) as raised:
@@ -69,9 +66,7 @@ def test_uploads_under_way_count_for_the_quota(store: CorpusStore) -> None:
     assert store.used_bytes() == 0
 
 
-def test_a_damaged_record_is_no_corpus_and_can_be_replaced(
-    store: CorpusStore, tmp_path: Path
-) -> None:
+def test_a_damaged_record_is_no_corpus_and_can_be_replaced(store, tmp_path):
     put(store, "news", b"text")
     path = tmp_path / "corpora" / "news.json"
     sound = json.loads(path.read_bytes())
@@ -83,4 +78,5 @@ def test_a_damaged_record_is_no_corpus_and_can_be_replaced(
     assert store.get("news").bytes == 5
     (tmp_path / "secret.txt").write_text("secret")
     path.write_text(json.dumps({**sound, "file": "../../secret.txt"}))
-    assert store.find_file("news") is None
+    with pytest.raises(CorpusNotFoundError):
+        store.find_file("news")

@@ -3,18 +3,12 @@
 SQLite stores any type in any column. Each damaged row is between two sound jobs.
 """
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
-from tests.tokenizer_service.jobs.conftest import Fields, Service
 from tests.tokenizer_service.jobs.fake_process import FakeRunner
 from tokenizer_service.jobs.database import creation
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
@@ -24,13 +18,13 @@ from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.views import summary_of, view_of
 from tokenizer_service.serving.workers import ProcessIdentity
 
-ME: Final = ProcessIdentity.of_this_process()
-DAMAGED_ID: Final = "20261121T041500Z-00000000000d"
+ME = ProcessIdentity.of_this_process()
+DAMAGED_ID = "20261121T041500Z-00000000000d"
 Wrong = tuple[str, str, str]
 """A column, an SQL expression of its value, and the state of the job."""
 
 
-def columns() -> dict[str, str]:
+def columns():
     """For each column its type."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for statement in creation(sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
@@ -39,14 +33,14 @@ def columns() -> dict[str, str]:
     return {name: kind for _, name, kind, _, _, key in found if not key}
 
 
-COLUMNS: Final = columns()
-NUMBERS: Final = {name for name, kind in COLUMNS.items() if kind != "TEXT"}
-INTEGERS: Final = {name for name, kind in COLUMNS.items() if kind == "INTEGER"}
-UNIQUE: Final = {"id", "idempotency_key"}
-FREE: Final = {"id", "idempotency_key", "request_digest", "phase", "owner_host", "folder"}
+COLUMNS = columns()
+NUMBERS = {name for name, kind in COLUMNS.items() if kind != "TEXT"}
+INTEGERS = {name for name, kind in COLUMNS.items() if kind == "INTEGER"}
+UNIQUE = {"id", "idempotency_key"}
+FREE = {"id", "idempotency_key", "request_digest", "phase", "owner_host", "folder"}
 """Any text is possible in these."""
 
-WRONG: Final = [
+WRONG = [
     (name, value)
     for value, names in (
         ("X'6a6f62'", set(COLUMNS)),
@@ -72,15 +66,15 @@ WRONG: Final = [
 """A column, and an SQL expression of a value that it cannot have."""
 
 
-def connect(folder: Path) -> closing[sqlite3.Connection]:
+def connect(folder):
     return closing(sqlite3.connect(folder / DATABASE_NAME, isolation_level=None, timeout=20))
 
 
-def add(store: JobStore, job_id: str, key: str | None = None) -> None:
+def add(store, job_id, key=None):
     store.add(job_id, {"name": "x"}, request_digest="d", idempotency_key=key, queue_limit=99)
 
 
-def make_running(connection: sqlite3.Connection, sequence: int) -> None:
+def make_running(connection, sequence):
     """As a server of another host that has just renewed the lease."""
     connection.execute(
         "UPDATE jobs SET state = 'running', attempt = 1, owner = ?, owner_host = 'other',"
@@ -89,7 +83,7 @@ def make_running(connection: sqlite3.Connection, sequence: int) -> None:
     )
 
 
-def damage_copies(connection: sqlite3.Connection, job_id: str, wrong: list[Wrong]) -> None:
+def damage_copies(connection, job_id, wrong):
     """Insert for each column, value and state a copy of the job in this state with this value."""
     names = ", ".join(name for name in COLUMNS if name not in UNIQUE)
     connection.execute("BEGIN IMMEDIATE")
@@ -106,11 +100,11 @@ def damage_copies(connection: sqlite3.Connection, job_id: str, wrong: list[Wrong
     connection.execute("COMMIT")
 
 
-def id_of(number: int) -> str:
+def id_of(number):
     return f"20261121T041500Z-{number:012x}"
 
 
-def test_the_queue_refuses_the_rows_and_runs_the_others(tmp_path: Path) -> None:
+def test_the_queue_refuses_the_rows_and_runs_the_others(tmp_path):
     for column in COLUMNS:
         # Each value in a queued and in a running job; once if it must be unique.
         states = ["queued"] if column in UNIQUE else ["queued", "running"]
@@ -119,10 +113,10 @@ def test_the_queue_refuses_the_rows_and_runs_the_others(tmp_path: Path) -> None:
         check_column(tmp_path / column, column, wrong)
 
 
-def check_column(folder: Path, column: str, wrong: list[Wrong]) -> None:
+def check_column(folder, column, wrong):
     """Put each wrong value of the column between two sound jobs."""
     store = JobStore.open(folder)
-    ended: list[bool] = []
+    ended = []
     store.on_end = lambda job: ended.append(job.is_damaged)
     add(store, "first")
     with connect(folder) as connection:
@@ -151,7 +145,6 @@ def check_column(folder: Path, column: str, wrong: list[Wrong]) -> None:
         assert not store.allow_publishing(job)
     for sound in (first, last):
         claimed = store.claim_next(ME)
-        assert claimed is not None
         assert claimed.id == sound.id
         assert store.finish(claimed, "succeeded")
     assert store.claim_next(ME) is None
@@ -160,7 +153,7 @@ def check_column(folder: Path, column: str, wrong: list[Wrong]) -> None:
         assert sorted(ended) == sorted(expected)
 
 
-def test_a_damaged_attempt_or_lease_belongs_to_nobody(tmp_path: Path) -> None:
+def test_a_damaged_attempt_or_lease_belongs_to_nobody(tmp_path):
     store = JobStore.open(tmp_path)
     add(store, DAMAGED_ID)
     with connect(tmp_path) as connection:
@@ -174,9 +167,7 @@ def test_a_damaged_attempt_or_lease_belongs_to_nobody(tmp_path: Path) -> None:
     assert found == [("failed", "x")]  # attempt + 1 would be 1: the fence of an earlier owner
 
 
-def test_the_service_trains_beside_damaged_rows(
-    start_service: Callable[..., Service], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_service_trains_beside_damaged_rows(start_service, tmp_path, caplog):
     folder = tmp_path / "artifacts"
     store = JobStore.open(folder)
     for number in range(3):
@@ -206,17 +197,17 @@ def test_the_service_trains_beside_damaged_rows(
     assert service.client.delete(f"/tokenizers/starter/{starter.version}").status_code == 409
 
 
-def test_an_encoding_job_that_names_no_tokenizer_is_damaged(tmp_path: Path) -> None:
+def test_an_encoding_job_that_names_no_tokenizer_is_damaged(tmp_path):
     store = JobStore.open(tmp_path)
-    options: Fields = {"request_digest": "d", "idempotency_key": None, "queue_limit": 9}
+    options = {"request_digest": "d", "idempotency_key": None, "queue_limit": 9}
     sound = {"name": "n", "version": "v", "digest": "d"}
-    wrong: list[Any] = [5, {}, {"name": 1, "version": 2, "digest": 3}, [["name", "n"]]]
+    wrong = [5, {}, {"name": 1, "version": 2, "digest": 3}, [["name", "n"]]]
     for number, tokenizer in enumerate([sound, *wrong]):
         store.add(f"job{number}", {"tokenizer": tokenizer}, kind="encode", **options)
     assert [job.is_damaged for job in store.latest()] == [True] * len(wrong) + [False]
 
 
-def test_old_rows_with_damaged_ids_are_forgotten_and_no_path_is_removed(tmp_path: Path) -> None:
+def test_old_rows_with_damaged_ids_are_forgotten_and_no_path_is_removed(tmp_path):
     fake = FakeRunner(tmp_path)
     for job_id in ("first", "second", DAMAGED_ID, "last"):
         add(fake.jobs, job_id)
@@ -227,7 +218,7 @@ def test_old_rows_with_damaged_ids_are_forgotten_and_no_path_is_removed(tmp_path
     folder = JobFolder.of(tmp_path, DAMAGED_ID)
     folder.make()
     (tmp_path / "x").mkdir()
-    fake.jobs.forget_old = partial(fake.jobs.forget_old, kept=1)  # type: ignore[method-assign]
+    fake.jobs.forget_old = partial(fake.jobs.forget_old, kept=1)
     fake.runner._forget_old()
     assert [job.id for job in fake.jobs.latest()] == ["last"]
     assert not folder.path.exists()

@@ -1,14 +1,9 @@
 """input_urls: which URLs a job downloads, and which it refuses (row 25)."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,28 +18,28 @@ OK = b"HTTP/1.1 200 OK\r\n"
 class Origin:
     """A server on the loopback that sends the bytes that a test sets."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self.listener.getsockname()[1]
-        self.requests: list[bytes] = []
-        self.answers: dict[str, list[bytes]] = {}
+        self.port = self.listener.getsockname()[1]
+        self.requests = []
+        self.answers = {}
         self.stays_open = threading.Event()
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
-    def answer(self, path: str, *parts: bytes) -> str:
+    def answer(self, path, *parts):
         """Set the parts of the response; an empty part waits for the end of the test."""
         self.answers[path] = list(parts)
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def close(self) -> None:
+    def close(self):
         self.stays_open.set()
         # The thread ends before the next socket gets this one's number, and its connections.
         self.listener.shutdown(socket.SHUT_RDWR)
         self.thread.join(60)
         self.listener.close()
 
-    def _serve(self) -> None:
+    def _serve(self):
         while True:
             try:
                 connection, _ = self.listener.accept()
@@ -52,7 +47,7 @@ class Origin:
                 return
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _answer(self, connection):
         with connection:
             head = b""
             while b"\r\n\r\n" not in head:
@@ -71,17 +66,17 @@ class Origin:
 
 
 @pytest.fixture
-def origin() -> Iterator[Origin]:
+def origin():
     origin = Origin()
     yield origin
     origin.close()
 
 
-def whole(text: bytes) -> bytes:
+def whole(text):
     return OK + b"Content-Length: %d\r\n\r\n" % len(text) + text
 
 
-def fetch(folder: Path, entry: str, *urls: str, **options: Any) -> list[bytes]:
+def fetch(folder, entry, *urls, **options):
     options = {"max_bytes": 1_000_000, **options}
     parsed = [CorpusUrl.parse(url, [ListedHost.parse(entry)]) for url in urls]
     files = asyncio.run(download_corpora(parsed, folder / "fetched", **options))
@@ -89,18 +84,18 @@ def fetch(folder: Path, entry: str, *urls: str, **options: Any) -> list[bytes]:
     return [(folder / "fetched" / file.path).read_bytes() for file in files]
 
 
-def refusal(folder: Path, entry: str, *urls: str, **options: Any) -> DownloadError:
+def refusal(folder, entry, *urls, **options):
     with pytest.raises(DownloadError) as raised:
         fetch(folder, entry, *urls, **options)
     assert str(folder) not in str(raised.value)
     return raised.value
 
 
-def answering(*answers: Sequence[str]) -> tuple[Callable[[str, int], Any], list[str]]:
+def answering(*answers):
     """A resolver that returns another address each time, and records the names it resolved."""
-    asked: list[str] = []
+    asked = []
 
-    async def resolve(host: str, port: int) -> Sequence[str]:
+    async def resolve(host, port):
         asked.append(host)
         return answers[min(len(asked), len(answers)) - 1]
 
@@ -108,9 +103,7 @@ def answering(*answers: Sequence[str]) -> tuple[Callable[[str, int], Any], list[
 
 
 @pytest.mark.row(25)
-def test_files_are_fetched_once_each_in_order_and_without_proxies(
-    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_fetched_once_each_in_order_and_without_proxies(origin, tmp_path, monkeypatch):
     for variable in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
     urls = [
@@ -118,7 +111,7 @@ def test_files_are_fetched_once_each_in_order_and_without_proxies(
         origin.answer("/c", OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\ntwo\r\n0\r\n\r\n"),
         origin.answer("/d", OK + b"\r\nuntil the end"),
     ]
-    told: list[tuple[int, int]] = []
+    told = []
     entry = f"127.0.0.1:{origin.port}"
     texts = fetch(tmp_path, entry, *urls, urls[0], report=lambda *now: told.append(now))
     assert texts == [b"one", b"two", b"until the end"]
@@ -131,9 +124,7 @@ def test_files_are_fetched_once_each_in_order_and_without_proxies(
 
 
 @pytest.mark.row(25)
-def test_a_name_is_resolved_once_and_connected_to_where_it_led(
-    origin: Origin, tmp_path: Path
-) -> None:
+def test_a_name_is_resolved_once_and_connected_to_where_it_led(origin, tmp_path):
     """Rebinding: a second look-up would return another address."""
     origin.answer("/a", whole(TEXT))
     resolve, asked = answering(["127.0.0.1"], ["169.254.169.254"])
@@ -148,9 +139,7 @@ def test_a_name_is_resolved_once_and_connected_to_where_it_led(
 
 
 @pytest.mark.row(25)
-def test_a_name_that_resolves_to_an_internal_address_is_refused(
-    origin: Origin, tmp_path: Path
-) -> None:
+def test_a_name_that_resolves_to_an_internal_address_is_refused(origin, tmp_path):
     port = origin.port
     for addresses in (["1.1.1.1", "127.0.0.1"], ["::ffff:127.0.0.1"], ["fe80::1%lo"]):
         resolve, _ = answering(addresses)
@@ -165,7 +154,7 @@ def test_a_name_that_resolves_to_an_internal_address_is_refused(
     assert origin.requests == []
 
 
-WRONG_RESPONSES: list[tuple[tuple[bytes, ...], str]] = [
+WRONG_RESPONSES = [
     ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",), "download_failed"),
     ((b"HTTP/1.1 300 Moved\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n",), "download_refused"),
     ((b"HTTP/1.1 308 Moved\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n",), "download_refused"),
@@ -180,9 +169,7 @@ WRONG_RESPONSES: list[tuple[tuple[bytes, ...], str]] = [
 
 
 @pytest.mark.row(25)
-def test_a_redirect_or_wrong_response_is_an_error_of_its_url(
-    origin: Origin, tmp_path: Path
-) -> None:
+def test_a_redirect_or_wrong_response_is_an_error_of_its_url(origin, tmp_path):
     origin.answer("/c", whole(b"secret"))
     for parts, code in WRONG_RESPONSES:
         url = origin.answer("/a", *parts)
@@ -192,7 +179,7 @@ def test_a_redirect_or_wrong_response_is_an_error_of_its_url(
     assert len(origin.requests) == len(WRONG_RESPONSES)
 
 
-def test_the_limit_is_for_all_files_together(origin: Origin, tmp_path: Path) -> None:
+def test_the_limit_is_for_all_files_together(origin, tmp_path):
     urls = [origin.answer(f"/{name}", whole(b"x" * 400)) for name in "abc"]
     entry = f"127.0.0.1:{origin.port}"
     assert len(fetch(tmp_path, entry, *urls, max_bytes=1200)) == 3
@@ -200,9 +187,7 @@ def test_the_limit_is_for_all_files_together(origin: Origin, tmp_path: Path) -> 
     assert str(found).startswith("input_urls[2] ")
 
 
-def test_a_silent_server_times_out_before_the_head_and_in_the_body(
-    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_times_out_before_the_head_and_in_the_body(origin, tmp_path, monkeypatch):
     url = origin.answer("/a", b"HTTP/1.1 200", b"")
     entry = f"127.0.0.1:{origin.port}"
     assert refusal(tmp_path, entry, url, head_seconds=0.2).code == "download_too_slow"
@@ -211,7 +196,7 @@ def test_a_silent_server_times_out_before_the_head_and_in_the_body(
     assert refusal(tmp_path, entry, url).code == "download_too_slow"
 
 
-def test_addresses_are_tried_in_turn_until_none_is_left(origin: Origin, tmp_path: Path) -> None:
+def test_addresses_are_tried_in_turn_until_none_is_left(origin, tmp_path):
     origin.answer("/a", whole(TEXT))
     port = origin.port  # where nobody listens on 127.0.0.2
     entry, url = f"a.org:{port}=127.0.0.0/8", f"http://a.org:{port}/a"
@@ -222,14 +207,14 @@ def test_addresses_are_tried_in_turn_until_none_is_left(origin: Origin, tmp_path
         assert refusal(tmp_path, entry, url, resolve=resolve).code == "download_failed"
 
 
-def test_tls_names_the_host_of_the_url(origin: Origin, tmp_path: Path) -> None:
+def test_tls_names_the_host_of_the_url(origin, tmp_path):
     """The first message of TLS names the host; the connection goes to the address."""
     resolve, _ = answering(["127.0.0.1"])
-    heard: list[bytes] = []
+    heard = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
-        def listen() -> None:
+        def listen():
             connection, _ = listener.accept()
             with connection:
                 heard.append(connection.recv(4096))

@@ -4,13 +4,8 @@ Most jobs here belong to the test's process: a server leaves the job of a runnin
 that only the test changes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
@@ -20,13 +15,13 @@ from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.database.sqlite import SqliteDatabase
 from tokenizer_service.jobs.errors import TooManyListenersError
 from tokenizer_service.jobs.events import JobEvent, JobWatch
-from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.serving.workers import ProcessIdentity
 
 JOB_ID = "20261121T041500Z-0123456789ab"
 
 
-def parse_events(text: str) -> list[tuple[str, dict[str, Any]]]:
+def parse_events(text):
     """(id, document) of each event, without comments and `retry`."""
     events = []
     for block in text.split("\n\n"):
@@ -38,29 +33,27 @@ def parse_events(text: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> JobStore:
+def jobs(tmp_path):
     return JobStore.open(tmp_path / "artifacts")
 
 
-def folder_of(jobs: JobStore) -> Path:
+def folder_of(jobs):
     assert isinstance(jobs.database, SqliteDatabase)
     return jobs.database.path.parent
 
 
 @pytest.fixture
-def job(jobs: JobStore) -> Job:
+def job(jobs):
     """A running job of this process."""
     request = {"name": "n", "promote": "manual"}
     jobs.add(JOB_ID, request, request_digest="d", idempotency_key=None, queue_limit=8)
-    job = jobs.claim_next(ProcessIdentity.of_this_process())
-    assert job is not None
-    return job
+    return jobs.claim_next(ProcessIdentity.of_this_process())
 
 
 class Listener:
     """A client in this process: what it received, and whether it is still connected."""
 
-    def __init__(self, watch: JobWatch, jobs: JobStore, **options: Any) -> None:
+    def __init__(self, watch, jobs, **options):
         self.gone, self.sent = asyncio.Event(), asyncio.Event()
         self.text = ""
         self.n_parts = 0
@@ -73,26 +66,26 @@ class Listener:
         stream = JobEventStream(watch, JOB_ID, first, **options)
         self.task = asyncio.create_task(stream({"type": "http"}, self._receive, self._send))
 
-    async def _receive(self) -> dict[str, Any]:
+    async def _receive(self):
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
-    async def _send(self, message: Any) -> None:
+    async def _send(self, message):
         self.text += message.get("body", b"").decode()
         self.n_parts += 1
         self.sent.set()
 
-    async def wait_for(self, text: str, times: int = 1) -> None:
+    async def wait_for(self, text, times=1):
         async with asyncio.timeout(30):
             while self.text.count(text) < times:
                 self.sent.clear()
                 await self.sent.wait()
 
 
-def run(follow: Callable[[JobWatch], Awaitable[None]], jobs: JobStore) -> None:
+def run(follow, jobs):
     """Run it with a watch, which has no listener at the end."""
 
-    async def check() -> None:
+    async def check():
         watch = JobWatch(jobs, folder_of(jobs))
         await follow(watch)
         assert watch.n_listeners == 0
@@ -100,23 +93,21 @@ def run(follow: Callable[[JobWatch], Awaitable[None]], jobs: JobStore) -> None:
     asyncio.run(asyncio.wait_for(check(), 60))
 
 
-def test_only_changes_are_sent_and_none_twice(
-    jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads: list[str] = []
+def test_only_changes_are_sent_and_none_twice(jobs, job, monkeypatch):
+    reads = []
     read = JobStore.get
 
-    def count(self: JobStore, job_id: str) -> Job | None:
+    def count(self, job_id):
         reads.append(job_id)
         return read(self, job_id)
 
     monkeypatch.setattr(JobStore, "get", count)
     monkeypatch.setattr("tokenizer_service.jobs.events._LONGEST_WAIT_SECONDS", 60)
 
-    def fail(self: JobStore, job_id: str) -> None:
+    def fail(self, job_id):
         raise JobDatabaseError("database is locked")
 
-    async def follow(watch: JobWatch) -> None:
+    async def follow(watch):
         new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
         often = Listener(watch, jobs, heartbeat_seconds=0)
         await often.wait_for(":\n\n", times=3)
@@ -149,20 +140,20 @@ def test_only_changes_are_sent_and_none_twice(
     run(follow, jobs)
 
 
-def test_a_listener_that_reads_nothing_is_disconnected(jobs: JobStore, job: Job) -> None:
+def test_a_listener_that_reads_nothing_is_disconnected(jobs, job):
     class Deaf(Listener):
-        async def _send(self, message: Any) -> None:
+        async def _send(self, message):
             await asyncio.Event().wait()
 
-    async def follow(watch: JobWatch) -> None:
+    async def follow(watch):
         with pytest.raises(ClientDisconnect):
             await Deaf(watch, jobs, send_seconds=0.05).task
 
     run(follow, jobs)
 
 
-def test_a_disconnected_client_is_no_longer_counted(jobs: JobStore, job: Job) -> None:
-    async def follow(watch: JobWatch) -> None:
+def test_a_disconnected_client_is_no_longer_counted(jobs, job):
+    async def follow(watch):
         watch._max_listeners = 1
         first = Listener(watch, jobs)
         await first.wait_for("data: ")

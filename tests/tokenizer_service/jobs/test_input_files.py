@@ -20,7 +20,7 @@ pytestmark = pytest.mark.row(24)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     folder = tmp_path / "corpora"
     (folder / "news").mkdir(parents=True)
     (folder / "news" / "a.txt").write_text("inside")
@@ -28,10 +28,10 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_file_under_the_root_is_found_with_its_identity(root: Path, tmp_path: Path) -> None:
+def test_a_file_under_the_root_is_found_with_its_identity(root, tmp_path):
     found = find_input_file([root], "news/a.txt")
     status = (root / "news" / "a.txt").stat()
-    assert (found.inode, found.device, found.size_bytes) == (status.st_ino, status.st_dev, 6)
+    assert (found.version.inode, found.version.device) == (status.st_ino, status.st_dev)
     descriptor = reopen_input_file(found)
     try:
         assert readable_path(descriptor).read_text() == "inside"
@@ -68,7 +68,7 @@ LEAVING_PATHS = [
 ]
 
 
-def test_a_path_that_could_leave_the_root_is_refused_before_the_disk(root: Path) -> None:
+def test_a_path_that_could_leave_the_root_is_refused_before_the_disk(root):
     for path in LEAVING_PATHS:
         with pytest.raises(InputPathError):
             split_input_path(path)
@@ -76,7 +76,7 @@ def test_a_path_that_could_leave_the_root_is_refused_before_the_disk(root: Path)
             find_input_file([root], path)
 
 
-def test_a_symbolic_link_below_the_root_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_below_the_root_is_refused(root, tmp_path):
     (root / "inside.txt").symlink_to(root / "news/a.txt")
     (root / "outside.txt").symlink_to(tmp_path / "secret.txt")
     (root / "up").symlink_to(tmp_path)
@@ -87,9 +87,7 @@ def test_a_symbolic_link_below_the_root_is_refused(root: Path, tmp_path: Path) -
     assert find_input_file([tmp_path / "linked"], "news/a.txt").size_bytes == 6
 
 
-def test_a_file_that_is_not_regular_is_refused_without_waiting(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_regular_is_refused_without_waiting(root, monkeypatch):
     monkeypatch.chdir(root)  # socket paths have a short limit
     os.mkfifo("pipe")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -103,14 +101,14 @@ def test_a_file_that_is_not_regular_is_refused_without_waiting(
         find_input_file([Path("/dev")], "zero")
 
 
-def test_a_fifo_or_link_that_replaces_the_file_is_refused(root: Path) -> None:
+def test_a_fifo_or_link_that_replaces_the_file_is_refused(root):
     """Between the check and the opening: O_NONBLOCK, and a second check of the opened file."""
     real_stat = os.stat
     regular = real_stat(root / "news" / "a.txt")
     os.mkfifo(root / "news" / "p")
     (root / "news" / "link").symlink_to("a.txt")
 
-    def stat_a_regular_file(path, *args, **kwargs):  # type: ignore[no-untyped-def]
+    def stat_a_regular_file(path, *args, **kwargs):
         return regular if path in ("p", "link") else real_stat(path, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -121,9 +119,7 @@ def test_a_fifo_or_link_that_replaces_the_file_is_refused(root: Path) -> None:
             open_under_root(root, ["news", "link"])
 
 
-def test_a_file_or_folder_that_changed_after_the_request_is_refused(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_file_or_folder_that_changed_after_the_request_is_refused(root, tmp_path):
     found = find_input_file([root], "news/a.txt")
     with (root / "news" / "a.txt").open("a") as file:
         file.write("more")

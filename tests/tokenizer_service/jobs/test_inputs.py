@@ -1,20 +1,14 @@
 """The corpora of jobs: a job keeps the files it was created for, and the size of token files."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from tests.tokenizer_service.jobs.conftest import Service
-from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import encode_corpus, plan_token_files
 from tokenizer_service.jobs.errors import CorpusReplacedError
-from tokenizer_service.jobs.input_files import InputFile, find_input_file
+from tokenizer_service.jobs.input_files import find_input_file
 from tokenizer_service.jobs.inputs import estimate_bytes
 
 
-def test_unknown_and_empty_corpora_are_422(shared_service: Service) -> None:
+def test_unknown_and_empty_corpora_are_422(shared_service):
     service = shared_service
     service.put("news", "low lower")
     service.put("empty", b"")
@@ -30,7 +24,7 @@ def test_unknown_and_empty_corpora_are_422(shared_service: Service) -> None:
     assert service.jobs.latest() == []
 
 
-def test_a_job_reads_each_corpus_once_and_keeps_the_separator(service: Service) -> None:
+def test_a_job_reads_each_corpus_once_and_keeps_the_separator(service):
     service.put("news", "low lower")
     service.put("lines.jsonl", '{"text": "low lower"}\n')
     ids = ["news", "lines.jsonl", "news"]
@@ -40,14 +34,12 @@ def test_a_job_reads_each_corpus_once_and_keeps_the_separator(service: Service) 
     assert job.request["corpus_format"]["separator"] == "new"
 
 
-def write(folder: Path, name: str, text: str) -> InputFile:
+def write(folder, name, text):
     (folder / name).write_text(text)
     return find_input_file([folder], name)
 
 
-def test_the_estimate_is_within_a_tenth_of_the_size(
-    tmp_path: Path, small_tokenizer: Tokenizer
-) -> None:
+def test_the_estimate_is_within_a_tenth_of_the_size(tmp_path, small_tokenizer):
     texts = [
         "the quick brown fox " * 5_000,
         "x" + "中" * 30_000,  # the sample ends inside a character
@@ -57,7 +49,7 @@ def test_the_estimate_is_within_a_tenth_of_the_size(
     files = [write(tmp_path, f"{n}.txt", text) for n, text in enumerate(texts)]
     paths = [tmp_path / file.path for file in files]
     for dtype in ("uint16", "uint32"):
-        plan = plan_token_files(small_tokenizer, end_of_document="", dtype=dtype)  # type: ignore[arg-type]
+        plan = plan_token_files(small_tokenizer, end_of_document="", dtype=dtype)
         estimate = estimate_bytes(files, small_tokenizer, plan)
         encode_corpus(small_tokenizer, paths, tmp_path / dtype, plan)
         written = (tmp_path / dtype / "train.bin").stat().st_size

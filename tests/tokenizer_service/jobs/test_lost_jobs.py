@@ -1,14 +1,9 @@
 """Jobs whose server is gone or was taken for gone: who takes them over, who may still write."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from signal import SIGKILL
-from typing import Any
 
 import pytest
 
@@ -30,29 +25,21 @@ input()
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> FakeRunner:
+def fake(tmp_path):
     """A runner that looks at lost jobs only when the test says so."""
     publish_starter(tmp_path)
     return FakeRunner(tmp_path)
 
 
 @pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+def sleeper():
     """Some process of this host."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
 
-def give(
-    fake: FakeRunner,
-    job_id: str,
-    owner: ProcessIdentity,
-    *,
-    host: str | None = None,
-    child: ProcessIdentity | None = None,
-    lease_seconds: float = 300,
-) -> None:
+def give(fake, job_id, owner, *, host=None, child=None, lease_seconds=300):
     """The job runs under this owner."""
     with fake.jobs.database.transaction() as statement:
         statement(
@@ -68,23 +55,18 @@ def give(
         )
 
 
-def identity(process: subprocess.Popen[bytes]) -> ProcessIdentity:
-    found = ProcessIdentity.of(process.pid)
-    assert found is not None
-    return found
+def identity(process):
+    return ProcessIdentity.of(process.pid)
 
 
 @pytest.mark.promise(2, 15)
-def test_a_job_of_a_killed_server_fails_once_its_trainer_has_ended(
-    fake: FakeRunner, tmp_path: Path
-) -> None:
+def test_a_job_of_a_killed_server_fails_once_its_trainer_has_ended(fake, tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD_THE_LOCK, str(tmp_path.absolute())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     ) as trainer:
-        assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"held\n"
         job_id, gone = fake.add(), ProcessIdentity(trainer.pid, started=1.0)
         # Its server was killed before it recorded the pid: only the lock shows that it runs.
@@ -100,9 +82,7 @@ def test_a_job_of_a_killed_server_fails_once_its_trainer_has_ended(
 
 
 @pytest.mark.promise(16)
-def test_only_a_job_of_another_host_is_judged_by_its_lease(
-    fake: FakeRunner, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_only_a_job_of_another_host_is_judged_by_its_lease(fake, sleeper):
     """A process of this host has the same marks; that does not matter."""
     job_id, mark = fake.add(), identity(sleeper)
     give(fake, job_id, mark, host="elsewhere", child=mark)
@@ -132,11 +112,11 @@ def test_only_a_job_of_another_host_is_judged_by_its_lease(
 
 @pytest.mark.promise(15)
 def test_a_job_is_not_begun_again_before_its_owner_could_renew_and_the_pointer_is_fenced(
-    fake: FakeRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fences: list[int] = []
+    fake, monkeypatch
+):
+    fences = []
 
-    def fence(store: ArtifactStore) -> None:
+    def fence(store):
         fences.append(1)
         if len(fences) < 3:
             raise OSError(5, "the storage is away")
@@ -162,8 +142,8 @@ def test_a_job_is_not_begun_again_before_its_owner_could_renew_and_the_pointer_i
 
 
 @pytest.mark.promise(15)
-def test_an_attempt_after_a_takeover_writes_to_its_own_folder(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+def test_an_attempt_after_a_takeover_writes_to_its_own_folder(tmp_path):
+    async def test(fake):
         first, job_id = fake.add(), fake.add()
         with fake.jobs.database.transaction() as statement:
             statement("UPDATE jobs SET takeovers = 2 WHERE id = ?", (job_id,))
@@ -179,8 +159,8 @@ def test_an_attempt_after_a_takeover_writes_to_its_own_folder(tmp_path: Path) ->
     run(tmp_path, test)
 
 
-def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(tmp_path):
+    async def test(fake):
         job_id = fake.add(kind="encode")
         growing = TokenFilesFolder.of(tmp_path).growing(job_id)
         late = await fake.next_child()
@@ -190,7 +170,6 @@ def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(tmp_path: Path)
         assert late.has_ended
         assert growing.exists()
         taken = fake.jobs.take_over(fake.job(job_id), OTHER, if_lease_ended=False)
-        assert taken is not None
         assert fake.jobs.finish(taken, "failed", error_code="runner_died")
         fake.add()
         await fake.next_child()
@@ -201,17 +180,16 @@ def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(tmp_path: Path)
 
 
 @pytest.mark.promise(15)
-def test_an_owner_that_lost_its_job_moves_no_pointer(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+def test_an_owner_that_lost_its_job_moves_no_pointer(tmp_path):
+    async def test(fake):
         real, pending = fake.store.promote, [True]
 
-        def promote(*arguments: Any, **options: Any) -> Any:
+        def promote(*arguments, **options):
             """Its lease was confirmed; now another server takes the job over."""
             if pending:
                 pending.clear()
                 (held,) = fake.jobs.running()
                 taken = fake.jobs.take_over(held, OTHER, if_lease_ended=False)
-                assert taken is not None
                 fake.store.fence()
                 assert fake.jobs.finish(taken, "failed", error_code="runner_died")
             return real(*arguments, **options)
@@ -219,7 +197,7 @@ def test_an_owner_that_lost_its_job_moves_no_pointer(tmp_path: Path) -> None:
         job_id = fake.add(name="before")
         before = await fake.succeed(await fake.next_child())
         await fake.wait(job_id)
-        fake.store.promote = promote  # type: ignore[method-assign]
+        fake.store.promote = promote
         late = fake.add(name="late")
         await fake.succeed(await fake.next_child())
         assert error_of(await fake.wait(late)) == ("failed", "runner_died")

@@ -1,9 +1,5 @@
 """How much memory the system gives to this process."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import psutil
 import pytest
 
@@ -29,12 +25,8 @@ VERSION_1 = "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/"
     ],
 )
 def test_the_memory_is_the_lowest_limit_of_the_groups_above(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    own: str | None,
-    limits: dict[str, object],
-    expected: int,
-) -> None:
+    tmp_path, monkeypatch, own, limits, expected
+):
     monkeypatch.setattr(process, "_GROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(process, "_OWN_GROUPS", tmp_path / "own")
     if own is not None:

@@ -4,27 +4,13 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tests.tokenizer_service.jobs.conftest import OpenJobs
 from tokenizer_service.jobs.database import JobDatabaseError
-from tokenizer_service.jobs.database.sqlite import SqliteDatabase
-from tokenizer_service.jobs.errors import (
-    IdempotencyConflictError,
-    JobRunningError,
-    QueueFullError,
-)
-from tokenizer_service.jobs.queue import (
-    LEASE_SECONDS,
-    Job,
-    JobStore,
-    folder_id,
-)
+from tokenizer_service.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
+from tokenizer_service.jobs.queue import LEASE_SECONDS, JobStore, folder_id
 from tokenizer_service.serving.workers import ProcessIdentity, this_host
 
 ME = ProcessIdentity.of_this_process()
@@ -33,39 +19,29 @@ RESULT = {"name": "n", "version": "v", "digest": "d", "vocab_size": 1}
 
 
 @pytest.fixture
-def store(open_jobs: OpenJobs) -> JobStore:
+def store(open_jobs):
     return open_jobs()
 
 
 @pytest.fixture
-def sqlite_store(tmp_path: Path) -> JobStore:
+def sqlite_store(tmp_path):
     return JobStore.open(tmp_path)
 
 
-def path_of(store: JobStore) -> Path:
-    assert isinstance(store.database, SqliteDatabase)
-    return store.database.path
-
-
-def add(store: JobStore, job_id: str, **changes: object) -> Job:
+def add(store, job_id, **changes):
     options = {"request_digest": "d", "idempotency_key": None, "queue_limit": 8} | changes
-    return store.add(job_id, {"name": "x"}, **options)  # type: ignore[arg-type]
+    return store.add(job_id, {"name": "x"}, **options)
 
 
-def claim(store: JobStore, owner: ProcessIdentity = ME) -> Job:
-    return found(store.claim_next(owner))
+def claim(store, owner=ME):
+    return store.claim_next(owner)
 
 
-def found(job: Job | None) -> Job:
-    assert job is not None
-    return job
-
-
-def in_threads(number: int, work: Callable[[], None]) -> None:
+def in_threads(number, work):
     """Do the work that many times at once."""
     begin = threading.Barrier(number)
 
-    def start() -> None:
+    def start():
         begin.wait()
         work()
 
@@ -77,14 +53,14 @@ def in_threads(number: int, work: Callable[[], None]) -> None:
 
 
 @pytest.mark.promise(17)
-def test_the_file_is_in_delete_mode_and_extra_synchronous(sqlite_store: JobStore) -> None:
-    with sqlite3.connect(path_of(sqlite_store)) as connection:
+def test_the_file_is_in_delete_mode_and_extra_synchronous(sqlite_store):
+    with sqlite3.connect(sqlite_store.database.path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
     with sqlite_store.database.read() as run:
         assert run("PRAGMA synchronous", ()) == [{"synchronous": 3}]
 
 
-def test_jobs_of_all_kinds_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
+def test_jobs_of_all_kinds_are_claimed_in_order_one_at_a_time(store):
     add(store, "a", kind="encode")
     add(store, "b")
     add(store, "c", kind="encode")
@@ -101,13 +77,13 @@ def test_jobs_of_all_kinds_are_claimed_in_order_one_at_a_time(store: JobStore) -
 
 
 @pytest.mark.promise(15)
-def test_many_threads_claim_each_job_once(store: JobStore, open_jobs: OpenJobs) -> None:
+def test_many_threads_claim_each_job_once(store, open_jobs):
     for index in range(8):
         add(store, f"job{index:02d}", queue_limit=100)
-    claimed: list[str] = []
-    at_once: list[int] = []
+    claimed = []
+    at_once = []
 
-    def work() -> None:
+    def work():
         own = open_jobs()
         while own.count_unfinished():
             job = own.claim_next(ME)
@@ -121,7 +97,7 @@ def test_many_threads_claim_each_job_once(store: JobStore, open_jobs: OpenJobs) 
     assert set(at_once) == {1}
 
 
-def test_the_queue_holds_as_many_jobs_as_its_limit(store: JobStore) -> None:
+def test_the_queue_holds_as_many_jobs_as_its_limit(store):
     add(store, "a", queue_limit=0)
     with pytest.raises(JobRunningError):
         add(store, "b", queue_limit=0)
@@ -133,7 +109,7 @@ def test_the_queue_holds_as_many_jobs_as_its_limit(store: JobStore) -> None:
 
 
 @pytest.mark.row(32)
-def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store: JobStore) -> None:
+def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store):
     first = add(store, "a", idempotency_key="k", request_digest="1")
     assert add(store, "b", idempotency_key="k", request_digest="1").id == first.id
     with pytest.raises(IdempotencyConflictError, match="job a"):
@@ -145,34 +121,32 @@ def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store: JobStore) ->
 
 
 @pytest.mark.row(33)
-def test_cancel_in_every_state(store: JobStore) -> None:
+def test_cancel_in_every_state(store):
     assert store.request_cancel("none") is None
     add(store, "queued")
-    cancelled = found(store.request_cancel("queued"))
+    cancelled = store.request_cancel("queued")
     assert cancelled.state == "cancelled"
     assert store.request_cancel("queued") == cancelled
 
     add(store, "running")
     job = claim(store)
     assert not store.is_cancel_requested(job)
-    asked = found(store.request_cancel("running"))
+    asked = store.request_cancel("running")
     assert (asked.state, asked.cancel_requested) == ("running", True)
     assert store.is_cancel_requested(job)
     assert not store.allow_publishing(job)
     assert store.requeue(job)
-    assert found(store.get("running")).state == "cancelled"
+    assert store.get("running").state == "cancelled"
     assert store.claim_next(ME) is None
 
     for state in ("live", "succeeded", "failed"):
         add(store, state)
-        store.finish(claim(store), state)  # type: ignore[arg-type]
-        after = found(store.request_cancel(state))
+        store.finish(claim(store), state)
+        after = store.request_cancel(state)
         assert (after.state, after.cancel_requested) == (state, False)
 
 
-def test_a_requeued_job_keeps_its_place_its_version_and_the_deaths_of_its_child(
-    store: JobStore,
-) -> None:
+def test_a_requeued_job_keeps_its_place_its_version_and_the_deaths_of_its_child(store):
     add(store, "a")
     add(store, "b")
     job = claim(store)
@@ -183,7 +157,7 @@ def test_a_requeued_job_keeps_its_place_its_version_and_the_deaths_of_its_child(
     assert again.result == RESULT
     assert store.requeue(again, died=True)
     # A dead owner of this host loses it without the end of a lease.
-    taken = found(store.take_over(claim(store), OTHER, if_lease_ended=False))
+    taken = store.take_over(claim(store), OTHER, if_lease_ended=False)
     assert (taken.deaths, taken.takeovers) == (2, 0)
     assert store.requeue(taken)
     claim(store)
@@ -191,12 +165,12 @@ def test_a_requeued_job_keeps_its_place_its_version_and_the_deaths_of_its_child(
     assert (running.id, running.deaths, running.attempt) == ("a", 2, 5)
 
 
-def end_lease(store: JobStore, job_id: str) -> None:
+def end_lease(store, job_id):
     with store.database.transaction() as run:
         run("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
 
 
-def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store: JobStore) -> None:
+def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store):
     add(store, "a")
     job = claim(store)
     assert (job.owner_host, job.is_of_this_host) == (this_host(), True)
@@ -204,17 +178,17 @@ def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store: JobStore)
         end_lease(store, "a")
         before = time.time()
         assert hold(job)
-        ends = found(store.get("a")).lease_ends_at
+        ends = store.get("a").lease_ends_at
         assert ends is not None
         assert before + LEASE_SECONDS <= ends <= time.time() + LEASE_SECONDS
     store.requeue(job)
-    waiting = found(store.get("a"))
+    waiting = store.get("a")
     assert (waiting.owner_host, waiting.lease_ends_at) == (None, None)
     claim(store, OTHER)
     assert not store.renew_lease(job)
 
 
-def test_an_ended_lease_is_taken_over_once(store: JobStore, open_jobs: OpenJobs) -> None:
+def test_an_ended_lease_is_taken_over_once(store, open_jobs):
     """Many claims at once, with and without a renewal by the owner: one statement decides."""
     add(store, "a")
     job = claim(store)
@@ -223,7 +197,7 @@ def test_an_ended_lease_is_taken_over_once(store: JobStore, open_jobs: OpenJobs)
     assert store.renew_lease(job)  # in time: no other process had claimed it
     assert store.take_over(job, OTHER, if_lease_ended=True) is None
     end_lease(store, "a")
-    won: list[Job | None] = []
+    won = []
     in_threads(8, lambda: won.append(open_jobs().take_over(job, OTHER, if_lease_ended=True)))
     (taken,) = [job for job in won if job is not None]
     assert len(won) == 8
@@ -233,11 +207,11 @@ def test_an_ended_lease_is_taken_over_once(store: JobStore, open_jobs: OpenJobs)
 
 
 @pytest.mark.promise(15)
-def test_an_owner_whose_lease_was_taken_can_write_nothing(store: JobStore) -> None:
+def test_an_owner_whose_lease_was_taken_can_write_nothing(store):
     add(store, "a")
     late = claim(store)
     end_lease(store, "a")
-    taken = found(store.take_over(late, OTHER, if_lease_ended=True))
+    taken = store.take_over(late, OTHER, if_lease_ended=True)
     before = store.get("a")
     assert store.is_cancel_requested(late)
     assert not store.renew_lease(late)
@@ -250,11 +224,11 @@ def test_an_owner_whose_lease_was_taken_can_write_nothing(store: JobStore) -> No
     assert store.take_over(late, ME, if_lease_ended=False) is None
     assert store.get("a") == before
     assert store.finish(taken, "failed", error_code="runner_died")
-    assert found(store.get("a")).state == "failed"
+    assert store.get("a").state == "failed"
 
 
-def test_concurrent_processes_give_a_folder_one_id(tmp_path: Path) -> None:
-    ids: list[str] = []
+def test_concurrent_processes_give_a_folder_one_id(tmp_path):
+    ids = []
     in_threads(8, lambda: ids.append(folder_id(tmp_path / "artifacts")))
     assert len(ids) == 8
     assert set(ids) == {folder_id(tmp_path / "artifacts")}
@@ -262,22 +236,22 @@ def test_concurrent_processes_give_a_folder_one_id(tmp_path: Path) -> None:
     assert folder_id(tmp_path / "other") != ids[0]
 
 
-def test_progress_error_and_times_are_kept(store: JobStore) -> None:
+def test_progress_error_and_times_are_kept(store):
     add(store, "a")
     job = claim(store)
     store.set_child(job, OTHER)
     store.set_progress(job, "count", 0.25, {"count_done": 5})
-    now = found(store.get("a"))
+    now = store.get("a")
     assert (now.phase, now.progress, now.counters) == ("count", 0.25, {"count_done": 5})
     assert now.child == OTHER
     store.finish(job, "failed", error_code="time_limit", detail="too long")
-    now = found(store.get("a"))
+    now = store.get("a")
     assert (now.error, now.progress) == ({"code": "time_limit", "detail": "too long"}, 0.25)
     assert now.finished_at is not None
     assert now.child is None
 
 
-def test_old_finished_jobs_are_forgotten_and_unfinished_ones_are_not(store: JobStore) -> None:
+def test_old_finished_jobs_are_forgotten_and_unfinished_ones_are_not(store):
     add(store, "waiting", queue_limit=100)
     for index in range(5):
         add(store, f"job{index}", queue_limit=100)
@@ -286,10 +260,8 @@ def test_old_finished_jobs_are_forgotten_and_unfinished_ones_are_not(store: JobS
     assert [job.id for job in store.latest()] == ["job4", "job3", "waiting"]
 
 
-def test_each_end_of_a_job_is_reported_once_by_the_store_that_ended_it(
-    store: JobStore, open_jobs: OpenJobs
-) -> None:
-    ended: list[tuple[str, str, bool]] = []
+def test_each_end_of_a_job_is_reported_once_by_the_store_that_ended_it(store, open_jobs):
+    ended = []
     other = open_jobs()
     for each in (store, other):
         each.on_end = lambda job: ended.append((job.id, job.state, job.run_seconds is not None))
@@ -320,19 +292,19 @@ def test_each_end_of_a_job_is_reported_once_by_the_store_that_ended_it(
 
 @pytest.mark.row(36)
 def test_a_full_or_read_only_disk_is_an_error_and_leaves_the_database_whole(
-    sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sqlite_store, monkeypatch
+):
     store = sqlite_store
     add(store, "before")
-    pages = sqlite3.connect(path_of(store)).execute("PRAGMA page_count").fetchone()[0]
+    pages = sqlite3.connect(store.database.path).execute("PRAGMA page_count").fetchone()[0]
     real_connect = sqlite3.connect
 
-    def connect_to_a_full_disk(address: str, **options: Any) -> Any:
+    def connect_to_a_full_disk(address, **options):
         connection = real_connect(address, **options)
         connection.execute(f"PRAGMA max_page_count={pages}")
         return connection
 
-    def connect_to_a_read_only_disk(address: str, **options: Any) -> Any:
+    def connect_to_a_read_only_disk(address, **options):
         return real_connect(address.replace("mode=rw", "mode=ro"), **options)
 
     for connect, flag, says in (
@@ -349,6 +321,6 @@ def test_a_full_or_read_only_disk_is_an_error_and_leaves_the_database_whole(
             assert raised.value.is_read_only is bool(flag)
             assert store.get("before") is not None
     assert store.get("after") is None
-    with sqlite3.connect(path_of(store)) as connection:
+    with sqlite3.connect(store.database.path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     add(store, "after")

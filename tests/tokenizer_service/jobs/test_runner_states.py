@@ -1,14 +1,10 @@
 """How the runner moves jobs from state to state; the child processes are objects."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json
 import os
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,15 +23,15 @@ MEBIBYTE = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(monkeypatch):
     monkeypatch.setattr(attempt, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(attempt, "_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(runner, "_RETRY_SECONDS", 0.01)
 
 
 @pytest.mark.promise(15)
-def test_one_job_runs_and_the_others_wait_in_order(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+def test_one_job_runs_and_the_others_wait_in_order(tmp_path):
+    async def test(fake):
         limits = {"seconds": 60, "memory_bytes": MEBIBYTE}
         ids = [fake.add(name=f"n{index}", limits=limits) for index in range(3)]
         for job_id in ids:
@@ -51,8 +47,8 @@ def test_one_job_runs_and_the_others_wait_in_order(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_progress_grows_through_the_phases_and_counters_add_up(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+def test_progress_grows_through_the_phases_and_counters_add_up(tmp_path):
+    async def test(fake):
         job_id = fake.add()
         child = await fake.next_child()
         seen = []
@@ -67,7 +63,7 @@ def test_progress_grows_through_the_phases_and_counters_add_up(tmp_path: Path) -
             child.report(phase, done, total, vocabulary=done)
             if phase != "other":
                 counter = (f"{phase}_done", done)
-                job = await fake.until(job_id, lambda job, c=counter: c in job.counters.items())  # type: ignore[misc]
+                job = await fake.until(job_id, lambda job, c=counter: c in job.counters.items())
                 seen.append((job.phase, job.progress))
         assert seen[0] == ("count", 0.125)
         assert seen[-1] == ("learn", 0.95)
@@ -81,9 +77,9 @@ def test_progress_grows_through_the_phases_and_counters_add_up(tmp_path: Path) -
 
 
 @pytest.mark.row(33)
-def test_cancel_while_queued_running_and_finished(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
-        def cancel(job_id: str) -> Any:
+def test_cancel_while_queued_running_and_finished(tmp_path):
+    async def test(fake):
+        def cancel(job_id):
             return cancel_job(fake.jobs, tmp_path, job_id)
 
         first, queued, last = fake.add(), fake.add(), fake.add(name="last")
@@ -106,11 +102,11 @@ def test_cancel_while_queued_running_and_finished(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_job_that_was_cancelled_or_lost_after_the_last_look_publishes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
-) -> None:
+    tmp_path, monkeypatch, is_lost
+):
     """The runner does not poll until its child asks for permission to publish."""
 
-    async def test(fake: FakeRunner) -> None:
+    async def test(fake):
         with monkeypatch.context() as patch:
             patch.setattr(JobStore, "is_cancel_requested", lambda self, job: False)
             job_id, following = fake.add(), fake.add()
@@ -118,7 +114,6 @@ def test_a_job_that_was_cancelled_or_lost_after_the_last_look_publishes_nothing(
             if is_lost:
                 other = ProcessIdentity(1, 0.5)
                 taken = fake.jobs.take_over(fake.job(job_id), other, if_lease_ended=False)
-                assert taken is not None
                 assert fake.jobs.finish(taken, "failed", error_code="runner_died")
             else:
                 cancel_job(fake.jobs, tmp_path, job_id)
@@ -136,8 +131,8 @@ def test_a_job_that_was_cancelled_or_lost_after_the_last_look_publishes_nothing(
 
 
 @pytest.mark.promise(2)
-def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(tmp_path):
+    async def test(fake):
         for exit_code, code, words in (
             (-9, "trainer_killed", "memory"),
             (-11, "trainer_crashed", "SIGSEGV"),
@@ -168,14 +163,12 @@ def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(tmp_path: Path)
     run(tmp_path, test)
 
 
-def test_the_lowest_memory_limit_ends_a_job_also_before_the_first_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lowest_memory_limit_ends_a_job_also_before_the_first_look(tmp_path, monkeypatch):
     """Of the operator's, the request's and, by default, three quarters of the memory."""
     monkeypatch.setattr(attempt, "available_memory_bytes", lambda: 16 * MEBIBYTE)
     default = "TOKENIZER_TRAIN_MEMORY_BYTES, by default 3/4 of its memory = 12582912"
 
-    async def test(fake: FakeRunner) -> None:
+    async def test(fake):
         for operators, asked, limit, named in (
             (8 * MEBIBYTE, None, 8 * MEBIBYTE, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
             (8 * MEBIBYTE, 4 << 30, 8 * MEBIBYTE, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
@@ -205,20 +198,18 @@ def test_the_lowest_memory_limit_ends_a_job_also_before_the_first_look(
 
 @pytest.mark.promise(16)
 @pytest.mark.parametrize("years", [-20, 20])
-def test_a_clock_that_jumps_ends_no_job_and_keeps_no_limit_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
-) -> None:
+def test_a_clock_that_jumps_ends_no_job_and_keeps_no_limit_away(tmp_path, monkeypatch, years):
     """The wall clock jumps by years: a limit measured by it would end at once, or never."""
     real, looks = time.time, 0
 
-    def jumping() -> float:
+    def jumping():
         nonlocal looks
         looks += 1
         return real() + (looks % 3) * years * 365 * 86_400
 
     monkeypatch.setattr(time, "time", jumping)
 
-    async def test(fake: FakeRunner) -> None:
+    async def test(fake):
         job_id = fake.add(limits={"seconds": 60})
         child = await fake.next_child()
         await asyncio.sleep(0.1)
@@ -235,16 +226,14 @@ def test_a_clock_that_jumps_ends_no_job_and_keeps_no_limit_away(
 
 
 @pytest.mark.row(36)
-def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_fails_for_a_while_does_not_lose_the_job(tmp_path, monkeypatch):
     methods = ("finish", "set_result", "set_progress", "allow_publishing", "renew_lease")
     refusals = [method for method in methods for _ in range(2)]
 
-    def refuse(name: str) -> None:
+    def refuse(name):
         real = getattr(JobStore, name)
 
-        def call(*arguments: Any, **options: Any) -> Any:
+        def call(*arguments, **options):
             if name in refusals:
                 refusals.remove(name)
                 raise JobDatabaseError("database or disk is full", is_full=True)
@@ -255,11 +244,11 @@ def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
     for method in methods:
         refuse(method)
 
-    async def test(fake: FakeRunner) -> None:
+    async def test(fake):
         monkeypatch.setattr(fake.runner, "_renew_seconds", 0.02)
         job_id = fake.add()
         child = await fake.next_child()
-        ends: set[float | None] = set()  # the lease is renewed
+        ends = set()  # the lease is renewed
         await fake.until(job_id, lambda job: bool(ends.add(job.lease_ends_at)) or len(ends) >= 5)
         child.report("learn", 1, 2)
         await fake.until(job_id, lambda job: job.progress > 0.5)
@@ -271,8 +260,8 @@ def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
 
 
 @pytest.mark.promise(10)
-def test_stopping_requeues_and_the_next_start_runs_it_again(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+def test_stopping_requeues_and_the_next_start_runs_it_again(tmp_path):
+    async def test(fake):
         job_id = fake.add()
         child = await fake.next_child()
         await fake.runner.stop()
@@ -287,8 +276,8 @@ def test_stopping_requeues_and_the_next_start_runs_it_again(tmp_path: Path) -> N
     run(tmp_path, test)
 
 
-def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_path):
+    async def test(fake):
         ref = fake.publish()
         blocking = fake.add()
         child = await fake.next_child()
@@ -315,13 +304,11 @@ def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_p
         ("always", 5000, 5000, None),
     ],
 )
-def test_auto_holds_back_a_vocabulary_that_is_too_small(
-    tmp_path: Path, promote: str, asked: int, size: int | None, reason: str | None
-) -> None:
+def test_auto_holds_back_a_vocabulary_that_is_too_small(tmp_path, promote, asked, size, reason):
     vocab = {i: bytes([i]) for i in range(256)}
     tokens = [f"<|{i}|>" for i in range((size or 257) - 256)]
 
-    async def test(fake: FakeRunner) -> None:
+    async def test(fake):
         large = fake.store.publish(TokenizerSpec.from_merges(vocab, [], tokens), name="large")
         await fake.live.promote(large)
         if size is None:  # it was damaged, and this process started after that
@@ -331,7 +318,6 @@ def test_auto_holds_back_a_vocabulary_that_is_too_small(
         job_id = fake.add(promote=promote, vocab_size=asked)
         ref = await fake.succeed(await fake.next_child())
         job = await fake.wait(job_id)
-        assert job.result is not None
         if reason is None:
             assert (job.state, fake.store.active()) == ("live", ref)
             assert "not_promoted" not in job.result
@@ -349,15 +335,13 @@ def test_auto_holds_back_a_vocabulary_that_is_too_small(
     run(tmp_path, test)
 
 
-def test_a_failed_promotion_is_a_failed_job_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raised: list[Exception] = []
+def test_a_failed_promotion_is_a_failed_job_with_its_reason(tmp_path, monkeypatch):
+    raised = []
 
-    async def promote(*arguments: Any, **options: Any) -> None:
+    async def promote(*arguments, **options):
         raise raised[-1]
 
-    async def test(fake: FakeRunner) -> None:
+    async def test(fake):
         monkeypatch.setattr(fake.live, "promote", promote)
         for error, code, words in (
             (SwapTimeoutError(30.0, 2), "swap_timeout", "is published, but: 2 server processes"),
@@ -377,15 +361,15 @@ def test_a_failed_promotion_is_a_failed_job_with_its_reason(
 
 @pytest.mark.row(36)
 def test_a_child_that_cannot_be_started_or_followed_fails_the_job_and_not_the_runner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test(fake: FakeRunner) -> None:
+    tmp_path, monkeypatch
+):
+    async def test(fake):
         for owner, name, number, code in (
             (fake.runner, "_start_process", errno.EMFILE, "start_failed"),
             (JobFolder, "write_request", errno.ENOSPC, "disk_full"),
         ):
 
-            def refuse(*arguments: Any, number: int = number) -> Any:
+            def refuse(*arguments, number=number):
                 raise OSError(number, os.strerror(number))
 
             with monkeypatch.context() as patch:
@@ -394,7 +378,7 @@ def test_a_child_that_cannot_be_started_or_followed_fails_the_job_and_not_the_ru
         job_id = fake.add()
         child = await fake.next_child()
         monkeypatch.setattr(child, "resident_bytes", lambda: 1 // 0)
-        child.report("learn", 1, 0, broken="x")  # type: ignore[arg-type]
+        child.report("learn", 1, 0, broken="x")
         child._events.put_nowait({"event": "progress"})  # lacks its fields
         assert error_of(await fake.wait(job_id)) == ("failed", "internal_error")
         following = fake.add()

@@ -1,9 +1,5 @@
 """The layout of token files: published by rename, unfinished ones hidden, valid names only."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
@@ -13,18 +9,18 @@ OTHER = "20261121T041500Z-ba9876543210"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> TokenFilesFolder:
+def folder(tmp_path):
     return TokenFilesFolder.of(tmp_path)
 
 
-def grow(folder: TokenFilesFolder, job_id: str, text: str = "x") -> Path:
+def grow(folder, job_id, text="x"):
     growing = folder.growing(job_id)
     growing.mkdir(parents=True)
     (growing / "train.bin").write_text(text)
     return growing
 
 
-def test_existing_token_files_are_never_replaced(folder: TokenFilesFolder) -> None:
+def test_existing_token_files_are_never_replaced(folder):
     growing = grow(folder, JOB)
     folder.path("stories").mkdir()
     (folder.path("stories") / "mine").touch()
@@ -36,7 +32,7 @@ def test_existing_token_files_are_never_replaced(folder: TokenFilesFolder) -> No
         assert folder.path(name).exists()
 
 
-def test_a_wrong_id_is_refused(folder: TokenFilesFolder) -> None:
+def test_a_wrong_id_is_refused(folder):
     for name in ("", ".", "..", "../x", "a/b", ".unfinished", "A", "x" * 65):
         with pytest.raises(ValueError, match="not an id"):
             folder.path(name)
@@ -44,9 +40,7 @@ def test_a_wrong_id_is_refused(folder: TokenFilesFolder) -> None:
             folder.growing(name)
 
 
-def test_token_files_are_published_by_rename_and_removed_by_name(
-    folder: TokenFilesFolder,
-) -> None:
+def test_token_files_are_published_by_rename_and_removed_by_name(folder):
     assert folder.names() == []
     growing = [grow(folder, job_id) for job_id in (JOB, OTHER)]
     assert folder.names() == []
@@ -64,7 +58,7 @@ def test_token_files_are_published_by_rename_and_removed_by_name(
         folder.remove("one")
 
 
-def test_a_sweep_keeps_the_files_of_unfinished_jobs(folder: TokenFilesFolder) -> None:
+def test_a_sweep_keeps_the_files_of_unfinished_jobs(folder):
     kept, gone = grow(folder, JOB), grow(folder, OTHER)
     partial = kept.with_name(f".{JOB}.partial")
     (partial / "files").mkdir(parents=True)

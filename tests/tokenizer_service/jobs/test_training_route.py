@@ -1,34 +1,22 @@
 """The training routes: which requests they accept and refuse, and how they return a job."""
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.tokenizer_service.jobs.conftest import Fields, Service
+from tests.tokenizer_service.routes.exchanges import problem
 
 
 @pytest.fixture
-def refusing(shared_service: Service) -> Iterator[Service]:
+def refusing(shared_service):
     """A service that must refuse the request and store nothing."""
     yield shared_service
     assert shared_service.jobs.latest() == []
     assert not (shared_service.settings.artifacts_dir / "jobs").exists()
 
 
-def problem(answer: Any, status: int, code: str) -> Fields:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    body: Fields = answer.json()
-    assert body["code"] == code, body
-    assert len(answer.content) < 4096
-    return body
-
-
-WRONG_BODIES: list[tuple[Fields, str]] = [
+WRONG_BODIES = [
     ({}, ""),
     ({"input_paths": ["small.txt"], "documents": ["x"]}, ""),
     ({"input_paths": []}, "/input_paths"),
@@ -63,7 +51,7 @@ WRONG_BODIES: list[tuple[Fields, str]] = [
 
 
 @pytest.mark.row(26, 27)
-def test_a_wrong_request_is_422_and_names_the_field(refusing: Service) -> None:
+def test_a_wrong_request_is_422_and_names_the_field(refusing):
     for body, pointer in WRONG_BODIES:
         found = problem(refusing.train(body), 422, "invalid_request")
         assert pointer in [error["pointer"] for error in found["errors"]], (body, found)
@@ -80,7 +68,7 @@ def test_a_wrong_request_is_422_and_names_the_field(refusing: Service) -> None:
         ("separator", {"input_urls": ["http://127.0.0.1/small.jsonl?x.txt"]}),
     ],
 )
-def test_an_option_of_another_format_is_422(refusing: Service, option: str, inputs: Fields) -> None:
+def test_an_option_of_another_format_is_422(refusing, option, inputs):
     """Text has no fields, and only text has a separator."""
     for name in ("small.jsonl.gz", "small.parquet"):
         (refusing.corpus / name).write_bytes(b"anything")
@@ -89,9 +77,7 @@ def test_an_option_of_another_format_is_422(refusing: Service, option: str, inpu
 
 
 @pytest.mark.row(24, 25)
-def test_a_path_under_no_root_and_a_url_that_is_not_listed_are_422(
-    refusing: Service, tmp_path: Path
-) -> None:
+def test_a_path_under_no_root_and_a_url_that_is_not_listed_are_422(refusing, tmp_path):
     (tmp_path / "secret.txt").write_text("secret")
     (refusing.corpus / "link.txt").symlink_to(tmp_path / "secret.txt")
     os.mkfifo(refusing.corpus / "pipe")
@@ -107,7 +93,7 @@ def test_a_path_under_no_root_and_a_url_that_is_not_listed_are_422(
         assert "169.254" not in answer.text
 
 
-def test_a_wrong_key_or_wait_is_422_and_an_unknown_job_404(refusing: Service) -> None:
+def test_a_wrong_key_or_wait_is_422_and_an_unknown_job_404(refusing):
     for key in (b"", b" ", b"x" * 201, b"a b", b"caf\xe9"):
         headers = [(b"Idempotency-Key", key)]
         answer = refusing.client.post("/train", json={"documents": ["x"]}, headers=headers)
@@ -121,10 +107,8 @@ def test_a_wrong_key_or_wait_is_422_and_an_unknown_job_404(refusing: Service) ->
 
 
 @pytest.mark.row(36)
-def test_a_full_disk_is_507_and_leaves_nothing(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_space(descriptor: int) -> None:
+def test_a_full_disk_is_507_and_leaves_nothing(service, monkeypatch):
+    def no_space(descriptor):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -136,12 +120,10 @@ def test_a_full_disk_is_507_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("route", ["/train", "/corpora/c/encode"])
-def test_a_request_can_wait_for_the_end_of_its_job(
-    service: Service, monkeypatch: pytest.MonkeyPatch, route: str
-) -> None:
+def test_a_request_can_wait_for_the_end_of_its_job(service, monkeypatch, route):
     monkeypatch.setattr(service.services.jobs, "claim_next", lambda owner: None)
     service.put("c", "low lower")
-    body: Fields = {"documents": ["low lower"], "vocab_size": 300} if route == "/train" else {}
+    body = {"documents": ["low lower"], "vocab_size": 300} if route == "/train" else {}
     client, key = service.client, {"Idempotency-Key": "k"}
     early = client.post(f"{route}?wait=0.01", json=body, headers=key)
     assert (early.status_code, early.json()["state"]) == (202, "queued")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -12,7 +10,7 @@ from tokenizer_service.observability.logs import REQUEST_ID, EscapingFormatter, 
 FORGED = "x\r\n2026 ERROR forged\x1b[31m\x7f\x85\u2028 é\ud800"
 
 
-def record_of(**fields: object) -> logging.LogRecord:
+def record_of(**fields):
     try:
         raise ValueError(FORGED)
     except ValueError:
@@ -21,7 +19,7 @@ def record_of(**fields: object) -> logging.LogRecord:
 
 
 @pytest.mark.row(34)
-def test_a_message_cannot_forge_a_line() -> None:
+def test_a_message_cannot_forge_a_line():
     line = EscapingFormatter("%(levelname)s %(message)s").format(record_of(exc_info=None))
     assert line.startswith("ERROR said x")
     assert len(line.splitlines()) == 1
@@ -35,7 +33,7 @@ def test_a_message_cannot_forge_a_line() -> None:
 
 
 @pytest.mark.row(34)
-def test_json_logs_are_one_line_each() -> None:
+def test_json_logs_are_one_line_each():
     line = JsonFormatter().format(record_of())
     assert line.isascii()
     assert line.isprintable()
@@ -46,7 +44,7 @@ def test_json_logs_are_one_line_each() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", parsed["time"])
 
 
-def test_a_line_of_a_request_has_its_id() -> None:
+def test_a_line_of_a_request_has_its_id():
     record = logging.makeLogRecord({"msg": "x", "levelname": "INFO"})
     known = REQUEST_ID.set("r1")
     try:

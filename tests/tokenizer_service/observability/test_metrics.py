@@ -1,28 +1,21 @@
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Histogram, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.registry import Collector
-from starlette.testclient import TestClient
 
 from tests.conftest import REPOSITORY
 from tokenizer_core.engines import resolve_engine
-from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands import serving
 from tokenizer_service.handlers import encode as encode_answers
 from tokenizer_service.jobs.queue import JobStore
@@ -30,7 +23,6 @@ from tokenizer_service.observability import metrics, metrics_files
 from tokenizer_service.observability.logs import EscapingFormatter
 from tokenizer_service.observability.metrics import DurationTally, ServiceMetrics
 from tokenizer_service.observability.metrics_files import FIRST_BYTES, ReservedFile
-from tokenizer_service.settings import Settings
 
 SERIES = (
     'tokenizer_rejected_total{reason="overloaded"}',
@@ -45,18 +37,18 @@ SERIES = (
 )
 
 
-def values(text: str) -> dict[str, float]:
+def values(text):
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-def scrape(client: TestClient) -> dict[str, float]:
+def scrape(client):
     response = client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     return values(response.text)
 
 
-def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
+def test_all_series_exist_before_the_first_request(client):
     found = scrape(client)
     assert set(SERIES) - set(found) == set()
     assert found["tokenizer_encode_bytes_total"] == 0
@@ -67,7 +59,7 @@ def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
     assert f'engine="{resolve_engine()}"' in info
 
 
-def test_requests_bytes_tokens_and_the_cache_are_counted(client: TestClient) -> None:
+def test_requests_bytes_tokens_and_the_cache_are_counted(client):
     n_bytes = n_tokens = n_decoded = 0
     for repeat in (1, 400):
         text = "the quick é " * repeat
@@ -92,12 +84,10 @@ def test_requests_bytes_tokens_and_the_cache_are_counted(client: TestClient) -> 
     assert again["tokenizer_cache_hits_total"] > found["tokenizer_cache_hits_total"]
 
 
-def test_the_disk_is_measured_at_every_scrape(
-    client: TestClient, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_disk_is_measured_at_every_scrape(client, store, monkeypatch):
     left = [998, 999]
 
-    def disk_usage(folder: Path) -> object:
+    def disk_usage(folder):
         assert folder == store.root
         if not left:
             raise OSError(errno.EIO, "")
@@ -111,7 +101,7 @@ def test_the_disk_is_measured_at_every_scrape(
 
 
 @pytest.mark.row(34)
-def test_labels_do_not_come_from_requests(client: TestClient) -> None:
+def test_labels_do_not_come_from_requests(client):
     for index in range(5):
         client.get(f"/nothing/{index}")
         client.get(f"/tokenizers/nope{index}")
@@ -122,10 +112,8 @@ def test_labels_do_not_come_from_requests(client: TestClient) -> None:
     assert not any("nope" in name or "VERB" in name for name in found)
 
 
-def test_a_defect_is_a_500_without_details(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*arguments: object, **options: object) -> None:
+def test_a_defect_is_a_500_without_details(client, monkeypatch, caplog):
+    def fail(*arguments, **options):
         raise RuntimeError("a secret in the message")
 
     monkeypatch.setattr(encode_answers, "Rendered", fail)
@@ -146,7 +134,7 @@ def test_a_defect_is_a_500_without_details(
 
 
 @pytest.mark.row(34)
-def test_malformed_request_ids_are_replaced(client: TestClient) -> None:
+def test_malformed_request_ids_are_replaced(client):
     for sent in ("a b", "x" * 65, "é", ""):
         response = client.get("/nope", headers={"X-Request-Id": sent.encode()})
         assert response.headers["X-Request-Id"] != sent
@@ -154,11 +142,11 @@ def test_malformed_request_ids_are_replaced(client: TestClient) -> None:
         assert response.json()["instance"].endswith(response.headers["X-Request-Id"])
 
 
-def test_a_metrics_file_that_is_removed_meanwhile_is_read_again() -> None:
+def test_a_metrics_file_that_is_removed_meanwhile_is_read_again():
     class Folder(Collector):
         n_readings = 0
 
-        def collect(self) -> list[Metric]:
+        def collect(self):
             self.n_readings += 1
             if self.n_readings < 3:
                 raise FileNotFoundError("gauge_all_1.db")
@@ -170,7 +158,7 @@ def test_a_metrics_file_that_is_removed_meanwhile_is_read_again() -> None:
 
 
 @given(st.lists(st.floats(0, 100) | st.sampled_from(metrics._BUCKETS), max_size=30), st.data())
-def test_a_tally_equals_the_histogram_of_the_library(seconds: list[float], data: Any) -> None:
+def test_a_tally_equals_the_histogram_of_the_library(seconds, data):
     registries = CollectorRegistry(), CollectorRegistry()
     plain, tallied = (
         Histogram("t", "Times.", buckets=metrics._BUCKETS, registry=registry)
@@ -190,14 +178,12 @@ def test_a_tally_equals_the_histogram_of_the_library(seconds: list[float], data:
     assert lines[0]["t_count"] == len(seconds)
 
 
-def test_ended_jobs_are_counters_that_outlive_their_rows(
-    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_jobs_are_counters_that_outlive_their_rows(make_client, monkeypatch):
     monkeypatch.setattr(JobStore, "claim_next", lambda store, owner: None)
     ended = 'tokenizer_train_jobs_total{status="cancelled"}'
     kept = 'tokenizer_jobs{kind="train",state="cancelled"}'
     with make_client() as client:
-        jobs = client.app.services.jobs  # type: ignore[attr-defined]
+        jobs = client.app.services.jobs
         made = {"request_digest": "d", "idempotency_key": None, "queue_limit": 100}
         for name in ("a", "b", "c"):
             jobs.add(name, {"name": "x"}, **made)
@@ -213,7 +199,7 @@ def test_ended_jobs_are_counters_that_outlive_their_rows(
     assert "# TYPE tokenizer_jobs gauge" in text
 
 
-def test_the_process_and_its_jobs_are_measured() -> None:
+def test_the_process_and_its_jobs_are_measured():
     counted = ServiceMetrics()
     before = values(counted.render().decode())
     assert before["process_start_time_seconds"] == psutil.Process().create_time()
@@ -240,7 +226,7 @@ print(counted.render().decode())
 """
 
 
-def test_the_metrics_of_ended_processes_are_kept(tmp_path: Path) -> None:
+def test_the_metrics_of_ended_processes_are_kept(tmp_path):
     """Their files stay when a process ends, so that the sums never fall."""
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     command = [sys.executable, "-c", COUNT_A_JOB]
@@ -261,21 +247,19 @@ KEYS = [f"{index}-é{'x' * 1000}" for index in range(FIRST_BYTES // 500)]
 EXPECTED = {key: (float(index), 1.0) for index, key in enumerate(KEYS)}
 
 
-def written(file: ReservedFile) -> dict[str, tuple[float, float]]:
+def written(file):
     for key, (value, stamp) in EXPECTED.items():
         file.read_value(key)
         file.write_value(key, value, stamp)
     return {key: file.read_value(key) for key in KEYS}
 
 
-def test_every_block_of_a_file_is_reserved_before_it_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_block_of_a_file_is_reserved_before_it_gets_its_name(tmp_path, monkeypatch):
     """Another process may read every file of the folder at any moment to serve /metrics."""
     path, seen = tmp_path / "counter_1.db", []
     reserve = metrics_files._reserve
 
-    def look_and_reserve(descriptor: int, n_bytes: int) -> None:
+    def look_and_reserve(descriptor, n_bytes):
         seen.append(path.exists())
         reserve(descriptor, n_bytes)
 
@@ -297,12 +281,9 @@ def test_every_block_of_a_file_is_reserved_before_it_gets_its_name(
 @pytest.mark.row(36)
 @pytest.mark.parametrize("n_bytes_free", [0, 3 * FIRST_BYTES])
 def test_on_a_full_disk_the_numbers_stay_in_the_process(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    n_bytes_free: int,
-) -> None:
-    def reserve(descriptor: int, n_bytes: int) -> None:
+    tmp_path, monkeypatch, caplog, n_bytes_free
+):
+    def reserve(descriptor, n_bytes):
         if n_bytes > n_bytes_free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.posix_fallocate(descriptor, 0, n_bytes)
@@ -317,15 +298,13 @@ def test_on_a_full_disk_the_numbers_stay_in_the_process(
     assert "No space left" in caplog.text
 
 
-def test_a_missing_folder_is_a_wrong_setting(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_wrong_setting(tmp_path):
     with pytest.raises(FileNotFoundError):
         ReservedFile(str(tmp_path / "missing" / "counter_1.db"))
 
 
-def test_without_a_folder_each_process_counts_alone(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(**options: str) -> str:
+def test_without_a_folder_each_process_counts_alone(settings, monkeypatch, capsys):
+    def fail(**options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tempfile, "mkdtemp", fail)

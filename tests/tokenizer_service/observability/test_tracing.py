@@ -1,32 +1,27 @@
 """Spans as a collector receives them: what they contain, and what of a request they omit."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Sequence
 
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from starlette.testclient import TestClient
 
 from tokenizer_service.main import create_app
 from tokenizer_service.observability import tracing
-from tokenizer_service.settings import Settings
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def sent(monkeypatch):
     """What is sent to OpenTelemetry's collector."""
-    bodies: list[bytes] = []
+    bodies = []
 
-    def export(exporter: OTLPSpanExporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+    def export(exporter, spans):
         bodies.append(encode_spans(spans).SerializeToString())
         return SpanExportResult.SUCCESS
 
@@ -35,7 +30,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return bodies
 
 
-def spans_in(bodies: list[bytes]) -> list[tuple[str, Span, dict[str, object]]]:
+def spans_in(bodies):
     """(service, span, attributes) of each."""
     found = []
     for body in bodies:
@@ -47,10 +42,8 @@ def spans_in(bodies: list[bytes]) -> list[tuple[str, Span, dict[str, object]]]:
     return found
 
 
-def test_a_span_has_route_status_and_tokenizer_and_no_request_data(
-    settings: Settings, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
+def test_a_span_has_route_status_and_tokenizer_and_no_request_data(settings, sent, monkeypatch):
+    def fail(*_):
         raise RuntimeError("hidden cause")
 
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
@@ -83,9 +76,7 @@ def test_a_span_has_route_status_and_tokenizer_and_no_request_data(
     assert b"hidden" not in b"".join(sent)
 
 
-def test_without_the_variables_or_the_extra_nothing_is_traced(
-    sent: list[bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_the_variables_or_the_extra_nothing_is_traced(sent, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     assert tracing.open_traces() is None
     assert "tokenizer-service[telemetry]" in caplog.text

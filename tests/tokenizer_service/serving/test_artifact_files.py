@@ -1,30 +1,18 @@
 """Rendered files are cached, within the limit."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
-import pytest
-
-from tokenizer_core import TokenizerSpec
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.serving import artifact_files
 from tokenizer_service.serving.artifact_files import RENDERED, ArtifactFiles
 
-NOTHING_LOADED: Any = SimpleNamespace(loaded=list)
+NOTHING_LOADED = SimpleNamespace(loaded=list)
 
 
-def test_rendered_files_are_kept_up_to_the_limit(
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other_spec: TokenizerSpec,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rendered: list[str] = []
+def test_rendered_files_are_kept_up_to_the_limit(store, starter, other_spec, monkeypatch):
+    rendered = []
     render = artifact_files._render
 
-    def note(spec: TokenizerSpec, filename: str) -> dict[str, bytes]:
+    def note(spec, filename):
         rendered.append(filename)
         return render(spec, filename)
 

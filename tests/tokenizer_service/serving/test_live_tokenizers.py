@@ -1,7 +1,5 @@
 """The hot swap in one process and across several, and errors of the disk."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import errno
@@ -16,15 +14,11 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import httpx
 import pytest
-from starlette.testclient import TestClient
 
 from tests.parity.vocabularies import NAMES, OPEN_FILES, load_ours
 from tests.profiles import first_and_thorough
@@ -44,29 +38,23 @@ from tokenizer_service.serving.errors import (
     SwapFailedError,
     SwapTimeoutError,
 )
-from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip, identity_of
+from tokenizer_service.serving.live_tokenizer import check_round_trip, identity_of
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity, WorkerState, WorkerStates
-from tokenizer_service.settings import Settings
 
 
-def promote(client: TestClient, name: str) -> httpx.Response:
+def promote(client, name):
     headers = {"X-API-Key": ADMIN_KEY}
     return client.put("/tokenizers/active", json={"tokenizer": name}, headers=headers)
 
 
 @pytest.mark.row(36)
 @pytest.mark.promise(14)
-def test_a_disk_that_fails_under_a_promotion_is_reported(
-    client: TestClient,
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def check(owner: object, name: str, number: int, status: int, code: str) -> None:
+def test_a_disk_that_fails_under_a_promotion_is_reported(client, starter, other, monkeypatch):
+    def check(owner, name, number, status, code):
         original = getattr(owner, name)
 
-        def fail(first: object, *arguments: object, **options: object) -> object:
+        def fail(first, *arguments, **options):
             if owner is fcntl or str(first).endswith(("run", "promotion.lock", "workers")):
                 raise OSError(number, os.strerror(number), "/some/path")
             return original(first, *arguments, **options)
@@ -88,21 +76,15 @@ def test_a_disk_that_fails_under_a_promotion_is_reported(
 @pytest.mark.row(36)
 @pytest.mark.promise(14)
 @pytest.mark.parametrize("function", ["write_text", "replace"])
-def test_serving_needs_no_state_files(
-    make_client: Callable[..., TestClient],
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
-) -> None:
+def test_serving_needs_no_state_files(make_client, starter, other, monkeypatch, function):
     n_failed = 0
 
-    def fail(path: Path, *arguments: object, **options: object) -> object:
+    def fail(path, *arguments, **options):
         nonlocal n_failed
         if "last_good" in path.name or path.parent.name == "workers":
             n_failed += 1
             raise OSError(errno.ENOSPC, "no space", "/some/path")
-        return original(path, *arguments, **options)  # type: ignore[arg-type]
+        return original(path, *arguments, **options)
 
     original = getattr(Path, function)
     with monkeypatch.context() as patch:
@@ -118,9 +100,7 @@ def test_serving_needs_no_state_files(
 
 
 @asynccontextmanager
-async def started(
-    settings: Settings, store: ArtifactStore, *, swap_timeout_seconds: float = 30
-) -> AsyncIterator[LiveTokenizers]:
+async def started(settings, store, *, swap_timeout_seconds=30):
     live = LiveTokenizers(settings, store, swap_timeout_seconds=swap_timeout_seconds)
     await live.start()
     try:
@@ -130,45 +110,44 @@ async def started(
 
 
 @pytest.fixture
-def other(store: ArtifactStore, other_spec: TokenizerSpec) -> ArtifactRef:
+def other(store, other_spec):
     return store.publish(other_spec, name="other")
 
 
-def flip_a_bit(path: Path) -> None:
+def flip_a_bit(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-def damage(store: ArtifactStore, ref: ArtifactRef) -> None:
+def damage(store, ref):
     flip_a_bit(store.root / "tokenizers" / ref.name / ref.version / "vocab.pkl")
 
 
 class FakePeer:
     """The state file of another process of this host: a child that only sleeps."""
 
-    def __init__(self, store: ArtifactStore) -> None:
+    def __init__(self, store):
         self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         mark = ProcessIdentity.of(self.process.pid)
-        assert mark is not None
         self.state = WorkerState(mark.pid, mark.started)
         self.path = WorkerStates(store.root / "run" / "workers")._file_of(mark.pid)
 
-    def write(self, **fields: str | int) -> None:
-        state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
+    def write(self, **fields):
+        state = dataclasses.replace(self.state, **fields)
         self.path.write_text(json.dumps(dataclasses.asdict(state)))
 
-    def end(self) -> None:
+    def end(self):
         self.process.kill()
         self.process.wait()
 
 
 def test_the_versions_that_requests_name_are_known_to_every_process(
-    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
-) -> None:
+    settings, store, starter, other
+):
     store.promote(starter)
 
-    async def run() -> None:
+    async def run():
         async with started(settings, store) as live:
             states = WorkerStates(store.root / "run" / "workers")
             peer = FakePeer(store)
@@ -179,7 +158,7 @@ def test_the_versions_that_requests_name_are_known_to_every_process(
                 await asyncio.to_thread(live.get, "other")
                 assert live.pinned_on_host() == {"third@1", str(other)}
                 damaged = SimpleNamespace(kind="encode", request={})  # it names no version
-                jobs: Any = SimpleNamespace(unfinished=lambda: [damaged])
+                jobs = SimpleNamespace(unfinished=lambda: [damaged])
                 with pytest.raises(VersionInUseError):
                     VersionRetention(settings, store, live, jobs).remove("third", "1")
             finally:
@@ -202,14 +181,12 @@ def test_the_versions_that_requests_name_are_known_to_every_process(
     asyncio.run(run())
 
 
-def test_the_version_that_an_alias_follows_is_in_use(
-    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
-) -> None:
+def test_the_version_that_an_alias_follows_is_in_use(settings, store, starter, other):
     newest, unused = (store.publish(store.open(ref), name="other") for ref in (starter, other))
     for ref in (other, starter, newest, store.publish(store.open(other), name="late"), starter):
         store.promote(ref)
-    live: Any = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=set)
-    jobs: Any = SimpleNamespace(unfinished=list)
+    live = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=set)
+    jobs = SimpleNamespace(unfinished=list)
     kept = settings.model_copy(update={"keep_versions": 1})
     retention = VersionRetention(kept, store, live, jobs)
     retention.keep_newest("other")
@@ -223,10 +200,8 @@ def test_the_version_that_an_alias_follows_is_in_use(
     assert store.versions("other") == []
 
 
-def test_a_retired_tokenizer_is_freed(
-    settings: Settings, store: ArtifactStore, other: ArtifactRef
-) -> None:
-    async def run() -> None:
+def test_a_retired_tokenizer_is_freed(settings, store, other):
+    async def run():
         async with started(settings, store) as live:
             held = live.require_active()
             held.tokenizer.encode("warm the cache")
@@ -242,9 +217,7 @@ def test_a_retired_tokenizer_is_freed(
     asyncio.run(run())
 
 
-def test_pinned_versions_are_bounded_and_loaded_once(
-    settings: Settings, store: ArtifactStore, small_spec: TokenizerSpec
-) -> None:
+def test_pinned_versions_are_bounded_and_loaded_once(settings, store, small_spec):
     refs = [
         store.publish(
             TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-n]), name=f"t{n}"
@@ -252,17 +225,17 @@ def test_pinned_versions_are_bounded_and_loaded_once(
         for n in range(1, 8)
     ]
 
-    async def run() -> None:
+    async def run():
         async with started(settings, store) as live:
-            loads: list[str] = []
+            loads = []
             load = live._load
 
-            def counted(ref: ArtifactRef) -> LiveTokenizer:
+            def counted(ref):
                 loads.append(str(ref))
                 time.sleep(0.05)
                 return load(ref)
 
-            live._load = counted  # type: ignore[method-assign]
+            live._load = counted
             same = str(refs[0])
             found = await asyncio.gather(*(asyncio.to_thread(live.get, same) for _ in range(6)))
             assert len({id(one) for one in found}) == 1
@@ -277,18 +250,14 @@ def test_pinned_versions_are_bounded_and_loaded_once(
 
 
 @pytest.mark.row(30)
-def test_a_version_that_does_not_load_changes_nothing(
-    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
-) -> None:
+def test_a_version_that_does_not_load_changes_nothing(settings, store, starter, other):
     damage(store, other)
 
-    async def run() -> None:
+    async def run():
         async with started(settings, store) as live:
             in_use = []
             load = live._load
-            live._load = lambda ref: (  # type: ignore[method-assign]
-                in_use.append(live.pinned_on_host()) or load(ref)  # type: ignore[func-returns-value]
-            )
+            live._load = lambda ref: in_use.append(live.pinned_on_host()) or load(ref)
             with pytest.raises(ArtifactCorruptError):
                 await live.promote(other)
             assert in_use == [{str(other)}]  # while it was loaded
@@ -303,19 +272,19 @@ def test_a_version_that_does_not_load_changes_nothing(
     asyncio.run(run())
 
 
-def test_the_round_trip_check_finds_a_tokenizer_that_loses_text(small_spec: TokenizerSpec) -> None:
+def test_the_round_trip_check_finds_a_tokenizer_that_loses_text(small_spec):
     letters = SplitPattern("custom", r"[a-z]+", unmatched="drop")
     check_round_trip(Tokenizer.from_spec(dataclasses.replace(small_spec, pattern=letters)))
 
     class Lossy(Tokenizer):
-        def decode(self, *arguments: object, **options: object) -> str:
-            return super().decode(*arguments, **options).replace("中", "?")  # type: ignore[arg-type]
+        def decode(self, *arguments, **options):
+            return super().decode(*arguments, **options).replace("中", "?")
 
     with pytest.raises(ArtifactCorruptError):
         check_round_trip(Lossy.from_spec(small_spec))
 
 
-def test_tokens_with_flags_or_one_id_pass_the_round_trip_check() -> None:
+def test_tokens_with_flags_or_one_id_pass_the_round_trip_check():
     vocab = {byte: bytes([byte]) for byte in range(256)}
     names = [AddedToken("<first>", 256), AddedToken("<second>", 256)]
     check_round_trip(Tokenizer.from_spec(TokenizerSpec.from_merges(vocab, [], names)))
@@ -332,7 +301,7 @@ def test_tokens_with_flags_or_one_id_pass_the_round_trip_check() -> None:
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", first_and_thorough([*OPEN_FILES, *NAMES, "o200k_harmony"]))
-def test_published_vocabularies_pass_the_round_trip_check(name: str, shared_data: Path) -> None:
+def test_published_vocabularies_pass_the_round_trip_check(name, shared_data):
     if name == "o200k_harmony":
         path = shared_data / "vocab" / "o200k_base.tiktoken"
         check_round_trip(Tokenizer.from_preset(name, path=path))
@@ -345,14 +314,9 @@ def test_published_vocabularies_pass_the_round_trip_check(name: str, shared_data
     "pointer", ["garbage", '{"active": "gone@20200101T000000Z-00000000", "digest": "0"}']
 )
 def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
-    settings: Settings,
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    make_client: Callable[..., TestClient],
-    pointer: str,
-) -> None:
-    def check(client: TestClient, wanted: ArtifactRef) -> None:
+    settings, store, starter, other, make_client, pointer
+):
+    def check(client, wanted):
         ready = client.get("/readyz")
         assert ready.status_code == 200
         assert ready.json()["status"] == "degraded"
@@ -379,9 +343,7 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
         assert store.active() == starter
 
 
-def test_a_lost_pointer_leaves_the_last_good_version(
-    store: ArtifactStore, other: ArtifactRef, make_client: Callable[..., TestClient]
-) -> None:
+def test_a_lost_pointer_leaves_the_last_good_version(store, other, make_client):
     with make_client() as client:
         assert client.get("/readyz").json()["source"] == "default"
         assert promote(client, "other").status_code == 200
@@ -396,12 +358,8 @@ def test_a_lost_pointer_leaves_the_last_good_version(
 @pytest.mark.row(37)
 @pytest.mark.parametrize("has_pointer", [True, False])
 def test_a_missing_active_version_is_not_replaced_by_another(
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    make_client: Callable[..., TestClient],
-    has_pointer: bool,
-) -> None:
+    store, starter, other, make_client, has_pointer
+):
     """Nor by the default, nor by the one that was active before."""
     with make_client() as client:
         assert promote(client, "starter" if has_pointer else "other").status_code == 200
@@ -433,15 +391,8 @@ def test_a_missing_active_version_is_not_replaced_by_another(
     ],
 )
 def test_a_damaged_active_version_is_not_replaced_by_another(
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    make_client: Callable[..., TestClient],
-    monkeypatch: pytest.MonkeyPatch,
-    file: str,
-    harm: Callable[[Path], object],
-    is_promoted: bool,
-) -> None:
+    store, starter, other, make_client, monkeypatch, file, harm, is_promoted
+):
     monkeypatch.setattr(live_tokenizers, "RETRY_SECONDS", 0.1)
     with make_client(default="starter" if is_promoted else "other") as client:
         assert not is_promoted or promote(client, "other").status_code == 200
@@ -471,12 +422,7 @@ def test_a_damaged_active_version_is_not_replaced_by_another(
 
 
 @pytest.mark.row(37)
-def test_a_fallback_is_the_latest_sound_version_that_was_active(
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    make_client: Callable[..., TestClient],
-) -> None:
+def test_a_fallback_is_the_latest_sound_version_that_was_active(store, starter, other, make_client):
     third = store.publish(store.open(other), name="third")
     for ref in (starter, other, third):
         store.promote(ref)
@@ -505,27 +451,23 @@ def test_a_fallback_is_the_latest_sound_version_that_was_active(
 
 @pytest.mark.row(37)
 def test_a_process_never_differs_from_those_that_serve_the_active_version(
-    settings: Settings,
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    settings, store, starter, other, monkeypatch
+):
     store.promote(other)
     pointer = (store.root / "active.json").read_bytes()
     store.promote(starter)
     damage(store, other)
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(pid=1))
-    signals: list[int] = []
+    signals = []
 
-    async def until(condition: Callable[[], bool]) -> None:
+    async def until(condition):
         for _ in range(3000):
             if condition():
                 return
             await asyncio.sleep(0.02)
         pytest.fail("the condition did not come true")
 
-    async def run() -> None:
+    async def run():
         peer = FakePeer(store)
         try:
             async with started(settings, store) as live:
@@ -563,7 +505,7 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
         finally:
             peer.end()
 
-    def note(number: int, frame: object) -> None:
+    def note(number, frame):
         signals.append(number)
 
     before = signal.signal(signal.SIGTERM, note)
@@ -574,16 +516,12 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
 
 
 def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve(
-    settings: Settings,
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail() -> object:
+    settings, store, starter, other, monkeypatch
+):
+    def fail():
         raise OSError(errno.EIO, "away")
 
-    async def run() -> None:
+    async def run():
         async with started(settings, store) as live:
             assert live.require_active().ref == starter  # the last good one
         monkeypatch.setattr(store, "pointer_mark", fail)
@@ -598,9 +536,7 @@ def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve(
     asyncio.run(run())
 
 
-def test_a_server_without_a_tokenizer_is_not_ready(
-    settings: Settings, make_client: Callable[..., TestClient]
-) -> None:
+def test_a_server_without_a_tokenizer_is_not_ready(settings, make_client):
     with make_client(default="absent") as client:
         assert client.get("/livez").status_code == 200
         for path in ("/readyz", "/info", "/tokenizers/active"):
@@ -622,17 +558,13 @@ def test_a_server_without_a_tokenizer_is_not_ready(
 
 @pytest.mark.promise(7)
 def test_a_promotion_follows_the_states_of_the_other_processes(
-    settings: Settings,
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other: ArtifactRef,
-    small_spec: TokenizerSpec,
-) -> None:
+    settings, store, starter, other, small_spec
+):
     chat = ChatTemplates({"default": "{{ messages }}"})
     talking = store.publish(small_spec.with_chat(chat), name="talking")
     assert talking.digest == starter.digest
 
-    async def run() -> None:
+    async def run():
         async with started(settings, store, swap_timeout_seconds=0) as live:
             peer = FakePeer(store)
             try:
@@ -668,12 +600,12 @@ def test_a_promotion_follows_the_states_of_the_other_processes(
 
 
 def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted(
-    settings: Settings, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
-) -> None:
+    settings, store, starter, small_spec
+):
     spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
     newer = store.publish(spec, name="starter")
 
-    async def run() -> None:
+    async def run():
         async with started(settings, store) as live:
             assert live.require_active().ref == newer
             peer = FakePeer(store)
@@ -693,19 +625,17 @@ def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted(
     asyncio.run(run())
 
 
-def test_promotions_run_one_at_a_time(
-    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
-) -> None:
+def test_promotions_run_one_at_a_time(settings, store, starter, other):
     third = store.publish(store.open(other), name="third")
 
-    async def run() -> None:
+    async def run():
         async with started(settings, store) as live:
             held = live.require_active()
             await asyncio.gather(*(live.promote(ref) for ref in [other, starter] * 5))
             assert live.require_active().ref == store.active()
             assert await live.promote(starter) in (starter, other)
 
-            def check(present: ArtifactRef | None) -> None:
+            def check(present):
                 if present != starter:
                     raise NoTokenizerError("It is not the one that the caller saw.")
 
@@ -730,10 +660,8 @@ def test_promotions_run_one_at_a_time(
     asyncio.run(run())
 
 
-def test_an_unmounted_store_is_degraded_and_not_empty(
-    client: TestClient, store: ArtifactStore, other: ArtifactRef
-) -> None:
-    def wait_until_ready(status: str) -> None:
+def test_an_unmounted_store_is_degraded_and_not_empty(client, store, other):
+    def wait_until_ready(status):
         deadline = time.monotonic() + 60
         while True:
             answer = client.get("/readyz")

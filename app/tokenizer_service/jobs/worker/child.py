@@ -54,7 +54,10 @@ def main(arguments: Sequence[str]) -> int:
         job = WorkerJob(folder, request, events, allowed, names)
         lock = JobLock(job.artifacts_dir, request["lock_host"])
         if not lock.acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
-            raise _LockedError
+            raise _LockedError(
+                "another job's process on these artifacts did not end in time; "
+                "post the request again once it has"
+            )
         _task_of(kind)(job)
     except BaseException as error:
         code, detail = describe_failure(error, kind)
@@ -124,12 +127,6 @@ def log_failure(error: BaseException, code: str, detail: str) -> None:
 
 class _LockedError(TokenizerCoreError):
     code = "trainer_busy"
-
-    def __str__(self) -> str:
-        return (
-            "another job's process on these artifacts did not end in time; "
-            "post the request again once it has"
-        )
 
 
 def _watch_standard_input() -> threading.Event:

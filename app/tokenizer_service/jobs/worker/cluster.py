@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tokenizer_core.documents import BY_NAME, CorpusFormat
 from tokenizer_core.errors import StorageError
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tokenizer_service.settings import Settings
 
 log = logging.getLogger("tokenizer_service.jobs")
-
-_MESSAGES: Final = {"count": "counting pre-tokens", "merge": "merging counts"}
 
 
 def cluster_settings(settings: Settings, job_id: str) -> dict[str, Any]:
@@ -100,9 +98,7 @@ def train_on_cluster(
             engine=engine,
             corpus_format=corpus_format,
             max_bad=request["max_bad"],
-            progress=lambda phase, done, total: progress(
-                TrainingProgress(phase, done, total, _MESSAGES[phase])
-            ),
+            progress=lambda phase, done, total: progress(TrainingProgress(phase, done, total)),
         )
     seconds_counting = round(time.perf_counter() - started, 3)
     counts = PretokenCounts.load(output)
@@ -143,7 +139,7 @@ def _source_of(file: InputFile) -> SourceFile:
 
     source = SourceFile.examine(Path(file.root, file.path), shown=file.name)
     # With the inode, so that every node refuses the target of a link that has replaced the file.
-    expected = SourceFile.version_of(file.modified_ns, file.inode)
+    expected = SourceFile.version_of(file.version.modified_ns, file.version.inode)
     if (source.size_bytes, source.version) != (file.size_bytes, expected):
         raise InputChangedError(
             f"{file.name} was replaced or written to after the request; post the request again"

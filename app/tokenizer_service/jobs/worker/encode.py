@@ -70,7 +70,7 @@ def encode_and_publish(job: WorkerJob) -> None:
         id=request["token_files_id"],
         documents=sum(split.n_documents for split in manifest.splits),
         tokens=sum(split.n_tokens for split in manifest.splits),
-        bytes=sum(record.size_bytes for record in manifest.files().values()),
+        bytes=manifest.size_bytes,
     )
 
 

@@ -87,10 +87,7 @@ def train_and_publish(job: WorkerJob) -> None:
     )
     say(f"published {ref}")
     job.report_published(
-        name=ref.name,
-        version=ref.version,
-        digest=ref.digest,
-        vocab_size=result.report.vocab_size,
+        name=ref.name, version=ref.version, digest=ref.digest, vocab_size=result.report.vocab_size
     )
 
 

@@ -1,13 +1,10 @@
 """Rendering in child processes: results and errors, and what a template may not do."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -29,12 +26,12 @@ LIMITS = RenderLimits(memory_bytes=64 << 20, seconds=60, chars=1 << 20)
 TIME = RenderLimits(memory_bytes=1 << 30, seconds=0.5, chars=1 << 20)
 
 
-def render(template: str = CHATML, messages: Any = MESSAGES, **options: Any) -> Any:
+def render(template=CHATML, messages=MESSAGES, **options):
     options = {"variables": {"bos_token": "<s>"}, "limits": LIMITS, **options}
     return render_chat(template, messages, **options)
 
 
-def test_text_and_spans() -> None:
+def test_text_and_spans():
     chat = render(add_generation_prompt=True, with_turn_borders=True)
     assert [chat.text[start:end] for start, end in chat.trusted_runs] == [
         "<|im_start|>user\n",
@@ -62,7 +59,7 @@ def test_text_and_spans() -> None:
         ("{{ '\ud800' }}", "lone surrogate"),
     ],
 )
-def test_a_failing_template_says_where(template: str, message: str) -> None:
+def test_a_failing_template_says_where(template, message):
     with pytest.raises(ChatTemplateError, match=message):
         render(template)
 
@@ -81,13 +78,13 @@ def test_a_failing_template_says_where(template: str, message: str) -> None:
         (MESSAGES, {"add_generation_prompt": True, "continue_final_message": True}, "exclude"),
     ],
 )
-def test_bad_input_names_the_remedy(messages: Any, options: dict[str, Any], message: str) -> None:
+def test_bad_input_names_the_remedy(messages, options, message):
     with pytest.raises(ChatInputError, match=message):
         render(messages=messages, **options)
 
 
-def test_threads_get_their_own_results_from_more_templates_than_are_kept() -> None:
-    def run(number: int) -> list[str]:
+def test_threads_get_their_own_results_from_more_templates_than_are_kept():
+    def run(number):
         message = [{"role": "user", "content": f"number {number} " * 1000}]
         template = "%s{{ messages[0].content }}"
         return [render(template % (number + at), message).text for at in (0, 0, 20)]
@@ -98,7 +95,7 @@ def test_threads_get_their_own_results_from_more_templates_than_are_kept() -> No
             assert texts == [f"{number + at}{content}" for at in (0, 0, 20)]
 
 
-def test_a_killed_process_is_replaced() -> None:
+def test_a_killed_process_is_replaced():
     render()
     children = subprocess.run(
         ["pgrep", "-P", str(os.getpid()), "-f", "render_worker"],
@@ -114,9 +111,7 @@ def test_a_killed_process_is_replaced() -> None:
     assert render().text.startswith("<|im_start|>user")
 
 
-def test_processes_do_not_see_the_environment_and_alone_load_jinja(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_do_not_see_the_environment_and_alone_load_jinja(monkeypatch):
     monkeypatch.setenv("TOKENIZER_ADMIN_KEYS", "secret")
     # In a fresh parent, so that its process starts with this environment.
     program = (
@@ -134,7 +129,7 @@ def test_processes_do_not_see_the_environment_and_alone_load_jinja(
     assert output == "False 1 False\n"
 
 
-def still_works() -> bool:
+def still_works():
     return render("{{ bos_token }}{{ messages[0].content }}").text == "<s>h\u00e9 \U0001f600"
 
 
@@ -173,7 +168,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("template", STATEMENTS)
-def test_it_reads_and_changes_nothing_but_its_values(template: str) -> None:
+def test_it_reads_and_changes_nothing_but_its_values(template):
     with pytest.raises(ChatTemplateError):
         render(template)
     assert still_works()
@@ -196,7 +191,7 @@ def test_it_reads_and_changes_nothing_but_its_values(template: str) -> None:
     ],
     ids=lambda template: template[:30],
 )
-def test_ranges_and_recursion_end_in_an_error(template: str) -> None:
+def test_ranges_and_recursion_end_in_an_error(template):
     with pytest.raises(ChatTemplateError):
         render(template)
     assert still_works()
@@ -214,13 +209,13 @@ def test_ranges_and_recursion_end_in_an_error(template: str) -> None:
     ],
     ids=["loops", "calls", "power", "lipsum", "compilation"],
 )
-def test_it_ends_when_its_time_is_over(template: str) -> None:
+def test_it_ends_when_its_time_is_over(template):
     with pytest.raises(ChatLimitError, match=r"longer than 0\.5 s"):
         render(template, limits=TIME)
     assert still_works()
 
 
-def grown(start: str, operation: str) -> str:
+def grown(start, operation):
     return (
         "{% set ns = namespace(x=" + start + ") %}{% for i in range(60) %}"
         "{% set ns.x = " + operation + " %}{% endfor %}{{ ns.x }}"
@@ -245,13 +240,13 @@ def grown(start: str, operation: str) -> str:
         "{{ (range(99999)|list * 1000)|sort }}",
     ],
 )
-def test_it_ends_when_it_needs_too_much_memory(template: str) -> None:
+def test_it_ends_when_it_needs_too_much_memory(template):
     with pytest.raises(ChatLimitError, match="more than 64 MiB of memory"):
         render(template)
     assert still_works()
 
 
-def test_output_is_limited() -> None:
+def test_output_is_limited():
     for template, with_borders in (
         ("{{ 'a' * (2**20 + 1) }}", False),
         ("{% for i in range(1050) %}{{ 'a' * 999 }}{% endfor %}", False),

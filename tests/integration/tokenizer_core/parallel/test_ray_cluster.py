@@ -50,9 +50,9 @@ def test_cancelling_a_run_ends_its_tasks(ray_cluster, tmp_path):
     class CancelledError(Exception):
         pass
 
-    began: list[psutil.Process] = []
+    began = []
 
-    def cancel() -> None:
+    def cancel():
         began.extend(ray_workers())
         if began and any(tmp_path.glob("began-*")):
             raise CancelledError

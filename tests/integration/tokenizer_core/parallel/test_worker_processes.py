@@ -6,11 +6,8 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from operator import mul
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -36,7 +33,7 @@ def _no_process_is_left():
     assert not left, f"left behind: {left}"
 
 
-def workers() -> list[psutil.Process]:
+def workers():
     """The worker processes below this one; other tests leave helpers of `multiprocessing`."""
     found = []
     for child in psutil.Process().children(recursive=True):
@@ -54,7 +51,7 @@ def test_every_task_has_one_result(num_workers, caller_takes_part):
     assert list(run_tasks(mul, [], **how)) == []
 
 
-def process_ids(n_tasks: int, num_workers: int, **how: Any) -> list[int]:
+def process_ids(n_tasks, num_workers, **how):
     tasks = range(n_tasks)
     found = run_tasks(worker_tasks.process_id, tasks, num_workers=num_workers, state=None, **how)
     return [pid for _, pid in found]
@@ -152,7 +149,7 @@ def test_what_cannot_be_pickled_or_started_is_an_error(monkeypatch):
 
 
 def test_the_last_error_of_an_ended_worker_is_raised():
-    def tasks() -> Iterator[int]:
+    def tasks():
         yield 0
         (worker,) = workers()
         wait_until_gone([worker.pid])
@@ -164,7 +161,7 @@ def test_the_last_error_of_an_ended_worker_is_raised():
 
 
 def test_an_error_in_the_tasks_ends_the_workers():
-    def tasks() -> Iterator[int]:
+    def tasks():
         yield from range(5)
         raise RuntimeError("no more")
 
@@ -173,7 +170,7 @@ def test_an_error_in_the_tasks_ends_the_workers():
 
 
 def test_an_interruption_ends_sleeping_workers(tmp_path):
-    def interrupt() -> None:
+    def interrupt():
         if len(list(tmp_path.iterdir())) == 2:
             raise InterruptedError
 
@@ -185,7 +182,7 @@ def test_an_interruption_ends_sleeping_workers(tmp_path):
 
 
 def test_tasks_run_from_several_threads_at_once():
-    def work(_: int) -> int:
+    def work(_):
         return sum(result for _, result in run_tasks(mul, range(50), num_workers=2, state=1))
 
     with ThreadPoolExecutor(3) as pool:
@@ -204,7 +201,7 @@ for _ in run_tasks(worker_tasks.{function}, range(4), num_workers=2, state={stat
 """
 
 
-def run_script(tmp_path: Path, function: str, state: object) -> subprocess.Popen[bytes]:
+def run_script(tmp_path, function, state):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(function=function, state=state))
     return subprocess.Popen(

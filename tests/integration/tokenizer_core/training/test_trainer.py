@@ -17,7 +17,7 @@ __all__ = ["corpus", "use_engine"]
 
 
 @pytest.fixture(autouse=True)
-def use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_processes(monkeypatch):
     """For a corpus of any size, however small."""
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
 
@@ -40,8 +40,7 @@ def test_the_result_and_the_end_of_progress_are_the_same_for_any_number_of_worke
 
 
 @pytest.mark.parametrize(
-    ("num_workers", "bad"),
-    [(1, b"\xed\xa0\x80"), (1, b"\xc0\xaf"), (3, b"\xff")],
+    ("num_workers", "bad"), [(1, b"\xed\xa0\x80"), (1, b"\xc0\xaf"), (3, b"\xff")]
 )
 def test_an_invalid_byte_is_named_by_file_and_offset(corpus, num_workers, bad):
     lead = "漢字 and words ".encode() * 40

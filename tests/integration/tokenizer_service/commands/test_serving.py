@@ -12,11 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.server_process import (
-    publish_bytes,
-    serve,
-    wait_until_gone,
-)
+from tests.integration.server_process import publish_bytes, serve, wait_until_gone
 from tests.profiles import first_and_slow
 from tokenizer_client import AsyncClient, Client, ProblemError
 

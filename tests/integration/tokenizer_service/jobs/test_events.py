@@ -1,26 +1,20 @@
 """Jobs as server-sent events, to the end of a job and over a real socket."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.integration.server_process import publish_bytes, serve
-from tests.tokenizer_service.jobs.conftest import Service
 from tests.tokenizer_service.jobs.test_events import JOB_ID, parse_events
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.serving.workers import ProcessIdentity
 
 
-def next_document(lines: Iterator[str]) -> Any:
+def next_document(lines):
     return json.loads(next(line for line in lines if line.startswith("data: "))[6:])
 
 
-def test_a_job_is_followed_to_its_end(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_followed_to_its_end(service, monkeypatch):
     job_id = service.start()
     answer = service.client.get(f"/train/{job_id}/events")
     assert answer.status_code == 200
@@ -48,7 +42,7 @@ def test_a_job_is_followed_to_its_end(service: Service, monkeypatch: pytest.Monk
 
 
 @pytest.mark.promise(9)
-def test_over_a_socket_events_come_as_they_happen_and_sigterm_ends_them(tmp_path: Path) -> None:
+def test_over_a_socket_events_come_as_they_happen_and_sigterm_ends_them(tmp_path):
     artifacts = tmp_path / "artifacts"
     publish_bytes(artifacts, "starter")
     jobs = JobStore.open(artifacts)

@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.tokenizer_service.jobs.conftest import OpenJobs
 from tests.tokenizer_service.jobs.test_queue import *  # noqa: F403 -- all tests of the module
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def open_jobs(postgres_jobs: OpenJobs) -> OpenJobs:
+def open_jobs(postgres_jobs):
     return postgres_jobs

@@ -5,14 +5,13 @@
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.integration.server_process import wait_until
-from tests.tokenizer_service.jobs.conftest import SLOW, Service
+from tests.tokenizer_service.jobs.conftest import SLOW
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.process import JobProcess
 from tokenizer_service.jobs.worker.__main__ import NICENESS
@@ -21,8 +20,8 @@ from tokenizer_service.serving.workers import ProcessIdentity
 
 @pytest.mark.row(33)
 def test_a_trainer_has_low_priority_and_no_keys_and_is_killed_after_sigterm(
-    start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    start_service, monkeypatch
+):
     service = start_service(start_process=JobProcess.start)
     secrets = {"TOKENIZER_ADMIN_KEYS", "TOKENIZER_READ_KEYS", "TOKENIZER_JOBS_DATABASE"}
     for name in secrets:
@@ -30,7 +29,6 @@ def test_a_trainer_has_low_priority_and_no_keys_and_is_killed_after_sigterm(
     job_id = service.start(**SLOW)
     wait_until(lambda: service.row(job_id).child, seconds=300)
     child = service.row(job_id).child
-    assert child is not None
     process = psutil.Process(child.pid)
     wait_until(lambda: process.nice() == NICENESS, seconds=300)
     os.kill(child.pid, signal.SIGSTOP)  # a stopped process acts on no signal but SIGKILL
@@ -44,14 +42,14 @@ def test_a_trainer_has_low_priority_and_no_keys_and_is_killed_after_sigterm(
 
 @pytest.mark.slow
 @pytest.mark.promise(2)
-def test_workers_of_a_killed_trainer_do_not_outlive_it(process_service: Service) -> None:
+def test_workers_of_a_killed_trainer_do_not_outlive_it(process_service):
     service = process_service
     big = service.corpus / "big.txt"
     text = (service.corpus / "slow.txt").read_text()
     big.write_text("\n".join([text] * 60))  # enough for worker processes to count
     job_id = service.start(input_paths=["big.txt"], vocab_size=20_000)
     pid = service.wait_for_child(job_id)
-    workers: list[psutil.Process] = []
+    workers = []
     wait_until(lambda: workers.extend(psutil.Process(pid).children(recursive=True)) or workers)
     for worker in workers:
         os.kill(worker.pid, signal.SIGSTOP)  # so that they cannot notice it themselves
@@ -62,9 +60,7 @@ def test_workers_of_a_killed_trainer_do_not_outlive_it(process_service: Service)
 
 
 @pytest.mark.row(36)
-def test_a_full_log_and_too_much_memory_are_failed_jobs(
-    process_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_log_and_too_much_memory_are_failed_jobs(process_service, monkeypatch):
     """The child's standard error is a full device: writing its first line fails."""
     service = process_service
     with monkeypatch.context() as patch:

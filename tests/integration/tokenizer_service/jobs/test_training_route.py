@@ -1,16 +1,13 @@
 """Whole training jobs: what a request trains, how its job ends, keys, queues, downloads."""
 
 import dataclasses
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
-from tests.tokenizer_service.jobs.conftest import Fields, Service
-from tests.tokenizer_service.jobs.test_downloads import TEXT, Origin, origin, whole
+from tests.tokenizer_service.jobs.test_downloads import TEXT, origin, whole
+from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_core.engines import native_unavailable_reason
-from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.training import TrainingOptions, VocabularyOptions, train
 from tokenizer_core.training.count_pretokens import SMALL_CORPUS_BYTES
 
@@ -19,21 +16,13 @@ __all__ = ["origin"]
 SPECIAL = "<|endoftext|>"
 
 
-def problem(answer: Any, status: int, code: str) -> Fields:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    found: Fields = answer.json()
-    assert found["code"] == code
-    return found
-
-
-def trained_by_library(service: Service, text: str, **options: Any) -> TokenizerSpec:
+def trained_by_library(service, text, **options):
     file = service.corpus / "same.txt"
     file.write_text(text)
     return train([file], TrainingOptions(special_tokens=[SPECIAL], **options)).spec
 
 
-def test_a_run_over_files_goes_live_and_answers_at_once(service: Service) -> None:
+def test_a_run_over_files_goes_live_and_answers_at_once(service):
     asked = {"input_paths": ["small.txt"], "vocab_size": 5000, "name": "news", "promote": "always"}
     answer = service.client.post("/v1/train", json=asked)
     assert answer.status_code == 202
@@ -60,9 +49,7 @@ def test_a_run_over_files_goes_live_and_answers_at_once(service: Service) -> Non
 
 
 @pytest.mark.parametrize("asked", ["auto", "python"])
-def test_the_engine_asked_for_trains_with_the_threads_allowed(
-    start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch, asked: str
-) -> None:
+def test_the_engine_asked_for_trains_with_the_threads_allowed(start_service, monkeypatch, asked):
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     service = start_service(engine=asked, train_threads=3)
     text = (service.corpus / "small.txt").read_text()
@@ -70,13 +57,12 @@ def test_the_engine_asked_for_trains_with_the_threads_allowed(
     job = service.wait(service.start(input_paths=["big.txt"], name="trained"), "live")
     engine = "python" if asked == "python" or native_unavailable_reason() else "native"
     training = service.store.read_manifest(service.store.resolve("trained")).training
-    assert training is not None
     assert (training["engine"], training["counting_engine"]) == (engine, engine)
     assert training["num_workers"] == 3
     assert any(f"the {engine} engine trains" in line for line in job["log_tail"])
 
 
-def test_documents_and_corpora_train_as_their_file_would(shared_service: Service) -> None:
+def test_documents_and_corpora_train_as_their_file_would(shared_service):
     """A separate document is a boundary: nothing merges across it."""
     service = shared_service
     documents = ["low low lower newest newest", "widest widest widest", ""]
@@ -106,7 +92,7 @@ def test_documents_and_corpora_train_as_their_file_would(shared_service: Service
     assert spec.merges == ((b"q", b"a"),)  # and never a, q across two documents
 
 
-def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service: Service) -> None:
+def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service):
     service = shared_service
     options = {
         "min_frequency": 2,
@@ -139,7 +125,7 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service: 
 
 
 @pytest.mark.promise(18)
-def test_the_order_of_the_files_changes_no_digest(shared_service: Service) -> None:
+def test_the_order_of_the_files_changes_no_digest(shared_service):
     service, digests = shared_service, set()
     # As often as the words of the other file: the tie rule decides which pair comes first.
     (service.corpus / "other.txt").write_text("wide wider widest quick quicker quickest " * 50)
@@ -151,7 +137,7 @@ def test_the_order_of_the_files_changes_no_digest(shared_service: Service) -> No
 
 
 @pytest.mark.row(26)
-def test_an_empty_corpus_is_422_and_a_wrong_one_a_failed_job(shared_service: Service) -> None:
+def test_an_empty_corpus_is_422_and_a_wrong_one_a_failed_job(shared_service):
     service = shared_service
     problem(service.train({"input_paths": ["empty.txt"]}), 422, "empty_corpus")
     job = service.wait(service.start(input_paths=["latin.txt"]))
@@ -164,10 +150,10 @@ def test_an_empty_corpus_is_422_and_a_wrong_one_a_failed_job(shared_service: Ser
     assert "Traceback" not in str(job["log_tail"])
 
 
-def test_bad_documents_are_left_out_up_to_a_share(shared_service: Service) -> None:
+def test_bad_documents_are_left_out_up_to_a_share(shared_service):
     service = shared_service
     service.put("mixed?format=jsonl", '{"text": "low lower"}\n{"text": "\\ud800"}')
-    asked: Fields = {"input_paths": None, "corpus_ids": ["mixed"], "vocab_size": 258}
+    asked = {"input_paths": None, "corpus_ids": ["mixed"], "vocab_size": 258}
     job = service.wait(service.start(**asked))
     assert job["error"]["code"] == "invalid_corpus"
     job = service.wait(service.start(**asked, skip_bad=True))
@@ -182,7 +168,7 @@ def test_bad_documents_are_left_out_up_to_a_share(shared_service: Service) -> No
 
 
 @pytest.mark.row(26)
-def test_files_and_corpora_that_change_before_their_turn_fail_the_job(service: Service) -> None:
+def test_files_and_corpora_that_change_before_their_turn_fail_the_job(service):
     service.stop_runner()
     service.put("news", "low lower")
     by_id = service.start(input_paths=None, corpus_ids=["news"])
@@ -200,12 +186,10 @@ def test_files_and_corpora_that_change_before_their_turn_fail_the_job(service: S
 
 
 @pytest.mark.row(25)
-def test_a_job_trains_on_what_it_fetched_or_fails_with_the_reason(
-    start_service: Callable[..., Service], origin: Origin
-) -> None:
+def test_a_job_trains_on_what_it_fetched_or_fails_with_the_reason(start_service, origin):
     service = start_service(corpus_url_hosts=(f"127.0.0.1:{origin.port}",))
 
-    def fetch(url: str) -> Fields:
+    def fetch(url):
         job = service.wait(service.start(input_paths=None, input_urls=[url]))
         folder = service.settings.artifacts_dir / "jobs" / job["id"]
         assert not (folder / "documents").exists()
@@ -228,7 +212,7 @@ def test_a_job_trains_on_what_it_fetched_or_fails_with_the_reason(
 
 
 @pytest.mark.row(32)
-def test_the_same_key_many_times_at_once_is_one_job(service: Service) -> None:
+def test_the_same_key_many_times_at_once_is_one_job(service):
     body = {"input_paths": ["small.txt"], "vocab_size": 300, "name": "n"}
     key = {"Idempotency-Key": "k"}
     with ThreadPoolExecutor(8) as threads:
@@ -244,7 +228,7 @@ def test_the_same_key_many_times_at_once_is_one_job(service: Service) -> None:
 
 
 @pytest.mark.row(32)
-def test_a_full_queue_refuses_until_a_job_leaves_it(start_service: Callable[..., Service]) -> None:
+def test_a_full_queue_refuses_until_a_job_leaves_it(start_service):
     service = start_service(train_queue=1)
     service.stop_runner()
     service.start()

@@ -1,39 +1,29 @@
 """Versions that a job's publication removes, that `DELETE` removes, and that stay."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from types import SimpleNamespace
 
-import pytest
-
 from tests.integration.server_process import wait_until
-from tests.tokenizer_service.jobs.conftest import Service
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactRef
 
 
-def publish(service: Service, first_id: int) -> ArtifactRef:
+def publish(service, first_id):
     vocab = {first_id + byte: bytes([byte]) for byte in range(256)}
     return service.store.publish(TokenizerSpec.from_merges(vocab, [], []), name="n")
 
 
-def promote(service: Service, ref: ArtifactRef) -> None:
+def promote(service, ref):
     answer = service.client.put("/tokenizers/active", json={"tokenizer": str(ref)})
     assert answer.status_code == 200, answer.text
 
 
-def train(service: Service, name: str = "n") -> ArtifactRef:
+def train(service, name="n"):
     job = service.wait(service.start(vocab_size=258, name=name, promote="manual"))
     assert job["state"] == "succeeded", job
     return service.store.resolve(f"{name}@{job['result']['version']}")
 
 
-def test_the_newest_versions_and_those_in_use_are_kept(
-    start_service: Callable[..., Service],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_newest_versions_and_those_in_use_are_kept(start_service, monkeypatch, caplog):
     every = start_service()
     before, served, *unused = (publish(every, number * 1000) for number in range(4))
     kept = train(every)
@@ -41,7 +31,7 @@ def test_the_newest_versions_and_those_in_use_are_kept(
     assert every.store.versions("n") == [before, served, *unused, kept]
     every.client.__exit__(None, None, None)
 
-    def refuse(self: object, name: str, version: str) -> None:
+    def refuse(self, name, version):
         raise OSError(5, "the disk fails")
 
     service = start_service(keep_versions=1)
@@ -60,15 +50,12 @@ def test_the_newest_versions_and_those_in_use_are_kept(
     assert service.store.versions("starter")  # another name's, and the default
 
 
-def test_delete_removes_what_is_not_in_use(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_delete_removes_what_is_not_in_use(service, monkeypatch):
     old, served, newest = (publish(service, number * 1000) for number in range(3))
     promote(service, served)
 
-    def delete(ref: ArtifactRef) -> int:
-        status: int = service.client.delete(f"/tokenizers/{ref.name}/{ref.version}").status_code
-        return status
+    def delete(ref):
+        return service.client.delete(f"/tokenizers/{ref.name}/{ref.version}").status_code
 
     assert [delete(old), delete(old)] == [204, 404]
     pinned = service.client.post("/encode", json={"text": "a", "tokenizer": str(newest)})

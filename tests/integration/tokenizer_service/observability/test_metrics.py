@@ -4,22 +4,20 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.integration.server_process import serve, wait_until
-from tokenizer_core.registry import ArtifactStore
 
 
-def test_several_processes_are_added_up_and_log_json(store: ArtifactStore, tmp_path: Path) -> None:
+def test_several_processes_are_added_up_and_log_json(store, tmp_path):
     folder = tmp_path / "metrics"
     command = ("env", f"PROMETHEUS_MULTIPROC_DIR={folder}", sys.executable)
     command += ("-m", "tokenizer_service.cli", "serve")
     with serve(store.root, workers=2, command=command, log_format="json") as server:
 
-        def files(kind: str) -> list[Path]:
+        def files(kind):
             return list(folder.glob(f"{kind}_*.db"))
 
         n_requests = 0
@@ -74,9 +72,7 @@ assert "No space left" in text, text
 @pytest.mark.row(36)
 @pytest.mark.promise(14)
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
-def test_several_processes_serve_with_a_full_metrics_folder(
-    tmp_path: Path, store: ArtifactStore
-) -> None:
+def test_several_processes_serve_with_a_full_metrics_folder(tmp_path, store):
     full = tmp_path / "full"
     full.mkdir()
     apart = ["unshare", "--user", "--map-root-user", "--mount"]

@@ -1,47 +1,38 @@
 """Two services with one store in a bucket: promotions, jobs, and outages of the storage."""
 
-from __future__ import annotations
-
 import contextlib
-from pathlib import Path
 
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from tests.integration.s3_server import S3Server
 from tests.integration.server_process import ADMIN, ADMIN_KEY, wait_until
-from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import open_artifacts
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings
 
 
-def replica(store: str, artifacts_dir: Path) -> TestClient:
+def replica(store, artifacts_dir):
     keys = (SecretStr(ADMIN_KEY),)
     return TestClient(
         create_app(Settings(artifacts_dir=artifacts_dir, store=store, admin_keys=keys))
     )
 
 
-def served(client: TestClient, named: str | None = None) -> str:
+def served(client, named=None):
     answer = client.post("/encode", json={"text": "a", "tokenizer": named})
     assert answer.status_code == 200, answer.text
     return answer.headers["Tokenizer-Version"]
 
 
-def status(client: TestClient) -> str:
+def status(client):
     answer = client.get("/readyz")
     assert answer.status_code == 200
     return str(answer.json()["status"])
 
 
 def test_replicas_follow_promotions_and_outlast_their_storage(
-    s3_server: S3Server,
-    s3_bucket: str,
-    tmp_path: Path,
-    small_spec: TokenizerSpec,
-    other_spec: TokenizerSpec,
-) -> None:
+    s3_server, s3_bucket, tmp_path, small_spec, other_spec
+):
     store = open_artifacts(s3_bucket, tmp_path / "publisher")
     starter = store.publish(small_spec, name="starter")
     other = store.publish(other_spec, name="other")

@@ -1,18 +1,15 @@
 """A database that cannot be used: the service serves, and the routes of jobs say the remedy."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
@@ -24,15 +21,15 @@ Damage = Callable[[Path], None]
 KEY = "an-admin-key-for-the-tests"
 
 
-def write_garbage(path: Path) -> None:
+def write_garbage(path):
     path.write_bytes(bytes(range(256)) * 64)
 
 
-def truncate(path: Path) -> None:
+def truncate(path):
     path.write_bytes(path.read_bytes()[:5000])
 
 
-def zero_index(path: Path) -> None:
+def zero_index(path):
     """Damage that only some statements meet."""
     with sqlite3.connect(path) as connection:
         (page,) = connection.execute(
@@ -43,13 +40,13 @@ def zero_index(path: Path) -> None:
     path.write_bytes(content)
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path):
     path.unlink()
     path.mkdir()
 
 
 @pytest.fixture
-def path(tmp_path: Path, small_spec: TokenizerSpec) -> Path:
+def path(tmp_path, small_spec):
     """The database of a folder with a tokenizer, with one job."""
     store = ArtifactStore(tmp_path)
     store.promote(store.publish(small_spec, name="small"))
@@ -60,14 +57,14 @@ def path(tmp_path: Path, small_spec: TokenizerSpec) -> Path:
 
 
 @pytest.fixture
-def start(path: Path) -> Iterator[Callable[[], TestClient]]:
+def start(path):
     settings = Settings(artifacts_dir=path.parent, admin_keys=(KEY,))
     headers = {"X-API-Key": KEY}
     with ExitStack() as running:
         yield lambda: running.enter_context(TestClient(create_app(settings), headers=headers))
 
 
-def check_degraded(client: TestClient) -> None:
+def check_degraded(client):
     job = "20261121T041500Z-0123456789ab"
     train = {"documents": ["x x"], "vocab_size": 258, "name": "n"}
     for method, route, body in (
@@ -93,22 +90,20 @@ def check_degraded(client: TestClient) -> None:
     assert "\ntokenizer_job_database_away 1.0\n" in client.get("/metrics").text
 
 
-def check_sound(client: TestClient, *jobs: str) -> None:
+def check_sound(client, *jobs):
     assert [job["id"] for job in client.get("/jobs").json()["jobs"]] == list(jobs)
     assert client.get("/readyz").json()["status"] == "ok"
     assert "\ntokenizer_job_database_away 0.0\n" in client.get("/metrics").text
 
 
-def restore(path: Path, content: bytes) -> None:
+def restore(path, content):
     """What an operator does with a copy of the file."""
     path.rename(path.with_suffix(".aside"))
     path.write_bytes(content)
 
 
 @pytest.mark.parametrize("damage", [write_garbage, make_folder])
-def test_the_service_starts_and_serves(
-    path: Path, damage: Damage, start: Callable[[], TestClient]
-) -> None:
+def test_the_service_starts_and_serves(path, damage, start):
     sound = path.read_bytes()
     damage(path)
     client = start()
@@ -120,9 +115,7 @@ def test_the_service_starts_and_serves(
 
 
 @pytest.mark.parametrize("damage", [truncate, zero_index])
-def test_a_running_service_notices_the_damage(
-    path: Path, damage: Damage, start: Callable[[], TestClient], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_running_service_notices_the_damage(path, damage, start, caplog):
     client = start()
     check_sound(client, "a")
     sound = path.read_bytes()
@@ -137,7 +130,7 @@ def test_a_running_service_notices_the_damage(
     check_sound(client, "a")
 
 
-def test_a_damaged_file_is_not_written(path: Path) -> None:
+def test_a_damaged_file_is_not_written(path):
     zero_index(path)
     damaged = path.read_bytes()
     store = JobStore.open(path.parent)
@@ -148,7 +141,7 @@ def test_a_damaged_file_is_not_written(path: Path) -> None:
     assert path.read_bytes() == damaged
 
 
-def test_a_missing_or_emptied_file_is_not_initialised(tmp_path: Path) -> None:
+def test_a_missing_or_emptied_file_is_not_initialised(tmp_path):
     store = JobStore.open(tmp_path / "a folder? of 100 %23")
     path = tmp_path / "a folder? of 100 %23" / DATABASE_NAME
     assert list(path.parent.iterdir()) == [path]  # on SQLite a folder needs no id
@@ -167,15 +160,13 @@ def test_a_missing_or_emptied_file_is_not_initialised(tmp_path: Path) -> None:
     assert JobStore.open(path.parent).latest() == []  # a start makes the table
 
 
-def test_a_postgres_database_without_psycopg_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_postgres_database_without_psycopg_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(JobDatabaseError, match=r"tokenizer-service\[postgres\]"):
         JobStore.open(Path("anywhere"), "postgresql://u@h/d")
 
 
-def test_a_busy_file_is_not_damaged(path: Path) -> None:
+def test_a_busy_file_is_not_damaged(path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     database = SqliteDatabase(path, busy_timeout_seconds=0.01)

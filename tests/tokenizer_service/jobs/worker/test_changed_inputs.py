@@ -1,28 +1,20 @@
 """Input files that change while a job reads them: the job fails with `corpus_changed`."""
 
-from __future__ import annotations
-
 import threading
+from dataclasses import asdict
 from dataclasses import replace as replaced
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from tests.tokenizer_core.documents.file_changes import (
-    CHANGES,
-    Change,
-    add_name,
-    remove,
-    replace,
-    rewrite,
-)
+from tests.tokenizer_core.documents.file_changes import CHANGES, add_name, remove, replace, rewrite
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.errors import CorpusError, TokenizerCoreError
 from tokenizer_service.jobs.folder import JobFolder
-from tokenizer_service.jobs.input_files import InputChangedError, InputFile, find_input_file
+from tokenizer_service.jobs.input_files import InputChangedError, find_input_file
 from tokenizer_service.jobs.worker.child import describe_failure
 from tokenizer_service.jobs.worker.context import WorkerJob, check_inputs, open_inputs
 from tokenizer_service.jobs.worker.encode import _encode
@@ -31,13 +23,13 @@ from tokenizer_service.jobs.worker.train import train_and_publish
 ID = "20261121T041500Z-0123456789ab"
 
 
-def make_job(tmp_path: Path, file: InputFile, change: Change, **fields: object) -> WorkerJob:
+def make_job(tmp_path, file, change, **fields):
     """A job whose first report of progress changes the file; it may publish."""
     events, allowed = Mock(), threading.Event()
     allowed.set()
     changes = [change]
 
-    def report(*_: object) -> None:
+    def report(*_):
         if changes:
             changes.pop()(Path(file.root, file.path))
 
@@ -48,7 +40,7 @@ def make_job(tmp_path: Path, file: InputFile, change: Change, **fields: object) 
         "artifacts_dir": str(tmp_path / "artifacts"),
         "job_id": ID,
         "store": None,
-        "inputs": [file.to_json()],
+        "inputs": [asdict(file)],
         "corpus_format": {"format": "txt"},
         "engine": "auto",
         "num_workers": 1,
@@ -62,9 +54,7 @@ def make_job(tmp_path: Path, file: InputFile, change: Change, **fields: object) 
 
 @pytest.mark.row(26)
 @pytest.mark.parametrize("change", [rewrite, remove], ids=lambda change: change.__name__)
-def test_a_corpus_that_changes_while_it_is_counted(
-    tmp_path: Path, corpus: Path, change: Change
-) -> None:
+def test_a_corpus_that_changes_while_it_is_counted(tmp_path, corpus, change):
     job = make_job(tmp_path, find_input_file([corpus], "small.txt"), change)
     with pytest.raises((InputChangedError, TokenizerCoreError)) as raised:
         train_and_publish(job)
@@ -72,7 +62,7 @@ def test_a_corpus_that_changes_while_it_is_counted(
 
 
 @pytest.mark.row(26)
-def test_a_corpus_that_changes_while_it_is_encoded(tmp_path: Path, corpus: Path) -> None:
+def test_a_corpus_that_changes_while_it_is_encoded(tmp_path, corpus):
     file = replaced(find_input_file([corpus], "small.txt"), label="small")
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     how = {"validation_share": 0.0, "shuffle": False}
@@ -84,7 +74,7 @@ def test_a_corpus_that_changes_while_it_is_encoded(tmp_path: Path, corpus: Path)
     assert describe_failure(raised.value)[0] == "corpus_changed"
 
 
-def test_open_inputs_are_compared_with_the_request(corpus: Path) -> None:
+def test_open_inputs_are_compared_with_the_request(corpus):
     for change in CHANGES:
         (corpus / "small.txt").unlink(missing_ok=True)
         (corpus / "small.txt").write_text("low lower")
@@ -99,8 +89,8 @@ def test_open_inputs_are_compared_with_the_request(corpus: Path) -> None:
                 check_inputs([uploaded], descriptors)
 
 
-def test_an_error_in_a_file_that_changed_is_the_change(corpus: Path) -> None:
-    def read(name: str, change: Change | None = None) -> None:
+def test_an_error_in_a_file_that_changed_is_the_change(corpus):
+    def read(name, change=None):
         with open_inputs([find_input_file([corpus], name)]):
             if change is not None:
                 change(corpus / name)

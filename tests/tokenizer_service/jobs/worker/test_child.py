@@ -4,8 +4,6 @@ import errno
 import subprocess
 import sys
 
-import pytest
-
 from tokenizer_core.errors import CorpusError, StorageError
 from tokenizer_service.jobs.input_files import InputChangedError
 from tokenizer_service.jobs.worker.child import describe_failure, log_failure
@@ -13,7 +11,7 @@ from tokenizer_service.jobs.worker.child import describe_failure, log_failure
 _PACKAGES = ("tokenizer_service", "tokenizer_core", "tokenizer_client", "numpy", "pydantic")
 
 
-def test_a_child_gives_way_before_it_imports_what_a_job_needs() -> None:
+def test_a_child_gives_way_before_it_imports_what_a_job_needs():
     code = "import sys, tokenizer_service.jobs.worker.__main__; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = {name for name in done.stdout.split() if name.split(".")[0] in _PACKAGES}
@@ -25,9 +23,7 @@ def test_a_child_gives_way_before_it_imports_what_a_job_needs() -> None:
     }
 
 
-def test_only_an_unexpected_failure_leaves_its_traceback_in_the_log(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_only_an_unexpected_failure_leaves_its_traceback_in_the_log(capsys):
     for error, says in (
         (CorpusError("a.txt, line 1: no JSON;\nuse text"), "invalid_corpus: a.txt, line 1: "),
         (InputChangedError("notes.txt was replaced"), "corpus_changed: notes.txt was replaced"),

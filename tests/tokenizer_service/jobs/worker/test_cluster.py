@@ -1,31 +1,21 @@
 """Training jobs counted on a cluster: the same tokenizer, and no leftovers of the run."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from unittest.mock import Mock
 
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import content
-from tests.tokenizer_service.jobs.conftest import Fields
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
-from tokenizer_core.corpus import (
-    CorpusFormat,
-    TokenFilesWriter,
-    encode_corpus,
-    plan_token_files,
-)
+from tokenizer_core.corpus import CorpusFormat, TokenFilesWriter, encode_corpus, plan_token_files
 from tokenizer_core.errors import VocabSizeError
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.parallel import ray_cluster as ray_module
-from tokenizer_core.training import TrainingOptions, TrainingProgress, train
+from tokenizer_core.training import TrainingOptions, train
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.input_files import InputChangedError, find_input_file
 from tokenizer_service.jobs.worker.cluster import (
@@ -38,16 +28,16 @@ from tokenizer_service.jobs.worker.context import WorkerJob
 from tokenizer_service.jobs.worker.encode import _encode
 from tokenizer_service.settings import Settings
 
-ASKED: Fields = TrainRequest(documents=["low"], vocab_size=300).model_dump()
+ASKED = TrainRequest(documents=["low"], vocab_size=300).model_dump()
 ID = "20261121T041500Z-0123456789ab"
 
 
 @pytest.fixture
-def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerJob:
+def job(tmp_path, corpus, monkeypatch):
     """A job in this process, which is its own cluster as well."""
 
     @contextlib.contextmanager
-    def connect(address: str) -> Iterator[LocalExecutor]:
+    def connect(address):
         assert address == "head:6379"
         yield LocalExecutor(1)
 
@@ -58,11 +48,11 @@ def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Worker
     return WorkerJob(folder, folder.read_request(), Mock(), threading.Event())
 
 
-def test_a_cluster_trains_the_same_tokenizer(job: WorkerJob, corpus: Path) -> None:
+def test_a_cluster_trains_the_same_tokenizer(job, corpus):
     lines = corpus / "news.jsonl.gz"
     lines.write_bytes(gzip.compress(b'{"body": "low lower"}\n{"body": "lowest newest"}\n' * 40))
     how = CorpusFormat(field="body")
-    seen: list[TrainingProgress] = []
+    seen = []
     file = find_input_file([corpus], lines.name)
     result = train_on_cluster(job, [file], "auto", seen.append, corpus_format=how)
     options = TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"], corpus_format=how)
@@ -78,9 +68,7 @@ def test_a_cluster_trains_the_same_tokenizer(job: WorkerJob, corpus: Path) -> No
     assert not (job.folder.path / "run").exists()
 
 
-def test_a_wrong_size_and_a_file_that_was_replaced_are_refused(
-    job: WorkerJob, corpus: Path
-) -> None:
+def test_a_wrong_size_and_a_file_that_was_replaced_are_refused(job, corpus):
     file = find_input_file([corpus], "small.txt")
     wrong = replace(job, request={**job.request, "vocab_size": 10})
     with pytest.raises(VocabSizeError):
@@ -97,9 +85,7 @@ def test_a_wrong_size_and_a_file_that_was_replaced_are_refused(
     assert not (job.folder.path / "run").exists()  # before counting
 
 
-def test_the_run_storage_is_removed_with_the_job(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_run_storage_is_removed_with_the_job(tmp_path, caplog):
     settings = Settings(executor="ray", run_storage=f"{tmp_path}/runs/")
     asked = cluster_settings(settings, ID)
     assert asked == {"ray_address": "auto", "run_storage": f"{tmp_path}/runs/{ID}"}
@@ -119,13 +105,11 @@ def test_the_run_storage_is_removed_with_the_job(
     assert "could not be removed" in caplog.text
 
 
-def test_a_cluster_writes_the_same_token_files(
-    job: WorkerJob, corpus: Path, tmp_path: Path
-) -> None:
+def test_a_cluster_writes_the_same_token_files(job, corpus, tmp_path):
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     plan = plan_token_files(tokenizer, end_of_document="<|endoftext|>", seed=1)
     how = {"corpus_format": CorpusFormat("txt", separator="\n"), "validation_share": 0.2}
-    encode_corpus(tokenizer, [corpus / "small.txt"], tmp_path / "here", plan, **how)  # type: ignore[arg-type]
+    encode_corpus(tokenizer, [corpus / "small.txt"], tmp_path / "here", plan, **how)
     file = find_input_file([corpus], "small.txt")
     with cluster_encoder(job, [file]) as encode:
         encode(tokenizer, folder=tmp_path / "there", plan=plan, **how)
@@ -133,13 +117,11 @@ def test_a_cluster_writes_the_same_token_files(
     assert job.names[str(corpus / "small.txt")] == "small.txt"
 
 
-def test_token_files_of_another_executor_are_started_again(
-    job: WorkerJob, corpus: Path, tmp_path: Path
-) -> None:
+def test_token_files_of_another_executor_are_started_again(job, corpus, tmp_path):
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     plan, growing = plan_token_files(tokenizer, end_of_document=""), tmp_path / "growing"
     how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
-    inputs = [find_input_file([corpus], "small.txt").to_json()]
+    inputs = [asdict(find_input_file([corpus], "small.txt"))]
     job.request.update(how | {"inputs": inputs, "num_workers": 1, "conversations": None})
     job.folder.scratch_path.mkdir(exist_ok=True)
     with TokenFilesWriter(growing, plan) as writer:

@@ -2,14 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable
 
 import pytest
 from pydantic import SecretStr
 
-from tests.integration.postgres_server import PASSWORD, PostgresServer
+from tests.integration.postgres_server import PASSWORD
 from tests.integration.server_process import wait_until
-from tests.tokenizer_service.jobs.conftest import SLOW, OpenJobs, Service, start_child
+from tests.tokenizer_service.jobs.conftest import SLOW, start_child
 from tokenizer_service.jobs import runner as job_runner
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.database import postgres as postgres_database
@@ -21,25 +20,22 @@ ME = ProcessIdentity.of_this_process()
 OTHER = ProcessIdentity(pid=1, started=0.5)
 
 
-def add(store: JobStore, job_id: str, *, queue_limit: int = 8) -> None:
+def add(store, job_id, *, queue_limit=8):
     store.add(job_id, {}, request_digest="d", idempotency_key=None, queue_limit=queue_limit)
 
 
 @pytest.fixture
-def patient_store(own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> JobStore:
+def patient_store(own_server, monkeypatch):
     monkeypatch.setattr(postgres_database, "_RETRY_SECONDS", 0.05)
     return JobStore(PostgresDatabase(own_server.address()), folder="f")
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_and_started_again_loses_no_job(
-    patient_store: JobStore, own_server: PostgresServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_that_is_killed_and_started_again_loses_no_job(patient_store, own_server, caplog):
     caplog.set_level(logging.WARNING)
     store = patient_store
     add(store, "a")
     job = store.claim_next(ME)
-    assert job is not None
     end = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         " AND application_name = 'tokenizer-service'"
@@ -71,8 +67,8 @@ def test_a_server_that_is_killed_and_started_again_loses_no_job(
 
 @pytest.mark.slow
 def test_a_silent_server_is_noticed_and_asked_by_one_at_a_time(
-    patient_store: JobStore, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    patient_store, own_server, monkeypatch
+):
     monkeypatch.setattr(postgres_database, "CALL_SECONDS", 0.4)
     postgres_database._connection_class.cache_clear()
     store = JobStore(PostgresDatabase(own_server.address()), folder="f")
@@ -93,9 +89,7 @@ def test_a_silent_server_is_noticed_and_asked_by_one_at_a_time(
         postgres_database._connection_class.cache_clear()
 
 
-def test_a_transaction_that_fails_leaves_nothing_and_a_usable_connection(
-    postgres_jobs: OpenJobs,
-) -> None:
+def test_a_transaction_that_fails_leaves_nothing_and_a_usable_connection(postgres_jobs):
     store = postgres_jobs()
     add(store, "a")
     with pytest.raises(ZeroDivisionError), store.database.transaction() as run:
@@ -111,9 +105,7 @@ def test_a_transaction_that_fails_leaves_nothing_and_a_usable_connection(
     assert store.latest() == [job]
 
 
-def test_no_password_is_in_a_message(
-    postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_password_is_in_a_message(postgres_server, caplog):
     wrong = postgres_server.address().replace(PASSWORD, "wr%6fng-secret")
     for address in (
         wrong,
@@ -130,16 +122,13 @@ def test_no_password_is_in_a_message(
 
 
 @pytest.mark.promise(16)
-def test_a_clock_hours_off_changes_nothing(
-    postgres_jobs: OpenJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_hours_off_changes_nothing(postgres_jobs, monkeypatch):
     """All times are the database's: neither the owner nor another host uses its own clock."""
     store, real = postgres_jobs(), time.time
     for hours in (-5, 5):
         monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)  # noqa: B023
         add(store, f"job{hours}")
         job = store.claim_next(ME)
-        assert job is not None
         assert abs(job.created_at - real()) < 60
         assert job.lease_ends_at is not None
         assert LEASE_SECONDS - 60 < job.lease_ends_at - real() < LEASE_SECONDS + 60
@@ -147,21 +136,17 @@ def test_a_clock_hours_off_changes_nothing(
         assert store.take_over(job, OTHER, if_lease_ended=True) is None
         assert store.finish(job, "live")
         ended = store.get(job.id)
-        assert ended is not None
         assert ended.finished_at is not None
         assert abs(ended.finished_at - real()) < 60
 
 
-def test_a_job_runs_where_its_folder_is_and_is_cancelled_from_anywhere(
-    postgres_jobs: OpenJobs,
-) -> None:
+def test_a_job_runs_where_its_folder_is_and_is_cancelled_from_anywhere(postgres_jobs):
     here, elsewhere = postgres_jobs(), postgres_jobs("another folder")
     add(here, "a", queue_limit=0)
     assert elsewhere.claim_next(ME) is None
     assert elsewhere.count_unfinished() == 0
     add(elsewhere, "b", queue_limit=0)  # jobs that wait there use no place here
     job = here.claim_next(ME)
-    assert job is not None
     with here.database.transaction() as run:
         run("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = 'a'", ())
     assert elsewhere.running() == []  # a replica without the folder cannot clean up after the job
@@ -174,17 +159,12 @@ def test_a_job_runs_where_its_folder_is_and_is_cancelled_from_anywhere(
     assert here.forget_old(kept=0) == ["a"]
 
 
-def wait_for_readiness(service: Service, status: str) -> None:
+def wait_for_readiness(service, status):
     wait_until(lambda: service.client.get("/readyz").json()["status"] == status)
 
 
 @pytest.mark.slow
-def test_an_outage_of_the_database_loses_no_job(
-    start_service: Callable[..., Service],
-    own_server: PostgresServer,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_outage_of_the_database_loses_no_job(start_service, own_server, monkeypatch, caplog):
     monkeypatch.setattr(postgres_database, "_RETRY_SECONDS", 0.1)
     monkeypatch.setattr(job_runner, "_RETRY_SECONDS", 0.1)
     address = own_server.make("outage")
@@ -218,9 +198,7 @@ def test_an_outage_of_the_database_loses_no_job(
         own_server.start()
     wait_for_readiness(service, "ok")
     job = service.jobs.get(job_id)
-    assert job is not None
     assert (job.state, job.attempt) == ("running", 1)
-    assert job.child is not None
     assert job.child.pid == pid  # the job continued
     service.client.delete(f"/jobs/{job_id}")
     assert service.wait(job_id)["state"] == "cancelled"

@@ -1,18 +1,15 @@
 """Training jobs on a real Ray cluster."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 
 import httpx
 import psutil
 import pytest
 
 from tests.integration.ray_cluster import ray_cluster, ray_workers
-from tests.integration.s3_server import S3Server, aws_environment
+from tests.integration.s3_server import aws_environment
 from tests.integration.server_process import wait_until
-from tests.tokenizer_service.jobs.conftest import Service, start_child
+from tests.tokenizer_service.jobs.conftest import start_child
 from tokenizer_core.training import TrainingOptions, train
 from tokenizer_service.jobs.folder import JobFolder
 
@@ -21,12 +18,7 @@ __all__ = ["ray_cluster"]
 pytestmark = pytest.mark.slow
 
 
-def test_a_training_job_on_a_real_cluster(
-    ray_cluster: str,
-    start_service: Callable[..., Service],
-    s3_server: S3Server,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_training_job_on_a_real_cluster(ray_cluster, start_service, s3_server, monkeypatch):
     """Its run is in a bucket; `test_a_cancelled_job_leaves_no_task` has its own in a folder."""
     import s3fs
 
@@ -55,9 +47,7 @@ def test_a_training_job_on_a_real_cluster(
     assert "/proc/" not in json.dumps(manifest)
 
 
-def test_a_cancelled_job_leaves_no_task(
-    ray_cluster: str, start_service: Callable[..., Service]
-) -> None:
+def test_a_cancelled_job_leaves_no_task(ray_cluster, start_service):
     service = start_service(start_process=start_child, executor="ray", ray_address=ray_cluster)
     large = service.corpus / "large.txt"
     large.write_bytes(b"\n".join([(service.corpus / "slow.txt").read_bytes()] * 60))

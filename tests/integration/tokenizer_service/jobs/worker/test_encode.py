@@ -1,27 +1,16 @@
 """Encoding jobs: the files they write, and what remains when they are cancelled or die."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import threading
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from tests.integration.server_process import wait_until
-from tests.tokenizer_service.jobs.conftest import Fields, Service
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.corpus import (
-    CorpusFormat,
-    TokenFiles,
-    encode_corpus,
-    plan_token_files,
-)
-from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.corpus import CorpusFormat, TokenFiles, encode_corpus, plan_token_files
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
@@ -34,20 +23,20 @@ TEXTS = [f"The {n}th document, 東京 {n * 7}.\n" * (n % 5) for n in range(300)]
 NEWS = END.join(TEXTS)
 
 
-def folder_of(service: Service) -> TokenFilesFolder:
+def folder_of(service):
     return TokenFilesFolder.of(service.settings.artifacts_dir)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def tokenizer_of(service: Service) -> tuple[Tokenizer, ArtifactRef]:
+def tokenizer_of(service):
     ref = service.store.resolve("starter")
     return Tokenizer.from_spec(service.store.open(ref)), ref
 
 
-def expected_files(service: Service, tmp_path: Path) -> dict[str, bytes]:
+def expected_files(service, tmp_path):
     """What the library writes for NEWS."""
     source, folder = tmp_path / "news", tmp_path / "expected"
     source.write_text(NEWS)
@@ -58,7 +47,7 @@ def expected_files(service: Service, tmp_path: Path) -> dict[str, bytes]:
     return contents(folder)
 
 
-def test_the_files_are_those_of_the_library(shared_service: Service, tmp_path: Path) -> None:
+def test_the_files_are_those_of_the_library(shared_service, tmp_path):
     service = shared_service
     service.put("news", NEWS)
     job = service.wait(service.encode(token_files_id="tokens"))
@@ -79,11 +68,11 @@ def test_the_files_are_those_of_the_library(shared_service: Service, tmp_path: P
     assert not JobFolder.of(service.settings.artifacts_dir, job["id"]).scratch_path.exists()
 
 
-def test_all_options_reach_the_files(shared_service: Service) -> None:
+def test_all_options_reach_the_files(shared_service):
     service = shared_service
     service.put("first?format=jsonl", '{"story": "one<|endoftext|>"}\n{"story": "two"}\n')
     service.put("second?format=jsonl", '{"story": "three"}\n' * 40)
-    body: Fields = {
+    body = {
         "further_corpora": ["second"],
         "format": "jsonl",
         "field": "story",
@@ -125,7 +114,7 @@ def test_all_options_reach_the_files(shared_service: Service) -> None:
     )
 
 
-def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
+def test_conversations_become_ids_and_masks(shared_service):
     service = shared_service
     template = "{% for m in messages %}{{ m.content + '<|endoftext|>' }}{% endfor %}"
     tokenizer, _ = tokenizer_of(service)
@@ -137,12 +126,7 @@ def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
         '{"messages": []}',
     ]
     service.put("chats?format=jsonl", "\n".join(lines))
-    asked: Fields = {
-        "format": "chat",
-        "tokenizer": "chatty",
-        "chat_template": "plain",
-        "max_length": 6,
-    }
+    asked = {"format": "chat", "tokenizer": "chatty", "chat_template": "plain", "max_length": 6}
     before = folder_of(service).names()
     job = service.wait(service.encode("chats", token_files_id="bad", **asked))
     assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
@@ -160,10 +144,7 @@ def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
         [*b"a", end, *b"b", end],
         [*b"cd", end, *b"efg"],
     ]
-    assert [files.document_mask(n).tolist() for n in range(2)] == [
-        [0, 0, 1, 1],
-        [0, 0, 0, 1, 1, 1],
-    ]
+    assert [files.document_mask(n).tolist() for n in range(2)] == [[0, 0, 1, 1], [0, 0, 0, 1, 1, 1]]
     described = service.client.get("/token-files/chats").json()
     assert described["document_encoder"]["loss"] == "role"
     assert (described["max_length"], described["over_length"]) == (6, "truncate")
@@ -174,7 +155,7 @@ def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
     assert described["bad_documents"] == {"reasons": {"no_conversation": 1}, "first": [place]}
 
 
-def test_a_job_encodes_with_the_version_of_its_request(service: Service) -> None:
+def test_a_job_encodes_with_the_version_of_its_request(service):
     service.put("news", NEWS)
     _, pinned = tokenizer_of(service)
     service.stop_runner()
@@ -195,8 +176,8 @@ def test_a_job_encodes_with_the_version_of_its_request(service: Service) -> None
 @pytest.mark.row(33)
 @pytest.mark.promise(2)
 def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
-    process_service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    process_service, monkeypatch, tmp_path
+):
     service, folder, gate = process_service, folder_of(process_service), threading.Event()
     allow = JobStore.allow_publishing
     # Until it is set, a finished job waits for permission to publish.
@@ -209,7 +190,6 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     wait_until(folder.note(growing).exists, seconds=120)  # its last step before the request
     written = {path.name: path.stat().st_ino for path in growing.iterdir()}
     child = service.row(killed).child
-    assert child is not None
     os.kill(child.pid, signal.SIGKILL)
     gate.set()
     job = service.wait(killed)
@@ -222,7 +202,6 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     gate.clear()
     wait_until(lambda: service.row(cancelled).child, seconds=300)
     child = service.row(cancelled).child
-    assert child is not None
     answer = service.client.delete(f"/jobs/{cancelled}")
     assert (answer.status_code, answer.json()["phase"]) == (202, "cancelling")
     gate.set()
@@ -232,7 +211,7 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     assert folder.names() == ["killed"]
 
 
-def worker_job(service: Service, job_id: str, **changes: Any) -> WorkerJob:
+def worker_job(service, job_id, **changes):
     """A queued job, to be done by the test; it may publish."""
     row = service.row(job_id)
     folder = JobFolder.of(service.settings.artifacts_dir, job_id)
@@ -243,7 +222,7 @@ def worker_job(service: Service, job_id: str, **changes: Any) -> WorkerJob:
     return job
 
 
-def test_equal_files_of_another_job_are_not_taken_over(service: Service, tmp_path: Path) -> None:
+def test_equal_files_of_another_job_are_not_taken_over(service, tmp_path):
     """The tokenizer, the plan and the corpora may be the same; that does not matter."""
     service.stop_runner()
     service.put("news", NEWS)
@@ -263,24 +242,22 @@ def test_equal_files_of_another_job_are_not_taken_over(service: Service, tmp_pat
     published = contents(place)
     encode_child.encode_and_publish(job)  # as if it had died before its report
     assert contents(place) == published == expected_files(service, tmp_path)
-    told: Any = job.events
+    told = job.events
     assert [call.args[0] for call in told.send.call_args_list] == [
         *("ready", "published"),
         "published",
     ]
 
 
-def test_a_late_owner_and_its_successor_write_apart_and_publish_once(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_late_owner_and_its_successor_write_apart_and_publish_once(service, tmp_path):
     """The paused one resumes and publishes while the other waits for permission."""
     service.stop_runner()
     service.put("news", NEWS)
     job_id = service.encode(token_files_id="tokens")
     late, successor = (worker_job(service, job_id, takeovers=number) for number in (0, 1))
-    apart: list[set[str]] = []
+    apart = []
 
-    def wake() -> None:
+    def wake():
         apart.append(set(folder_of(service).left_over()))
         encode_child.encode_and_publish(late)
 
@@ -290,7 +267,7 @@ def test_a_late_owner_and_its_successor_write_apart_and_publish_once(
     assert apart == [{f"{job_id}.1", f".{job_id}.1.json"}]
     assert contents(folder_of(service).path("tokens")) == expected_files(service, tmp_path)
     for job in (late, successor):
-        told: Any = job.events
+        told = job.events
         (published,) = [c for c in told.send.call_args_list if c.args[0] == "published"]
         assert published.kwargs["result"]["id"] == "tokens"
     folder_of(service).drop(job_id)
