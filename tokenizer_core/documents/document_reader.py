@@ -45,6 +45,9 @@ from tokenizer_core.errors import CorpusError
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 """The names of the formats; the extension of a file selects one."""
 
+DEFAULT_FIELD: Final = "text"
+"""The field of JSON lines, or the column of Parquet, that has the documents."""
+
 CONTENT_BYTES: Final = 1 << 16
 """How many of the first bytes of a file `format_of_content` looks at."""
 
@@ -56,7 +59,7 @@ class CorpusFormat:
     """How files hold documents: the arguments of `open_documents`."""
 
     format: str | None = None
-    field: str | None = "text"
+    field: str | None = DEFAULT_FIELD
     separator: str | None = None
 
     def is_plain_text(self, path: str | os.PathLike[str]) -> bool:
@@ -159,7 +162,7 @@ def open_documents(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002 - the usual name
-    field: str | None = "text",
+    field: str | None = DEFAULT_FIELD,
     separator: str | None = None,
     max_piece_chars: int = DEFAULT_PIECE_CHARS,
     max_line_bytes: int = DEFAULT_LINE_BYTES,
@@ -221,14 +224,8 @@ def open_documents(
         tw False 19
         o True 19
     """
-    _check_arguments(separator, max_piece_chars, max_line_bytes, max_expansion)
-    name = os.fspath(path)
-    chosen, is_told = _choose_format(name, format, of_records=field is None)
-    _check_part(chosen, separator, within)
     options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion, within)
-    source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
-    if not is_told and (within is None or within[0] == 0):
-        _check_content(source)
+    source, chosen = _open(path, format, options, hash_source, allowed_roots)
     return DocumentReader(source, chosen, _read(source, chosen, options))
 
 
@@ -236,7 +233,7 @@ def open_utf8_documents(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002
-    field: str | None = "text",
+    field: str | None = DEFAULT_FIELD,
     separator: str | None = None,
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
     within: tuple[int, int] | None = None,
@@ -260,22 +257,34 @@ def open_utf8_documents(
         [(b'one', True), (b'two', False), (b'', True)]
     """
     limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
-    _check_arguments(separator, *limits)
-    name = os.fspath(path)
-    chosen, is_told = _choose_format(name, format, of_records=field is None)
-    _check_part(chosen, separator, within)
     options = _Options(field, separator, *limits, within, bad)
-    source = open_corpus_file(name, hash_source=True)
-    if not is_told and (within is None or within[0] == 0):
-        _check_content(source)
+    source, chosen = _open(path, format, options, hash_source=True)
     return DocumentReader(source, chosen, _read_utf8(source, chosen, options), bad)
+
+
+def _open(
+    path: str | os.PathLike[str],
+    format_name: str | None,
+    options: _Options,
+    hash_source: bool,
+    allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
+) -> tuple[CorpusFileBytes, str]:
+    """The open file and its format, after all checks that need no document."""
+    _check_arguments(options)
+    name = os.fspath(path)
+    chosen, is_told = _choose_format(name, format_name, of_records=options.field is None)
+    _check_part(chosen, options.separator, options.within)
+    source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
+    if not is_told and (options.within is None or options.within[0] == 0):
+        _check_content(source)
+    return source, chosen
 
 
 def read_documents(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002
-    field: str = "text",
+    field: str = DEFAULT_FIELD,
     separator: str | None = None,
 ) -> Iterator[str]:
     """The documents of a file, each complete: for documents that are known to be small.
@@ -691,19 +700,17 @@ _OPTIONS: Final = {
 }  # fmt: skip
 
 
-def _check_arguments(
-    separator: str | None, max_piece_chars: int, max_line_bytes: int, max_expansion: float
-) -> None:
-    if separator is not None:
-        if not separator:
+def _check_arguments(options: _Options) -> None:
+    if options.separator is not None:
+        if not options.separator:
             raise ValueError("the separator is empty; give a string, or None for one document")
         try:
-            separator.encode("utf-8")
+            options.separator.encode("utf-8")
         except UnicodeEncodeError:
             raise ValueError("the separator holds a lone surrogate, which no text has") from None
-    if not 1 <= max_piece_chars <= MAX_PIECE_CHARS:
+    if not 1 <= options.max_piece_chars <= MAX_PIECE_CHARS:
         raise ValueError(f"max_piece_chars must be from 1 to {MAX_PIECE_CHARS}")
-    if max_line_bytes < 1:
+    if options.max_line_bytes < 1:
         raise ValueError("max_line_bytes must be at least 1")
-    if not max_expansion >= 1:
+    if not options.max_expansion >= 1:
         raise ValueError("max_expansion must be at least 1")
