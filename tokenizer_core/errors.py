@@ -51,13 +51,26 @@ builtin.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class TokenizerCoreError(Exception):
     """Root of the tree; `code` is a stable word for machines."""
 
     code: ClassVar[str] = "tokenizer_error"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(
+    kind: type[BaseException], args: tuple[object, ...], fields: dict[str, Any]
+) -> object:
+    """A pickled error: without `__init__`, whose arguments are not those of the message."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(fields)
+    return error
 
 
 class InvalidSpecError(TokenizerCoreError, ValueError):
@@ -87,9 +100,6 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
             f"take it as plain text, pass allowed_special='none' and no disallowed_special."
         )
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.token, self.place)
-
 
 class SpecialTokenReachedError(TokenizerCoreError, ValueError):
     """Plain text in segments would give the id of a control token; `token_id` is that id."""
@@ -104,9 +114,6 @@ class SpecialTokenReachedError(TokenizerCoreError, ValueError):
             f"these segments. Leave the token out of the text, mark all segments as trusted, or "
             f"use a vocabulary whose merges do not make its control tokens."
         )
-
-    def __reduce__(self) -> tuple[type, tuple[int, bytes]]:
-        return type(self), (self.token_id, self.token)
 
 
 class UnknownTokenIdError(TokenizerCoreError, ValueError):
@@ -123,9 +130,6 @@ class UnknownTokenIdError(TokenizerCoreError, ValueError):
             f"ids[{index}] = {token_id!r:.40}{whose} is not in the vocabulary (largest id "
             f"{largest_id}). Decode with the tokenizer that made these ids."
         )
-
-    def __reduce__(self) -> tuple[type, tuple[int, object, int, str]]:
-        return type(self), (self.index, self.token_id, self.largest_id, self.owner)
 
 
 class PreTokenTooLongError(TokenizerCoreError, ValueError):
@@ -150,13 +154,6 @@ class InvalidUtf8Error(TokenizerCoreError, ValueError):
         what = "ends inside a character" if is_cut else "is not UTF-8"
         super().__init__(f"The text {what}: invalid bytes at offset {byte_offset}.")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _make_invalid_utf8_error, (self.byte_offset, self.is_cut)
-
-
-def _make_invalid_utf8_error(byte_offset: int, is_cut: bool) -> InvalidUtf8Error:
-    return InvalidUtf8Error(byte_offset, is_cut=is_cut)
-
 
 class MaxTokensTooSmallError(TokenizerCoreError, ValueError):
     """The character at `byte_offset` has more tokens (`n_tokens`) than a chunk may have."""
@@ -169,9 +166,6 @@ class MaxTokensTooSmallError(TokenizerCoreError, ValueError):
             f"the character at byte {byte_offset} alone has {n_tokens} tokens, and max_tokens is "
             f"{max_tokens}; a chunk never ends inside a character, so allow more"
         )
-
-    def __reduce__(self) -> tuple[type, tuple[int, int, int]]:
-        return type(self), (self.max_tokens, self.n_tokens, self.byte_offset)
 
 
 class EngineUnavailableError(TokenizerCoreError, RuntimeError):
@@ -339,9 +333,6 @@ class DocumentRefusedError(CorpusError):
     def __init__(self, number: int, reason: str, forbidden: str | None = None) -> None:
         self.number, self.reason, self.forbidden = number, reason, forbidden
         super().__init__(f"document {number} of the corpus: {reason}")
-
-    def __reduce__(self) -> tuple[type, tuple[int, str, str | None]]:
-        return type(self), (self.number, self.reason, self.forbidden)
 
 
 class CorpusChangedError(CorpusError):

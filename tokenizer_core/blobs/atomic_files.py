@@ -218,9 +218,6 @@ def replace_synced(path: Path, data: bytes) -> None:
 def write_synced(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o644) -> None:
     """Create `path` with `data`, or its parts in order, synced to the disk.
 
-    A failed fsync is final: the kernel may have dropped the pages, so a second fsync that succeeds
-    proves nothing.
-
     Raises:
         OSError: the file exists already, or could not be written whole.
     """
@@ -230,9 +227,18 @@ def write_synced(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o644
             view = memoryview(block)
             while view:
                 view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_file(descriptor: int) -> None:
+    """Sync an open file to the disk.
+
+    A failed fsync is final: the kernel may have dropped the pages, so a second fsync that succeeds
+    proves nothing.
+    """
+    os.fsync(descriptor)
 
 
 def sync_folder(path: Path) -> None:
@@ -244,7 +250,7 @@ def sync_folder(path: Path) -> None:
         return
     descriptor = os.open(path, FOLDER)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
 

@@ -19,6 +19,7 @@ from tokenizer_core.blobs.atomic_files import (
     make_folder,
     replace_synced,
     replacing,
+    sync_file,
     sync_folder,
 )
 from tokenizer_core.blobs.locks import locked_folder
@@ -206,7 +207,7 @@ def _check_file(path: Path, shown: str, record: FileRecord) -> None:
     """Check that a file matches the manifest, and sync it."""
     with path.open("r+b") as file:  # Windows syncs no file that is only read
         found = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
     if found != record.sha256:
         raise TokenFilesCorruptError(
             f"{shown} was changed or damaged after it was written: its sha256 is {found[:12]}..., "

@@ -16,6 +16,7 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.blobs.atomic_files import sync_file
 from tokenizer_core.blobs.local_files import BINARY, NO_LINK, read_at, write_at
 from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.registry import FileRecord
@@ -110,7 +111,7 @@ class StagedFile:
     def sync(self) -> None:
         """Sync everything written so far to the disk."""
         self.flush()
-        os.fsync(self._descriptor)
+        sync_file(self._descriptor)
 
     def close(self, beginning: bytes = b"") -> FileRecord:
         """Overwrite the first bytes with `beginning`, sync the file, and return its size and hash.

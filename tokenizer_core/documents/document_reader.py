@@ -45,6 +45,9 @@ from tokenizer_core.errors import CorpusChangedError, CorpusError
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 """The names of the formats; the extension of a file selects one."""
 
+DEFAULT_FIELD: Final = "text"
+"""The field of JSON lines, or the column of Parquet, that has the documents."""
+
 CONTENT_BYTES: Final = 1 << 16
 """How many of the first bytes of a file `format_of_content` looks at."""
 
@@ -56,7 +59,7 @@ class CorpusFormat:
     """How files hold documents: the arguments of `open_documents`."""
 
     format: str | None = None
-    field: str | None = "text"
+    field: str | None = DEFAULT_FIELD
     separator: str | None = None
 
     def is_plain_text(self, path: str | os.PathLike[str]) -> bool:
@@ -154,7 +157,7 @@ def open_documents(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002 - the usual name
-    field: str | None = "text",
+    field: str | None = DEFAULT_FIELD,
     separator: str | None = None,
     max_piece_chars: int = DEFAULT_PIECE_CHARS,
     max_line_bytes: int = DEFAULT_LINE_BYTES,
@@ -225,7 +228,7 @@ def open_utf8_documents(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002
-    field: str | None = "text",
+    field: str | None = DEFAULT_FIELD,
     separator: str | None = None,
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
     within: tuple[int, int] | None = None,
@@ -284,7 +287,7 @@ def read_documents(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002
-    field: str = "text",
+    field: str = DEFAULT_FIELD,
     separator: str | None = None,
 ) -> Iterator[str]:
     """The documents of a file, each complete: for documents that are known to be small.

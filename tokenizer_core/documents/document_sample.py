@@ -16,7 +16,7 @@ from os import PathLike
 from typing import Final
 
 from tokenizer_core.documents.document_pieces import DocumentPiece
-from tokenizer_core.documents.document_reader import open_documents
+from tokenizer_core.documents.document_reader import DEFAULT_FIELD, open_documents
 
 _KEY_BYTES: Final = 8
 
@@ -51,7 +51,7 @@ class DocumentSample:
     share: float
     seed: int = 0
     format: str | None = None
-    field: str = "text"
+    field: str = DEFAULT_FIELD
     separator: str | None = None
     progress: Callable[[int], object] | None = None
     n_documents: int = 0

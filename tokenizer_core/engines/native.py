@@ -27,7 +27,7 @@ from tokenizer_core.blobs.local_files import system_file
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, CallsOfMatcher, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
-from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
+from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.normalizers.normalize import changes_by_nfc, form_tables, strips_space
 from tokenizer_core.normalizers.steps import replacements_of
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
@@ -257,7 +257,6 @@ class NativeEngine(BaseEngine):
         self._is_compiled = pattern is not None
         self._spec = spec
         self._vocab = spec.vocab
-        self._largest_id = spec.largest_id
         self._encoder = _native.NativeEncoder(
             _plain_dict(spec.vocab),
             _plain_dict(spec.token_to_id),
@@ -418,16 +417,9 @@ class NativeEngine(BaseEngine):
         try:
             return self._encoder.decode_list(listed, as_text)
         except _native.UnknownIdError:
-            # Another thread may have changed the caller's list since; the index needs a copy.
-            listed = list(listed)
-        try:
-            return self._encoder.decode_list(listed, as_text)
-        except _native.UnknownIdError as error:
-            index: int = error.args[0]
-        if type(listed[index]) is int and listed[index] not in self._vocab:
-            raise UnknownTokenIdError(index, listed[index], self._largest_id)
-        # An object that is no int, or an empty token, which the module takes for a gap.
-        return join_tokens(self._vocab, listed)
+            # Names the id; or joins integers of other types, and empty tokens, which the module
+            # takes for gaps. Another thread may change the caller's list meanwhile.
+            return join_tokens(self._vocab, list(listed))
 
     def decode_batch(
         self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False

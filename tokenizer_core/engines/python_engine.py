@@ -14,6 +14,7 @@ Either way, `left + right` is the key, and one dict maps it to the rank.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
@@ -30,7 +31,7 @@ from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -133,6 +134,17 @@ def join_tokens(vocab: Mapping[int, bytes], ids: list[int]) -> bytes:
     except KeyError:
         first = next(i for i, id_ in enumerate(ids) if id_ not in vocab)
         raise UnknownTokenIdError(first, ids[first], max(vocab)) from None
+
+
+@contextlib.contextmanager
+def naming_ids(owner: str) -> Iterator[None]:
+    """Say whose ids they are in the errors of `join_tokens`."""
+    try:
+        yield
+    except UnknownTokenIdError as error:
+        raise UnknownTokenIdError(error.index, error.token_id, error.largest_id, owner) from None
+    except TypeError as error:
+        raise TypeError(f"{owner}: {error}") from None
 
 
 def _as_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:

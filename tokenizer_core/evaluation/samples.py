@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Final
 
 import regex
 
-from tokenizer_core.documents import CorpusFormat, DocumentSample, open_documents
+from tokenizer_core.documents import DEFAULT_FIELD, CorpusFormat, DocumentSample, open_documents
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.splitting.pretokenize import find_safe_cut
@@ -71,7 +71,7 @@ class TextFile:
     separator: str = _END_OF_TEXT
     piece_bytes: int = PIECE_BYTES
     format: str | None = None
-    field: str = "text"
+    field: str = DEFAULT_FIELD
 
     def size_bytes(self) -> int:
         """The size of the file.
@@ -254,7 +254,7 @@ class ParallelFile:
     offset: int
     piece_bytes: int = PIECE_BYTES
     format: str | None = None
-    field: str = "text"
+    field: str = DEFAULT_FIELD
     separator: str = _END_OF_TEXT
 
     def size_bytes(self) -> int:
@@ -293,7 +293,7 @@ def parallel_files(
     seed: int = 0,
     *,
     format: str | None = None,  # noqa: A002
-    field: str = "text",
+    field: str = DEFAULT_FIELD,
     separator: str = _END_OF_TEXT,
 ) -> list[ParallelFile]:
     """Select the same lines of each file: enough for about `sample_bytes` of the largest file

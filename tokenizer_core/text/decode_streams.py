@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.engines.python_engine import naming_ids
 from tokenizer_core.normalizers.normalize import strips_space
 
 if TYPE_CHECKING:
@@ -338,15 +338,9 @@ class DecodeStreams:
         return index(number)
 
     def _plain_ids(self, ids: Ids, where: str) -> list[int]:
-        try:
+        with naming_ids(where):
             listed = _listed(ids)
             self._tokenizer.engine.decode_bytes(listed)
-        except UnknownTokenIdError as error:
-            raise UnknownTokenIdError(
-                error.index, error.token_id, error.largest_id, where
-            ) from None
-        except TypeError as error:
-            raise TypeError(f"{where}: {error}") from None
         return list(map(index, listed))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.engines.python_engine import naming_ids
 from tokenizer_core.spec import WHITE_SPACE
 from tokenizer_core.stopping import check_stop
 
@@ -102,15 +102,8 @@ def decode_rows(rows: list[Row], decode: Callable[[Row], str]) -> list[str]:
     """The text of each row; an error names the row."""
     texts = []
     for number, row in enumerate(rows):
-        try:
+        with naming_ids(f"row {number}"):
             texts.append(decode(row))
-        except UnknownTokenIdError as error:
-            owner = f"row {number}"
-            raise UnknownTokenIdError(
-                error.index, error.token_id, error.largest_id, owner
-            ) from None
-        except TypeError as error:
-            raise TypeError(f"row {number}: {error}") from None
     return texts
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tokenizer_core.documents import (
+    DEFAULT_FIELD,
     DEFAULT_MAX_BAD,
     FORMATS,
     CorpusFormat,
@@ -19,7 +20,6 @@ from tokenizer_service.commands.command_line import UsageError, is_given
 
 END_OF_TEXT: Final = "<|endoftext|>"
 CHAT: Final = "chat"
-_DEFAULT_FIELD: Final = "text"
 
 
 def add_corpus_format(
@@ -127,7 +127,7 @@ def field_of(
             "name the --format"
         )
     if arguments.field is None:
-        return _DEFAULT_FIELD
+        return DEFAULT_FIELD
     if is_text == {True}:
         raise UsageError(
             "--field is of JSON lines or Parquet, and by its name the corpus is text; leave it "

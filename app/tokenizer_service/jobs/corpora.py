@@ -30,6 +30,7 @@ from tokenizer_core.blobs.atomic_files import (
     make_folder,
     remove_synced,
     replace_synced,
+    sync_file,
     sync_folder,
 )
 from tokenizer_core.blobs.locks import try_lock, wait_for_lock
@@ -301,7 +302,7 @@ class CorpusUpload:
                 self._check_content()
             if self._text is not None:
                 self._text.decode(b"", final=True)
-            os.fsync(self._file.fileno())
+            sync_file(self._file.fileno())
             sync_folder(self._path.parent)
             corpus = StoredCorpus(
                 id=self._id,

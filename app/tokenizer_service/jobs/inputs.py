@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tokenizer_client.schemas.jobs import find_document_separator
 from tokenizer_core.corpus import ConversationEncoder, plan_token_files
-from tokenizer_core.documents import DEFAULT_MAX_BAD, format_of_name
+from tokenizer_core.documents import DEFAULT_FIELD, DEFAULT_MAX_BAD, format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError
 from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
 from tokenizer_service.jobs.errors import (
@@ -51,7 +51,6 @@ _CODES: Final = {
 }
 _SAMPLE_BYTES: Final = 1 << 16
 _SAMPLED_CORPORA: Final = 8
-_DEFAULT_FIELD: Final = "text"
 _PACKED_IDS_PER_BYTE: Final = 1.0
 """A guess: an id stands for about four bytes of text, which packs to a third or a quarter."""
 
@@ -243,7 +242,7 @@ def corpus_format(
     known = next(iter(formats)) if len(formats) == 1 else None
     if asked.format == "chat":
         return {"format": known, "field": None, "separator": None}
-    fields = {file.text_field or _DEFAULT_FIELD for file in files if file.format != "txt"}
+    fields = {file.text_field or DEFAULT_FIELD for file in files if file.format != "txt"}
     if asked.field is None and len(fields) > 1:
         raise InvalidInputsError(
             "corpus_field",
@@ -252,7 +251,7 @@ def corpus_format(
         )
     return {
         "format": "txt" if asked.format == "text" else asked.format or known,
-        "field": asked.field or next(iter(fields), _DEFAULT_FIELD),
+        "field": asked.field or next(iter(fields), DEFAULT_FIELD),
         "separator": (separator if asked.separator is None else asked.separator) or None,
     }
 
