@@ -151,7 +151,7 @@ wheel: $(CREATED) ## build the package with the compiled engine into dist/, for 
 	TOKENIZER_REQUIRE_NATIVE=1 $(PIP) wheel --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-check: $(TOOLS) check-native ## lint, formatting, types, and that imports only go down
+check: $(TOOLS) check-native ## lint, formatting, types, imports that only go down, the blocking client
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -159,6 +159,7 @@ check: $(TOOLS) check-native ## lint, formatting, types, and that imports only g
 		then $(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml tokenizer_core._native; \
 		else echo "skipped, the compiled engine is not built: its stub against it"; fi
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.tokenizer_client.make_client --check
 
 check-native: $(CREATED) ## formatting, lints and layers of the compiled engine
 	$(BIN)/python $(NATIVE)/check_rooms.py

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tokenizer_service.handlers.known_fields import MAX_IGNORED, NEUTRAL, REFUSED, prompt_fields
 from tokenizer_service.main import create_app
-from tokenizer_service.rendering.known_fields import MAX_IGNORED, NEUTRAL, REFUSED, prompt_fields
 from tokenizer_service.settings import Settings
 
 PAGE = Path(__file__).with_name("http-reference.md")

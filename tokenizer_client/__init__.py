@@ -4,17 +4,20 @@
 
 | module | content |
 |---|---|
-| `client`, `async_client` | `Client` and `AsyncClient`: every call as a typed method |
-| `base` | what both share: the address, the settings, the runners of calls |
-| `calls` | one generator per call: its request, its retries, its result |
+| `async_client` | every call as a method, its request, the checks of its response |
+| `async_exchange` | one request and its response, repeated if a retry may succeed |
+| `client`, `exchange` | the same, blocking; made from them by dropping `await` |
+| `arguments` | what callers pass, checked, and as fields or a query |
+| `wire` | requests and responses as bytes, and what a response must be |
+| `retries` | whether and when a failed request is repeated |
+| `local_files` | the files that are sent and written |
+| `address` | the address of the service and the key |
 | `transport` | httpx transports that read the response while the body is still being sent |
 | `errors` | every error a call raises |
 | `schemas` | request and response bodies; the service validates with the same models |
 """
 
 from tokenizer_client.async_client import AsyncClient
-from tokenizer_client.calls.retries import RetryPolicy
-from tokenizer_client.calls.streams import EncodedFile
 from tokenizer_client.client import Client
 from tokenizer_client.errors import (
     AuthenticationError,
@@ -33,6 +36,8 @@ from tokenizer_client.errors import (
     UnavailableError,
     UnexpectedResponseError,
 )
+from tokenizer_client.local_files import EncodedFile
+from tokenizer_client.retries import RetryPolicy
 
 __all__ = [
     "AsyncClient",

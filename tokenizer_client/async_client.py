@@ -1,45 +1,76 @@
 """AsyncClient: every call of the service as a method to await.
 
-Made by make_async_client.py of client.py: change methods there.
-Each method spells out its parameters, for `help`, completion and type checkers.
+A method passes its `locals()`: the fields of a request have the names of its parameters.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import copy
+import math
 import os
 import ssl
+import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, cast
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer_client.base import (
-    AsyncRunner,
-    BaseClient,
+from tokenizer_client.address import ServiceAddress
+from tokenizer_client.arguments import (
+    AddedTokens,
+    AllowedSpecial,
     CorpusOrId,
+    DisallowedSpecial,
+    Errors,
+    JobLimits,
     JobOrId,
+    Messages,
     TokenFilesOrId,
     TokenizerOrName,
+    chat_fields,
+    fields_of,
     id_of,
     name_of,
+    query_of,
+    render_item,
+    require_ids,
+    require_rows,
+    require_text,
+    require_texts,
+    segment_fields,
 )
-from tokenizer_client.calls import chat as chat_calls
-from tokenizer_client.calls import corpora, jobs, service, streams
-from tokenizer_client.calls import text as text_calls
-from tokenizer_client.calls.chat import Messages
-from tokenizer_client.calls.corpora import Progress
-from tokenizer_client.calls.exchange import Emitting, Flow
-from tokenizer_client.calls.jobs import JobLimits
-from tokenizer_client.calls.local_files import Given
-from tokenizer_client.calls.retries import RetryPolicy
-from tokenizer_client.calls.streams import EncodedFile
-from tokenizer_client.calls.text import AddedTokens, AllowedSpecial, DisallowedSpecial, Errors
-from tokenizer_client.calls.wire_formats import IdArray, Ids, Width
+from tokenizer_client.async_exchange import AsyncSender
+from tokenizer_client.errors import (
+    ClientError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    JobFailedError,
+    ProblemError,
+    UnavailableError,
+    UnexpectedResponseError,
+)
+from tokenizer_client.local_files import (
+    EncodedFile,
+    Given,
+    PartialFile,
+    Progress,
+    Source,
+    is_whole,
+    render_text,
+)
+from tokenizer_client.retries import Attempts, Deadline, RetryPolicy, Session
 from tokenizer_client.schemas.chat import ChatEncodeResponse, MessagesForm
 from tokenizer_client.schemas.jobs import (
+    FILE_FORMATS,
+    AnyJobList,
     AnyJobSummary,
     AnyJobView,
     Corpus,
@@ -48,15 +79,31 @@ from tokenizer_client.schemas.jobs import (
     FileFormat,
     JobView,
     Promote,
+    TrainRequest,
 )
-from tokenizer_client.schemas.text import Chunk, TruncateResponse, VerifyResponse, VocabResponse
+from tokenizer_client.schemas.text import (
+    Chunk,
+    ChunkRequest,
+    ChunkResponse,
+    CountRequest,
+    CountResponse,
+    TruncateRequest,
+    TruncateResponse,
+    VerifyRequest,
+    VerifyResponse,
+    VocabResponse,
+)
 from tokenizer_client.schemas.token_files import (
+    EncodeCorpusRequest,
     LossRule,
     OverLength,
+    TokenFile,
     TokenFilesList,
     TokenFilesView,
 )
 from tokenizer_client.schemas.tokens import (
+    DecodeResponse,
+    EncodeRequest,
     EncodeResponse,
     InfoResponse,
     ModelResponse,
@@ -66,15 +113,44 @@ from tokenizer_client.schemas.tokens import (
     TokenizerSummary,
 )
 from tokenizer_client.transport import AsyncDuplexTransport
-
-T = TypeVar("T")
+from tokenizer_client.wire import (
+    BATCH,
+    DTYPES,
+    IDS,
+    JSON,
+    OCTETS,
+    EventReader,
+    FrameReader,
+    IdArray,
+    Ids,
+    Request,
+    Width,
+    check_most_tokens,
+    parse_batch,
+    parse_id_bytes,
+    parse_json,
+    path_of,
+    render_batch,
+    render_ids,
+    require_media_type,
+    require_one,
+    require_same,
+    to_list,
+)
 
 JobSummaries: TypeAlias = list[AnyJobSummary]
 Versions: TypeAlias = list[TokenizerSummary]
 """In the resources, `list` is a method."""
 
+_MANIFEST: Final = "manifest.json"
+_MEDIA_TYPES: Final = {"json": JSON, "txt": "text/plain", "tiktoken": "text/plain"}
+"""Suffix of a file of a tokenizer -> its media type; the others are bytes."""
+_TEXT: Final = "text/plain; charset=utf-8"
+_UNFINISHED: Final = ("queued", "running")
+_WRITE_BYTES: Final = 1 << 20
 
-class AsyncClient(BaseClient):
+
+class AsyncClient:
     """The service, awaited, from one event loop.
 
     `base_url` defaults to TOKENIZER_URL, then http://127.0.0.1:8000; `unix:/path` names a Unix
@@ -105,28 +181,39 @@ class AsyncClient(BaseClient):
         http_client: httpx.AsyncClient | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        super().__init__(base_url, api_key, timeout, max_retries, retries, deadline_seconds, verify)
-        # This client would connect by the URL, to port 80 of this machine.
-        if http_client is not None and self._address.socket_path is not None:
+        if max_retries is not None and (retries is not None or max_retries < 0):
+            raise ValueError("give max_retries, at least 0, or retries, which has max_attempts")
+        if timeout is None or not 0 < timeout < math.inf:
             raise ValueError(
-                f"http_client does not connect to {self._address.shown}; leave http_client out "
-                f"with a unix: address"
+                f"timeout is a number of seconds above 0, not {timeout!r}; for no limit give a "
+                f"large one, such as 86400"
             )
-        duplex = transport or AsyncDuplexTransport(self._tls, self._address.socket_path)
+        if max_retries is not None:
+            retries = RetryPolicy(max_attempts=max_retries + 1)
+        address = ServiceAddress.of(base_url, api_key)
+        path = address.socket_path
+        # This client would connect by the URL, to port 80 of this machine.
+        if http_client is not None and path is not None:
+            raise ValueError(
+                f"http_client does not connect to {address.shown}; leave http_client out with a "
+                f"unix: address"
+            )
+        # Load certificates, which takes time, only for https.
+        tls = httpx.create_ssl_context(verify) if address.url.startswith("https:") else None
+        self._duplex = httpx.AsyncClient(transport=transport or AsyncDuplexTransport(tls, path))
         self._owns_http = http_client is None
-        if transport is None and self._address.socket_path is not None:
-            transport = httpx.AsyncHTTPTransport(uds=self._address.socket_path)
-        self._http = http_client or httpx.AsyncClient(
-            transport=transport, verify=self._tls or False
-        )
-        self._duplex = httpx.AsyncClient(transport=duplex)
-        self._bind()
+        if transport is None and path is not None:
+            transport = httpx.AsyncHTTPTransport(uds=path)
+        self._http = http_client or httpx.AsyncClient(transport=transport, verify=tls or False)
+        session = Session(retries or RetryPolicy(), timeout, deadline_seconds)
+        self._bind(AsyncSender(address, session, self._http, self._duplex))
 
-    def _bind(self) -> None:
-        self.jobs = AsyncJobResource(self)
-        self.corpora = AsyncCorpusResource(self)
-        self.tokenizers = AsyncTokenizerResource(self)
-        self.token_files = AsyncTokenFileResource(self)
+    def _bind(self, sender: AsyncSender) -> None:
+        self._sender = sender
+        self.jobs = AsyncJobResource(sender)
+        self.corpora = AsyncCorpusResource(sender)
+        self.tokenizers = AsyncTokenizerResource(sender)
+        self.token_files = AsyncTokenFileResource(sender)
 
     async def aclose(self) -> None:
         """Close all connections, which pinned clients share."""
@@ -145,11 +232,30 @@ class AsyncClient(BaseClient):
     ) -> None:
         await self.aclose()
 
-    async def _run(self, flow: Flow[T]) -> T:
-        return await AsyncRunner(self, self._http, self._duplex).run(flow)
+    def __repr__(self) -> str:
+        session = self._sender.session
+        pin = session.tokenizer or session.digest
+        pinned = f", pinned to {pin}" if pin else ""
+        return f"{type(self).__name__}({self._sender.address.shown!r}{pinned})"
 
-    def _iterate(self, flow: Emitting[T]) -> AsyncGenerator[T, None]:
-        return AsyncRunner(self, self._http, self._duplex).iterate(flow)
+    def pinned(
+        self, tokenizer: TokenizerOrName | None = None, *, digest: str | None = None
+    ) -> Self:
+        """A client that keeps using one tokenizer when another is promoted.
+
+        `tokenizer` is `name@version` (`name`: its newest version), or a tokenizer that the service
+        described. With the `digest` of a tokenizer, a response from another tokenizer raises
+        DigestMismatchError. Both clients share their connections.
+
+        Example:
+            >>> active = client.tokenizers.active()
+            >>> client.pinned(digest=active.digest).count("low") == client.count("low")
+            True
+        """
+        session, pinned = self._sender.session, copy.copy(self)
+        name = name_of(tokenizer) if tokenizer else session.tokenizer
+        pinned._bind(self._sender.pinned(name, digest or session.digest))
+        return pinned
 
     async def encode(
         self,
@@ -166,16 +272,7 @@ class AsyncClient(BaseClient):
             >>> client.decode(client.encode("low, lower"))
             'low, lower'
         """
-        return await self._run(
-            text_calls.encode(
-                self._session,
-                text,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-                add_special_tokens=add_special_tokens,
-                max_tokens=max_tokens,
-            )
-        )
+        return to_list(await self._encode_one("encode", locals()))
 
     async def encode_to_numpy(
         self,
@@ -192,16 +289,7 @@ class AsyncClient(BaseClient):
             >>> client.encode_to_numpy("low, lower").dtype
             dtype('uint32')
         """
-        return await self._run(
-            text_calls.encode_to_numpy(
-                self._session,
-                text,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-                add_special_tokens=add_special_tokens,
-                max_tokens=max_tokens,
-            )
-        )
+        return await self._encode_one("encode_to_numpy", locals())
 
     async def encode_batch(
         self,
@@ -218,16 +306,9 @@ class AsyncClient(BaseClient):
             >>> client.encode_batch(["low", ""]) == [client.encode("low"), []]
             True
         """
-        return await self._run(
-            text_calls.encode_batch(
-                self._session,
-                texts,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-                add_special_tokens=add_special_tokens,
-                max_tokens=max_tokens,
-            )
-        )
+        ids, offsets = await self._encode_many("encode_batch", locals())
+        listed = to_list(ids)
+        return [listed[start:end] for start, end in pairwise(offsets.tolist())]
 
     async def encode_batch_to_numpy(
         self,
@@ -247,16 +328,7 @@ class AsyncClient(BaseClient):
             >>> client.decode(ids[offsets[1] : offsets[2]])
             'lower'
         """
-        return await self._run(
-            text_calls.encode_batch_to_numpy(
-                self._session,
-                texts,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-                add_special_tokens=add_special_tokens,
-                max_tokens=max_tokens,
-            )
-        )
+        return await self._encode_many("encode_batch_to_numpy", locals())
 
     async def encode_segments(
         self,
@@ -277,15 +349,7 @@ class AsyncClient(BaseClient):
             ... )
             True
         """
-        return await self._run(
-            text_calls.encode_segments(
-                self._session,
-                segments,
-                add_special_tokens=add_special_tokens,
-                added_tokens=added_tokens,
-                max_tokens=max_tokens,
-            )
-        )
+        return to_list(await self._encode_segments(locals()))
 
     async def encode_segments_to_numpy(
         self,
@@ -301,15 +365,7 @@ class AsyncClient(BaseClient):
             >>> client.encode_segments_to_numpy([("low", False)]).dtype
             dtype('uint32')
         """
-        return await self._run(
-            text_calls.encode_segments_to_numpy(
-                self._session,
-                segments,
-                add_special_tokens=add_special_tokens,
-                added_tokens=added_tokens,
-                max_tokens=max_tokens,
-            )
-        )
+        return await self._encode_segments(locals())
 
     async def encode_with_pieces(
         self,
@@ -327,17 +383,16 @@ class AsyncClient(BaseClient):
             >>> client.encode_with_pieces("low").offsets[0][0]
             0
         """
-        return await self._run(
-            text_calls.encode_with_pieces(
-                self._session,
-                text,
-                offset_unit=offset_unit,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-                add_special_tokens=add_special_tokens,
-                max_tokens=max_tokens,
-            )
-        )
+        require_text(text, "encode_with_pieces")
+        fields = fields_of(EncodeRequest, locals()) | {"return": ["ids", "pieces", "offsets"]}
+        found = await self._sender.post("/encode", fields, EncodeResponse)
+        for part in (found.tokens, found.pieces, found.offsets):
+            if part is None or len(part) != found.count or any(isinstance(x, list) for x in part):
+                raise UnexpectedResponseError(
+                    "the response has not one id, one piece and one pair of offsets for each token"
+                )
+        check_most_tokens(cast("int", found.count), max_tokens)
+        return found
 
     async def decode(
         self, ids: Ids, *, skip_special_tokens: bool = False, errors: Errors = "replace"
@@ -348,11 +403,16 @@ class AsyncClient(BaseClient):
             >>> client.decode(client.encode_to_numpy("low, lower"))
             'low, lower'
         """
-        return await self._run(
-            text_calls.decode(
-                self._session, ids, skip_special_tokens=skip_special_tokens, errors=errors
-            )
-        )
+        require_ids(ids, "decode", "decode_batch")
+        body = render_ids(ids)
+        data = await self._decode(body, IDS, locals())
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            text = await self._decode_text(body, IDS, locals())
+        if not isinstance(text, str):
+            raise UnexpectedResponseError("the response to one list of ids has the texts of many")
+        return text
 
     async def decode_bytes(
         self, ids: Ids, *, skip_special_tokens: bool = False, errors: Errors = "replace"
@@ -363,11 +423,8 @@ class AsyncClient(BaseClient):
             >>> client.decode_bytes(client.encode("é"))
             b'\\xc3\\xa9'
         """
-        return await self._run(
-            text_calls.decode_bytes(
-                self._session, ids, skip_special_tokens=skip_special_tokens, errors=errors
-            )
-        )
+        require_ids(ids, "decode_bytes", "decode_batch")
+        return bytes(await self._decode(render_ids(ids), IDS, locals()))
 
     async def decode_batch(
         self, rows: Sequence[Ids], *, skip_special_tokens: bool = False, errors: Errors = "replace"
@@ -378,11 +435,18 @@ class AsyncClient(BaseClient):
             >>> client.decode_batch(client.encode_batch(["low", "lower"]))
             ['low', 'lower']
         """
-        return await self._run(
-            text_calls.decode_batch(
-                self._session, rows, skip_special_tokens=skip_special_tokens, errors=errors
-            )
-        )
+        rows = require_rows(rows)
+        body = render_batch(rows)
+        data = await self._decode(body, BATCH, locals())
+        joined, offsets = parse_batch(data, 1, len(rows))
+        bounds = offsets.tolist()
+        try:
+            return [joined[start:end].decode() for start, end in pairwise(bounds)]
+        except UnicodeDecodeError:
+            texts = await self._decode_text(body, BATCH, locals())
+        if not isinstance(texts, list) or len(texts) != len(rows):
+            raise UnexpectedResponseError("the response to a batch has not one text for each list")
+        return texts
 
     async def count(
         self,
@@ -397,14 +461,8 @@ class AsyncClient(BaseClient):
             >>> client.count("low, lower") == len(client.encode("low, lower"))
             True
         """
-        return await self._run(
-            text_calls.count(
-                self._session,
-                text,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-            )
-        )
+        require_text(text, "count", "count_batch")
+        return require_one((await self._count(locals())).count)
 
     async def count_segments(
         self, segments: Iterable[tuple[str, bool]], *, added_tokens: AddedTokens = "all"
@@ -415,9 +473,8 @@ class AsyncClient(BaseClient):
             >>> client.count_segments([("low", False)]) == client.count("low")
             True
         """
-        return await self._run(
-            text_calls.count_segments(self._session, segments, added_tokens=added_tokens)
-        )
+        arguments = {"segments": segment_fields(segments), "added_tokens": added_tokens}
+        return require_one((await self._count(arguments)).count)
 
     async def count_batch(
         self,
@@ -432,14 +489,11 @@ class AsyncClient(BaseClient):
             >>> client.count_batch(["low", ""])[1]
             0
         """
-        return await self._run(
-            text_calls.count_batch(
-                self._session,
-                texts,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-            )
-        )
+        arguments = {"text": require_texts(texts, "count_batch", "count"), **locals()}
+        counts = (await self._count(arguments)).count
+        if not isinstance(counts, list) or len(counts) != len(arguments["text"]):
+            raise UnexpectedResponseError("the response to a batch has not one count for each text")
+        return counts
 
     async def encode_chat(
         self,
@@ -465,21 +519,7 @@ class AsyncClient(BaseClient):
             >>> len(ids) == client.count_chat(messages, add_generation_prompt=True)
             True
         """
-        return await self._run(
-            chat_calls.encode_chat(
-                self._session,
-                messages,
-                tools=tools,
-                documents=documents,
-                chat_template=chat_template,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                template_kwargs=template_kwargs,
-                added_tokens=added_tokens,
-                messages_form=messages_form,
-                max_tokens=max_tokens,
-            )
-        )
+        return to_list(await self._encode_ids("/chat/encode", chat_fields("encode_chat", locals())))
 
     async def encode_chat_to_numpy(
         self,
@@ -501,21 +541,7 @@ class AsyncClient(BaseClient):
             >>> client.encode_chat_to_numpy([{"role": "user", "content": "Hello"}]).dtype
             dtype('uint32')
         """
-        return await self._run(
-            chat_calls.encode_chat_to_numpy(
-                self._session,
-                messages,
-                tools=tools,
-                documents=documents,
-                chat_template=chat_template,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                template_kwargs=template_kwargs,
-                added_tokens=added_tokens,
-                messages_form=messages_form,
-                max_tokens=max_tokens,
-            )
-        )
+        return await self._encode_ids("/chat/encode", chat_fields("encode_chat_to_numpy", locals()))
 
     async def encode_chat_with_mask(
         self,
@@ -546,23 +572,20 @@ class AsyncClient(BaseClient):
             >>> found.spans[0].role, sum(found.mask)
             ('user', 0)
         """
-        return await self._run(
-            chat_calls.encode_chat_with_mask(
-                self._session,
-                messages,
-                loss_rule=loss_rule,
-                turn_ends=turn_ends,
-                tools=tools,
-                documents=documents,
-                chat_template=chat_template,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                template_kwargs=template_kwargs,
-                added_tokens=added_tokens,
-                messages_form=messages_form,
-                max_tokens=max_tokens,
-            )
-        )
+        fields = chat_fields("encode_chat_with_mask", locals())
+        fields["return"] = ["ids", "text", "mask", "spans"]
+        found = await self._sender.post("/chat/encode", fields, ChatEncodeResponse)
+        if found.text is None or found.spans is None:
+            raise UnexpectedResponseError("the response has no text or no spans of the messages")
+        for part in (found.tokens, found.mask):
+            require_same("number of tokens", found.count, -1 if part is None else len(part))
+        if messages_form != "vllm":  # which joins system messages
+            require_same("number of messages", len(found.spans), len(fields["messages"]))
+        bounds = [span.tokens for span in found.spans if span.tokens is not None]
+        if not all(0 <= start <= end <= found.count for start, end in bounds):
+            raise UnexpectedResponseError("a message in the response has tokens that are not there")
+        check_most_tokens(found.count, max_tokens)
+        return found
 
     async def count_chat(
         self,
@@ -584,21 +607,10 @@ class AsyncClient(BaseClient):
             >>> client.count_chat([{"role": "user", "content": "Hello"}]) > 0
             True
         """
-        return await self._run(
-            chat_calls.count_chat(
-                self._session,
-                messages,
-                tools=tools,
-                documents=documents,
-                chat_template=chat_template,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                template_kwargs=template_kwargs,
-                added_tokens=added_tokens,
-                messages_form=messages_form,
-                max_tokens=max_tokens,
-            )
-        )
+        fields = chat_fields("count_chat", locals()) | {"return": []}
+        count = (await self._sender.post("/chat/encode", fields, ChatEncodeResponse)).count
+        check_most_tokens(count, max_tokens)
+        return count
 
     async def fits(
         self,
@@ -614,15 +626,10 @@ class AsyncClient(BaseClient):
             >>> client.fits("low, lower", 1)
             False
         """
-        return await self._run(
-            text_calls.fits(
-                self._session,
-                text,
-                max_tokens,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-            )
-        )
+        require_text(text, "fits")
+        counted = await self._count({**locals(), "limit": max_tokens})
+        check_most_tokens(require_one(counted.count), max_tokens)
+        return not require_one(counted.limit_exceeded)
 
     async def truncate(
         self,
@@ -641,16 +648,12 @@ class AsyncClient(BaseClient):
             >>> client.truncate("low, lower", 1000).truncated
             False
         """
-        return await self._run(
-            text_calls.truncate(
-                self._session,
-                text,
-                max_tokens,
-                side=side,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-            )
-        )
+        require_text(text, "truncate")
+        fields = fields_of(TruncateRequest, locals())
+        found = await self._sender.post("/truncate", fields, TruncateResponse)
+        require_same("number of tokens", found.count, len(found.tokens))
+        check_most_tokens(found.count, max_tokens)
+        return found
 
     async def chunk(
         self,
@@ -668,17 +671,15 @@ class AsyncClient(BaseClient):
             >>> "".join(chunk.text for chunk in client.chunk("low, lower, lowest", 3))
             'low, lower, lowest'
         """
-        return await self._run(
-            text_calls.chunk(
-                self._session,
-                text,
-                max_tokens,
-                overlap_tokens=overlap_tokens,
-                offset_unit=offset_unit,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-            )
-        )
+        require_text(text, "chunk")
+        fields = fields_of(ChunkRequest, locals())
+        chunks = (await self._sender.post("/chunk", fields, ChunkResponse)).chunks
+        for found in chunks:
+            check_most_tokens(len(found.tokens), max_tokens)
+        bounds = [0, *(found.end for found in chunks)]
+        if bounds != sorted(bounds) or any(found.start > found.end for found in chunks):
+            raise UnexpectedResponseError("the chunks in the response are not in order")
+        return chunks
 
     async def verify(
         self,
@@ -693,14 +694,8 @@ class AsyncClient(BaseClient):
             >>> client.verify("low, lower").ok
             True
         """
-        return await self._run(
-            text_calls.verify(
-                self._session,
-                text,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-            )
-        )
+        require_text(text, "verify")
+        return await self._verify(locals())
 
     async def verify_ids(self, ids: Ids) -> VerifyResponse:
         """Whether encoding the text of ids gives the ids, and where it first differs.
@@ -709,7 +704,8 @@ class AsyncClient(BaseClient):
             >>> client.verify_ids(client.encode("low, lower")).ok
             True
         """
-        return await self._run(text_calls.verify_ids(self._session, ids))
+        require_ids(ids, "verify_ids")
+        return await self._verify({"tokens": to_list(parse_id_bytes(bytearray(render_ids(ids))))})
 
     async def describe_token(self, token_id: int, *, depth: int = 8) -> VocabResponse:
         """One token: its bytes, its rank, and the tree of its merges, down to `depth`.
@@ -718,9 +714,17 @@ class AsyncClient(BaseClient):
             >>> client.describe_token(client.encode("a")[0]).text
             'a'
         """
-        return await self._run(text_calls.describe_token(self._session, token_id, depth=depth))
+        if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
+            kind = type(token_id).__name__
+            raise TypeError(f"describe_token() takes one id as an int, not {kind}")
+        session = self._sender.session
+        query = (("depth", str(depth)), *query_of({"tokenizer": session.tokenizer}))
+        request = Request("GET", f"/vocab/{int(token_id)}", query, session.pin_headers)
+        found = (await self._sender.send(request)).parse(VocabResponse)
+        require_same("id", found.id, int(token_id))
+        return found
 
-    def encode_stream(
+    async def encode_stream(
         self,
         source: Given[str | bytes],
         *,
@@ -742,16 +746,14 @@ class AsyncClient(BaseClient):
             >>> client.decode(np.concatenate(list(client.encode_stream(["low, l", b"ower"]))))
             'low, lower'
         """
-        return self._iterate(
-            streams.encode_stream(
-                self._session,
-                source,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-            )
-        )
+        body, reader = Source(source, render_text), FrameReader()
+        request = self._sender.bytes_request("/encode_stream", _TEXT, body, locals())
+        async with contextlib.aclosing(self._sender.payloads(request, reader)) as payloads:
+            async for payload in payloads:
+                yield parse_id_bytes(bytearray(payload))
+        reader.check(n_ids=reader.n_payload_bytes // 4, n_text_bytes=body.n_bytes)
 
-    def decode_stream(
+    async def decode_stream(
         self,
         source: Given[Ids | bytes],
         *,
@@ -768,15 +770,14 @@ class AsyncClient(BaseClient):
             >>> "".join(client.decode_stream(client.encode_stream([b"low, lower"])))
             'low, lower'
         """
-        return self._iterate(
-            streams.decode_stream(
-                self._session,
-                source,
-                width=width,
-                skip_special_tokens=skip_special_tokens,
-                errors=errors,
-            )
-        )
+        body, reader = Source(source, partial(render_item, width=width)), FrameReader()
+        form = f"{OCTETS}; dtype={width}"
+        request = self._sender.bytes_request("/decode_stream", form, body, locals())
+        async with contextlib.aclosing(self._sender.payloads(request, reader)) as payloads:
+            async for payload in payloads:
+                yield payload.decode()
+        n_ids = body.n_bytes // DTYPES[width].itemsize
+        reader.check(n_ids=n_ids, n_text_bytes=reader.n_payload_bytes)
 
     async def encode_file(
         self,
@@ -796,16 +797,21 @@ class AsyncClient(BaseClient):
             ValueError: `width="u16"`, and an id does not fit.
             StreamCutOffError, ProblemError: see `encode_stream`.
         """
-        return await self._run(
-            streams.encode_file(
-                self._session,
-                source,
-                output,
-                width=width,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-            )
-        )
+        body = Source(source, render_text)  # first: a source that cannot be read leaves no file
+        request = self._sender.bytes_request("/encode_stream", _TEXT, body, locals())
+        reader = FrameReader()
+        file = await asyncio.to_thread(PartialFile, Path(output))
+        try:
+            async with contextlib.aclosing(self._sender.payloads(request, reader)) as payloads:
+                async for payload in payloads:
+                    ids = parse_id_bytes(bytearray(payload))
+                    await asyncio.to_thread(file.write, render_ids(ids, width))
+            reader.check(n_ids=reader.n_payload_bytes // 4, n_text_bytes=body.n_bytes)
+            await asyncio.to_thread(file.publish)
+        except BaseException:
+            file.discard()
+            raise
+        return EncodedFile(reader.n_payload_bytes // 4, body.n_bytes, reader.digest or "")
 
     async def info(self) -> InfoResponse:
         """The tokenizer that serves, its engine and the limits of the service.
@@ -814,7 +820,7 @@ class AsyncClient(BaseClient):
             >>> client.info().tokenizer.name
             'starter'
         """
-        return await self._run(service.info(self._session))
+        return await self._sender.get("/info", InfoResponse)
 
     async def is_ready(self) -> bool:
         """Whether the service serves a tokenizer that passed its round trip; sends one request.
@@ -823,7 +829,12 @@ class AsyncClient(BaseClient):
             >>> client.is_ready()
             True
         """
-        return await self._run(service.is_ready(self._session))
+        session = self._sender.session
+        try:
+            await self._require_ready(Deadline(session.clock, session.deadline_seconds))
+        except (ConnectionLostError, UnavailableError):
+            return False
+        return True
 
     async def wait_until_ready(self, *, deadline_seconds: float = 60.0) -> None:
         """Wait until the service is ready, for example while it starts.
@@ -831,9 +842,19 @@ class AsyncClient(BaseClient):
         Raises:
             DeadlineExceededError: it was not ready within `deadline_seconds`.
         """
-        return await self._run(
-            service.wait_until_ready(self._session, deadline_seconds=deadline_seconds)
-        )
+        deadline = Deadline(self._sender.session.clock, deadline_seconds)
+        error: ClientError | None = None
+        while True:
+            try:
+                await self._require_ready(deadline)
+                return
+            except (ConnectionLostError, UnavailableError) as failed:
+                error = failed
+            except DeadlineExceededError:
+                if error is None:
+                    raise
+            deadline.check(error)
+            await asyncio.sleep(min(0.25, deadline.seconds_left))
 
     async def train(
         self,
@@ -876,59 +897,100 @@ class AsyncClient(BaseClient):
             InvalidRequestError: the options are invalid.
             JobFailedError: with `wait`, the job failed or was cancelled.
         """
-        return await self._run(
-            jobs.train(
-                self._session,
-                idempotency_key=idempotency_key,
-                wait=wait,
-                on_progress=on_progress,
-                corpus_ids=corpus_ids,
-                input_paths=input_paths,
-                input_urls=input_urls,
-                documents=documents,
-                format=format,
-                field=field,
-                separator=separator,
-                skip_bad=skip_bad,
-                max_bad=max_bad,
-                vocab_size=vocab_size,
-                special_tokens=special_tokens,
-                name=name,
-                pattern=pattern,
-                min_frequency=min_frequency,
-                max_token_length=max_token_length,
-                seed_tokens=seed_tokens,
-                reserved=reserved,
-                pad_to_multiple=pad_to_multiple,
-                promote=promote,
-                limits=limits,
-            )
-        )
+        # A training run uses no tokenizer, so the pin does not apply.
+        unpinned = self._sender.pinned(None, None)
+        fields, key = fields_of(TrainRequest, locals()), idempotency_key or uuid.uuid4().hex
+        started = await unpinned.post("/train", fields, JobView, {"Idempotency-Key": key})
+        if not wait:
+            return started
+        ended = await self.jobs.wait(started, on_progress=on_progress)
+        return JobView.model_validate(ended.model_dump())
+
+    async def _encode_one(self, method: str, arguments: Mapping[str, Any]) -> IdArray:
+        require_text(arguments["text"], method, method.replace("encode", "encode_batch"))
+        return await self._encode_ids("/encode", fields_of(EncodeRequest, arguments))
+
+    async def _encode_segments(self, arguments: Mapping[str, Any]) -> IdArray:
+        segments = segment_fields(arguments["segments"])
+        fields = fields_of(EncodeRequest, {**arguments, "segments": segments})
+        return await self._encode_ids("/encode", fields)
+
+    async def _encode_ids(self, path: str, fields: Mapping[str, Any]) -> IdArray:
+        ids = parse_id_bytes(await self._sender.post_for_ids(path, fields, IDS))
+        check_most_tokens(len(ids), fields.get("max_tokens"))
+        return ids
+
+    async def _encode_many(
+        self, method: str, arguments: Mapping[str, Any]
+    ) -> tuple[IdArray, NDArray[np.uint64]]:
+        for_one = method.replace("encode_batch", "encode")
+        texts = require_texts(arguments["texts"], method, for_one)
+        fields = fields_of(EncodeRequest, {"text": texts, **arguments})
+        body = await self._sender.post_for_ids("/encode", fields, BATCH)
+        packed, offsets = parse_batch(body, 4, len(texts))
+        if texts:
+            check_most_tokens(int(np.diff(offsets).max()), fields.get("max_tokens"))
+        return parse_id_bytes(packed), offsets
+
+    async def _decode(self, ids: bytes, form: str, arguments: Mapping[str, Any]) -> bytearray:
+        request = self._sender.bytes_request("/decode", form, ids, arguments)
+        response = await self._sender.send(request)
+        require_media_type(response.headers, form.replace("; dtype=u32", ""))
+        return response.body
+
+    async def _decode_text(
+        self, ids: bytes, form: str, arguments: Mapping[str, Any]
+    ) -> str | list[str]:
+        """The text of bytes that are not UTF-8: how many U+FFFD it has depends on the tokenizer, so
+        the service makes it. JSON takes 4 to 13 times as long as bytes, which are asked for first.
+        """
+        request = self._sender.bytes_request("/decode", form, ids, arguments, accept=JSON)
+        return (await self._sender.send(request)).parse(DecodeResponse).text
+
+    async def _count(self, arguments: Mapping[str, Any]) -> CountResponse:
+        return await self._sender.post("/count", fields_of(CountRequest, arguments), CountResponse)
+
+    async def _verify(self, arguments: Mapping[str, Any]) -> VerifyResponse:
+        fields = fields_of(VerifyRequest, arguments)
+        found = await self._sender.post("/verify", fields, VerifyResponse)
+        if found.ok != (found.first_difference is None):
+            raise UnexpectedResponseError("the response both confirms and denies the round trip")
+        return found
+
+    async def _require_ready(self, deadline: Deadline) -> None:
+        async with self._sender.open(Request("GET", "/readyz"), deadline) as response:
+            require_media_type(response.headers, JSON)
 
 
-class AsyncJobResource:
+class _AsyncResource:
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+
+class AsyncJobResource(_AsyncResource):
     """`client.jobs`: the training and encoding jobs of the service."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
 
     async def list(
         self, *, kind: Literal["train", "encode"] | None = None, limit: int = 50
     ) -> JobSummaries:
         """The latest jobs, newest first."""
-        return await self._client._run(
-            jobs.list_jobs(self._client._session, kind=kind, limit=limit)
-        )
+        found = (await self._sender.get("/jobs", AnyJobList, kind=kind, limit=limit)).jobs
+        for job in found:
+            require_same("kind", job.kind, kind or job.kind)
+        return found
 
     async def get(self, job: JobOrId) -> AnyJobView:
         """One job: its state, its progress, and the end of its log."""
-        return await self._client._run(jobs.describe_job(self._client._session, id_of(job)))
+        return await self._sender.get_one("jobs", id_of(job), AnyJobView)
 
     async def cancel(self, job: JobOrId) -> AnyJobView:
         """Cancel a job and return it. Cancelling a job that has ended is not an error."""
-        return await self._client._run(jobs.cancel_job(self._client._session, id_of(job)))
+        request = Request("DELETE", path_of("jobs", id_of(job)))
+        found = (await self._sender.send(request)).parse(AnyJobView)
+        require_same("id", found.id, id_of(job))
+        return found
 
-    def follow(
+    async def follow(
         self,
         job: JobOrId,
         *,
@@ -942,18 +1004,39 @@ class AsyncJobResource:
 
         Raises:
             DeadlineExceededError: `deadline_seconds` have passed (noticed up to 15 s late while the
-            job
-                does not change); the job continues.
+                job does not change); the job continues.
             NotFoundError, ConnectionLostError, UnavailableError: see their classes.
         """
-        return self._client._iterate(
-            jobs.follow_job(
-                self._client._session,
-                id_of(job),
-                deadline_seconds=deadline_seconds,
-                patience_seconds=patience_seconds,
-            )
+        attempts = Attempts(
+            self._sender.session, deadline_seconds, patience_seconds=patience_seconds
         )
+        headers: dict[str, str] = {}
+        request = Request("GET", path_of("jobs", id_of(job), "events"), headers=headers)
+        while True:
+            try:
+                async with self._sender.open(request, attempts.deadline) as response:
+                    require_media_type(response.headers, "text/event-stream")
+                    reader = EventReader()
+                    async for piece in response.aiter_bytes():
+                        attempts.restart()  # the service sends comments while a job waits
+                        for event in reader.feed(piece):
+                            headers["Last-Event-ID"] = event.id
+                            view = parse_json(event.data, AnyJobView)
+                            require_same("id", view.id, id_of(job))
+                            yield view
+                            if view.state not in _UNFINISHED:
+                                return
+                        attempts.deadline.check()
+                raise ConnectionLostError("the events ended", was_sent=True)
+            except ClientError as failed:
+                error = failed
+            if isinstance(error, ProblemError) and error.code == "too_many_listeners":
+                view = await self.get(job)  # poll instead
+                attempts.restart()
+                yield view
+                if view.state not in _UNFINISHED:
+                    return
+            await self._sender.wait(attempts, error)
 
     async def wait(
         self,
@@ -969,24 +1052,22 @@ class AsyncJobResource:
 
         Raises:
             JobFailedError: the job failed or was cancelled.
-            DeadlineExceededError and others: see `follow_job`.
+            DeadlineExceededError and others: see `follow`.
         """
-        return await self._client._run(
-            jobs.wait_for_job(
-                self._client._session,
-                id_of(job),
-                on_progress=on_progress,
-                deadline_seconds=deadline_seconds,
-                patience_seconds=patience_seconds,
-            )
+        views = self.follow(
+            job, deadline_seconds=deadline_seconds, patience_seconds=patience_seconds
         )
+        async with contextlib.aclosing(views):
+            async for view in views:
+                if on_progress is not None:
+                    on_progress(view)
+        if view.state in ("failed", "cancelled"):
+            raise JobFailedError(view)
+        return view
 
 
-class AsyncCorpusResource:
+class AsyncCorpusResource(_AsyncResource):
     """`client.corpora`: the uploaded corpora."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
 
     async def upload(
         self,
@@ -1011,27 +1092,31 @@ class AsyncCorpusResource:
             InvalidRequestError: the text is not UTF-8 (`byte_offset` says where), or the file is
                 not of the format.
         """
-        return await self._client._run(
-            corpora.upload_corpus(
-                self._client._session,
-                corpus_id,
-                source,
-                replace=replace,
-                format=format,
-                field=field,
-                on_progress=on_progress,
-            )
-        )
+        body = Source(source, render_text, on_progress=on_progress)
+        headers = {"Content-Type": OCTETS}
+        if body.size_bytes is not None:  # so that the service can refuse a large upload immediately
+            headers["Content-Length"] = str(body.size_bytes)
+        if not replace:
+            headers["If-None-Match"] = "*"
+        if format is None and isinstance(source, os.PathLike):
+            name = os.fsdecode(source).lower()
+            format = next((known for known in FILE_FORMATS if name.endswith(f".{known}")), None)  # noqa: A001
+        query = query_of({"format": format, "field": field})
+        request = Request("PUT", path_of("corpora", corpus_id), query, headers, body)
+        # It may take any time, so it has no deadline.
+        attempts = Attempts(self._sender.session, None, is_idempotent=replace)
+        stored = (await self._sender.send(request, attempts)).parse(Corpus)
+        require_same("id", stored.id, corpus_id)
+        require_same("number of bytes", stored.bytes, body.n_bytes)
+        return stored
 
     async def list(self) -> CorpusList:
         """The uploaded corpora, and their share of the quota."""
-        return await self._client._run(corpora.list_corpora(self._client._session))
+        return await self._sender.get("/corpora", CorpusList)
 
     async def get(self, corpus: CorpusOrId) -> Corpus:
         """One corpus: its size, its sha256 and its upload time."""
-        return await self._client._run(
-            corpora.describe_corpus(self._client._session, id_of(corpus))
-        )
+        return await self._sender.get_one("corpora", id_of(corpus), Corpus)
 
     async def remove(self, corpus: CorpusOrId) -> None:
         """Remove a corpus for good.
@@ -1039,7 +1124,7 @@ class AsyncCorpusResource:
         Raises:
             ConflictError: an unfinished job uses it.
         """
-        return await self._client._run(corpora.remove_corpus(self._client._session, id_of(corpus)))
+        await self._sender.delete(path_of("corpora", id_of(corpus)))
 
     async def encode(
         self,
@@ -1077,45 +1162,15 @@ class AsyncCorpusResource:
         `token_files_id` names the token files; the default is the id of the job. Raises what
         `train` raises.
         """
-        return await self._client._run(
-            jobs.encode_corpus(
-                self._client._session,
-                id_of(corpus),
-                idempotency_key=idempotency_key,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-                further_corpora=further_corpora,
-                token_files_id=token_files_id,
-                tokenizer=None if tokenizer is None else name_of(tokenizer),
-                format=format,
-                field=field,
-                separator=separator,
-                loss=loss,
-                chat_template=chat_template,
-                turn_ends=turn_ends,
-                skip_bad=skip_bad,
-                max_bad=max_bad,
-                max_length=max_length,
-                over_length=over_length,
-                begin_of_document=begin_of_document,
-                end_of_document=end_of_document,
-                layout=layout,
-                dtype=dtype,
-                tokens_per_shard=tokens_per_shard,
-                validation_share=validation_share,
-                shuffle=shuffle,
-                seed=seed,
-                workers=workers,
-                limits=limits,
-            )
-        )
+        if tokenizer is not None:
+            tokenizer = name_of(tokenizer)
+        fields, key = fields_of(EncodeCorpusRequest, locals()), idempotency_key or uuid.uuid4().hex
+        path = path_of("corpora", id_of(corpus), "encode")
+        return await self._sender.post(path, fields, EncodeJobView, {"Idempotency-Key": key})
 
 
-class AsyncTokenizerResource:
+class AsyncTokenizerResource(_AsyncResource):
     """`client.tokenizers`: the published tokenizers, and the active one."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
 
     async def list(self) -> TokenizersResponse:
         """Every published version, by name, newest first, and which is active.
@@ -1124,7 +1179,7 @@ class AsyncTokenizerResource:
             >>> client.tokenizers.list().active.name
             'starter'
         """
-        return await self._client._run(service.list_tokenizers(self._client._session))
+        return await self._sender.get("/tokenizers", TokenizersResponse)
 
     async def versions(self, name: str) -> Versions:
         """The versions of one tokenizer with their manifests, newest first.
@@ -1133,7 +1188,10 @@ class AsyncTokenizerResource:
             >>> client.tokenizers.versions("starter")[0].active
             True
         """
-        return await self._client._run(service.describe_tokenizer(self._client._session, name))
+        found = await self._sender.get(path_of("tokenizers", name), TokenizersResponse)
+        for one in found.tokenizers:
+            require_same("name", one.name, name)
+        return found.tokenizers
 
     async def active(self) -> TokenizerSummary:
         """The tokenizer for requests that name none; pin it by its `digest`.
@@ -1142,7 +1200,7 @@ class AsyncTokenizerResource:
             >>> client.tokenizers.active().name
             'starter'
         """
-        return await self._client._run(service.active_tokenizer(self._client._session))
+        return await self._sender.get("/tokenizers/active", TokenizerSummary)
 
     async def file(self, tokenizer: TokenizerOrName, file: str) -> bytes:
         """A version as a file for other programs: `tokenizer.json`, `vocab.pkl`, ...
@@ -1152,9 +1210,11 @@ class AsyncTokenizerResource:
             >>> client.tokenizers.file(f"{active.name}@{active.version}", "tokenizer.json")[:1]
             b'{'
         """
-        return await self._client._run(
-            service.tokenizer_file(self._client._session, name_of(tokenizer), file)
-        )
+        name, _, version = name_of(tokenizer).partition("@")
+        request = Request("GET", path_of("tokenizers", name, version, file))
+        response = await self._sender.send(request)
+        require_media_type(response.headers, _MEDIA_TYPES.get(file.rpartition(".")[2], OCTETS))
+        return bytes(response.body)
 
     async def promote(
         self, tokenizer: TokenizerOrName, *, if_match: str | None = None
@@ -1168,9 +1228,19 @@ class AsyncTokenizerResource:
             DigestMismatchError: another digest is active.
             ConflictError: another promotion is in progress.
         """
-        return await self._client._run(
-            service.promote(self._client._session, name_of(tokenizer), if_match=if_match)
+        name = name_of(tokenizer)
+        headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
+        found = await self._sender.put(
+            "/tokenizers/active",
+            {"tokenizer": name},
+            PromoteResponse,
+            headers,
+            # After the first promotion the digest has changed: a repeated request would get a 412.
+            is_idempotent=if_match is None,
         )
+        present = found.active.name + (f"@{found.active.version}" if "@" in name else "")
+        require_same("tokenizer", present, name)
+        return found
 
     async def roll_back(self, promotion: PromoteResponse) -> PromoteResponse:
         """Undo a promotion: make the previously active tokenizer active again.
@@ -1179,7 +1249,11 @@ class AsyncTokenizerResource:
             DigestMismatchError: a later promotion made another tokenizer active; it stays active.
             ValueError: no tokenizer was active before.
         """
-        return await self._client._run(service.roll_back(self._client._session, promotion))
+        if promotion.previous is None:
+            raise ValueError(
+                "no tokenizer was active before this promotion; promote the one that should be"
+            )
+        return await self.promote(promotion.previous, if_match=promotion.active.digest)
 
     async def remove(self, tokenizer: TokenizerOrName) -> None:
         """Remove a version (`name@version`) for good.
@@ -1187,9 +1261,8 @@ class AsyncTokenizerResource:
         Raises:
             ConflictError: the version is in use.
         """
-        return await self._client._run(
-            service.remove_version(self._client._session, name_of(tokenizer))
-        )
+        name, _, version = name_of(tokenizer).partition("@")
+        await self._sender.delete(path_of("tokenizers", name, version))
 
     async def models(self) -> ModelsResponse:
         """The names and aliases that `model` may be in requests of other servers' clients.
@@ -1198,7 +1271,7 @@ class AsyncTokenizerResource:
             >>> client.tokenizers.models().data[0].id
             'starter'
         """
-        return await self._client._run(service.list_models(self._client._session))
+        return await self._sender.get("/models", ModelsResponse)
 
     async def add_alias(self, alias: str, name: str) -> ModelResponse:
         """Let such requests name the tokenizer `name` as `alias`: 1 to 200 printable ASCII
@@ -1208,34 +1281,30 @@ class AsyncTokenizerResource:
             ConflictError: the alias belongs to another tokenizer, or is a tokenizer's name.
             NotFoundError: there is no such tokenizer.
         """
-        return await self._client._run(service.add_alias(self._client._session, alias, name))
+        path = path_of("models", alias)
+        found = await self._sender.put(path, {"tokenizer": name}, ModelResponse)
+        require_same("alias", found.id, alias)
+        return found
 
     async def remove_alias(self, alias: str) -> None:
         """Remove an alias; its tokenizer stays."""
-        return await self._client._run(service.remove_alias(self._client._session, alias))
+        await self._sender.delete(path_of("models", alias))
 
 
-class AsyncTokenFileResource:
+class AsyncTokenFileResource(_AsyncResource):
     """`client.token_files`: the encoded corpora."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
 
     async def list(self) -> TokenFilesList:
         """All token files, and their size."""
-        return await self._client._run(corpora.list_token_files(self._client._session))
+        return await self._sender.get("/token-files", TokenFilesList)
 
     async def get(self, token_files: TokenFilesOrId) -> TokenFilesView:
         """Token files: their tokenizer, corpora, splits and each file."""
-        return await self._client._run(
-            corpora.describe_token_files(self._client._session, id_of(token_files))
-        )
+        return await self._sender.get_one("token-files", id_of(token_files), TokenFilesView)
 
     async def remove(self, token_files: TokenFilesOrId) -> None:
         """Remove token files for good."""
-        return await self._client._run(
-            corpora.remove_token_files(self._client._session, id_of(token_files))
-        )
+        await self._sender.delete(path_of("token-files", id_of(token_files)))
 
     async def download(
         self,
@@ -1252,8 +1321,70 @@ class AsyncTokenFileResource:
         Raises:
             UnexpectedResponseError: a file does not have the sha256 that the service announced.
         """
-        return await self._client._run(
-            corpora.download_token_files(
-                self._client._session, id_of(token_files), folder, on_progress=on_progress
-            )
-        )
+        view = await self.get(token_files)
+        target = Path(folder)
+        await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
+        n_before, n_total = 0, sum(file.bytes for file in view.files)
+
+        def report(n_bytes: int) -> None:
+            if on_progress is not None:
+                on_progress(n_before + n_bytes, n_total)
+
+        for file in sorted(view.files, key=lambda file: file.name == _MANIFEST):
+            if Path(file.name).name != file.name:
+                raise UnexpectedResponseError("the token files name a file that is a path")
+            path = target / file.name
+            if not await asyncio.to_thread(is_whole, path, file.bytes, file.sha256):
+                url = path_of("token-files", view.id, file.name)
+                await self._download(url, file, path, report)
+            n_before += file.bytes
+            report(0)
+        return view
+
+    async def _download(
+        self, url: str, wanted: TokenFile, path: Path, report: Callable[[int], object]
+    ) -> None:
+        file = await asyncio.to_thread(PartialFile, path, resume=True)
+        was_resumed = file.n_bytes > 0
+        try:
+            await self._fetch(url, wanted, file, report)
+            if file.sha256 != wanted.sha256 and was_resumed:
+                file.restart()  # an earlier process was downloading another file of this name
+                await self._fetch(url, wanted, file, report)
+            if file.sha256 != wanted.sha256:
+                file.discard()
+                raise UnexpectedResponseError(f"{wanted.name} arrived with a wrong sha256")
+            await asyncio.to_thread(file.publish)
+        finally:
+            file.close()
+
+    async def _fetch(
+        self, url: str, wanted: TokenFile, file: PartialFile, report: Callable[[int], object]
+    ) -> None:
+        """Append the missing bytes; each received piece restarts the count of attempts."""
+        attempts = Attempts(self._sender.session, deadline_seconds=None)
+        if file.n_bytes > wanted.bytes:
+            file.restart()
+        while file.n_bytes < wanted.bytes:
+            headers = {}
+            if file.n_bytes:
+                headers = {"Range": f"bytes={file.n_bytes}-", "If-Range": f'"{wanted.sha256}"'}
+            request, held = Request("GET", url, headers=headers), bytearray()
+            try:
+                async with self._sender.open(request, attempts.deadline) as response:
+                    if response.status_code != 206:
+                        file.restart()
+                    async for piece in response.aiter_bytes():
+                        held += piece
+                        attempts.restart()
+                        if len(held) >= _WRITE_BYTES:
+                            full, held = held, bytearray()
+                            await asyncio.to_thread(file.write, full)
+                            report(file.n_bytes)
+                error: ClientError = ConnectionLostError("the response ended early", was_sent=True)
+            except ClientError as failed:
+                error = failed
+            finally:
+                file.write(held)
+            if file.n_bytes < wanted.bytes:
+                await self._sender.wait(attempts, error)

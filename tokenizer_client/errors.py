@@ -1,4 +1,4 @@
-"""The tree of the client's errors, and the functions that make an error from a response.
+"""The tree of the client's errors, and the functions that make one from a response, or from none.
 
     ClientError
     ├── ConnectionLostError          not reached, or lost before the response was complete
@@ -22,10 +22,13 @@ No message contains a key or a part of a request.
 from __future__ import annotations
 
 import email.utils
+import errno
 import json
 import time
 from collections.abc import Mapping
 from typing import Any, Final
+
+import httpx
 
 from tokenizer_client.schemas.jobs import AnyJobView
 
@@ -139,6 +142,8 @@ class UnavailableError(ProblemError):
     """429, 502, 503 or 504: the service is busy or unavailable. Raised after the last attempt."""
 
 
+_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
 _CLASSES: Final[dict[int, type[ProblemError]]] = {
     **dict.fromkeys((400, 406, 415, 416, 422), InvalidRequestError),
     **dict.fromkeys((401, 403), AuthenticationError),
@@ -202,3 +207,32 @@ def _parse_retry_after(value: str | None) -> float | None:
     except ValueError:
         return None
     return max(0.0, date.timestamp() - time.time())
+
+
+def connection_lost(
+    error: httpx.TransportError, socket_path: str | None = None
+) -> ConnectionLostError:
+    """The error for a failure of httpx; `socket_path` is the Unix socket of the service, if any."""
+    why = f"{type(error).__name__}: {error}".removesuffix(": ")
+    refused_by = None
+    if isinstance(error, httpx.ConnectError) and _is_refused(error):
+        url = error.request.url
+        refused_by = f"{url.scheme}://{url.netloc.decode()}"
+        if socket_path is not None:
+            refused_by = f"unix:{socket_path}"
+    was_sent = not isinstance(error, _NEVER_SENT)
+    return ConnectionLostError(why, was_sent=was_sent, refused_by=refused_by)
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether nothing listens at any address of the host: httpx and asyncio hide it in a cause.
+
+    A file is not found where a Unix socket would be.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_refused, error.exceptions))
+    if error is None or isinstance(error, ConnectionRefusedError | FileNotFoundError):
+        return error is not None
+    if isinstance(error, OSError) and str(error).startswith("Multiple exceptions: "):
+        return str(error).count(f"[Errno {errno.ECONNREFUSED}]") == str(error).count("[Errno ")
+    return _is_refused(error.__cause__ or error.__context__)

@@ -25,7 +25,7 @@ from tokenizer_core.formats import (
     load_spec,
     save_gpt2_files,
     save_model_folder,
-    save_pickles_of_spec,
+    save_pickles,
     save_tiktoken,
     save_tokenizer_json,
 )
@@ -59,7 +59,7 @@ _WRITERS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
         "transformers": save_model_folder,
         "tiktoken": save_tiktoken,
         "gpt2": save_gpt2_files,
-        "pickle": save_pickles_of_spec,
+        "pickle": save_pickles,
     }
 )
 

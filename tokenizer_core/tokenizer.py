@@ -232,7 +232,7 @@ class Tokenizer:
 
     def save_files(self, vocab_filepath: Path, merges_filepath: Path) -> None:
         """Write the vocabulary and merges as pickles."""
-        formats.save_pickles_of_spec(self._spec, vocab_filepath, merges_filepath)
+        formats.save_pickles(self._spec, vocab_filepath, merges_filepath)
 
     def save_gpt2_files(self, vocab_json: Path, merges_txt: Path) -> None:
         """Write `vocab.json` and `merges.txt` in GPT-2's alphabet."""

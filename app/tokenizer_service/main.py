@@ -26,8 +26,8 @@ from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.registry import open_artifacts
 from tokenizer_service.access.auth import AccessKeys, access_keys, weak_keys
 from tokenizer_service.access.limits import ByteBudget, WorkQueue
+from tokenizer_service.handlers.respond import PlannedRoutes
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
-from tokenizer_service.http.fast_path import FastPath, find_fast_routes
 from tokenizer_service.http.middleware import RequestObserver
 from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.jobs.corpora import CorpusStore
@@ -41,8 +41,7 @@ from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.observability.logs import configure_logging
 from tokenizer_service.observability.metrics import DiskCollector, ServiceMetrics
 from tokenizer_service.observability.tracing import Traces, Tracing, open_traces
-from tokenizer_service.rendering.problems import install_problem_handlers, problem_of
-from tokenizer_service.rendering.respond import respond_now
+from tokenizer_service.responses.problems import install_problem_handlers, problem_of
 from tokenizer_service.routes import (
     chat,
     corpora,
@@ -51,7 +50,6 @@ from tokenizer_service.routes import (
     docs,
     encode,
     jobs,
-    metrics,
     models,
     playground,
     status,
@@ -59,7 +57,6 @@ from tokenizer_service.routes import (
     text,
     token_files,
     tokenizers,
-    training,
     vocab,
 )
 from tokenizer_service.services import Services
@@ -74,7 +71,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Scope
 
-    from tokenizer_service.http.fast_path import RawResponse
+    from tokenizer_service.http.middleware import RawResponse
 
 log = logging.getLogger("tokenizer_service.main")
 
@@ -88,41 +85,14 @@ ROUTERS: Final = (
     vocab.router,
     tokenizers.router,
     models.router,
-    training.router,
+    jobs.training,
     corpora.router,
     token_files.router,
-    jobs.router,
+    jobs.any_job,
     status.router,
-    metrics.router,
     docs.router,
     playground.router,
 )
-
-FAST_ENDPOINTS: Final = (
-    encode.encode,
-    decode.decode,
-    dialects.tokenize,
-    dialects.detokenize,
-    chat.encode_chat,
-    chat.render_chat_completion,
-    chat.count_message_tokens,
-    chat.count_input_tokens,
-    text.count,
-    text.truncate,
-    text.chunk,
-    text.verify,
-)
-"""Endpoints that take only the request and depend on `require_read`: see `http.fast_path`."""
-
-NOW: Final = {
-    encode.encode: encode.encode_work,
-    decode.decode: decode.decode_work,
-    dialects.tokenize: dialects.tokenize_work,
-    dialects.detokenize: dialects.detokenize_work,
-    text.count: text.count_work,
-    text.truncate: text.truncate_work,
-}
-"""The work of those that serve most small requests at once."""
 
 SWITCH_INTERVAL_SECONDS: Final = 0.001
 """How long a thread may hold the interpreter while the event loop waits for it. With Python's 5 ms,
@@ -189,39 +159,29 @@ def _routes() -> list[BaseRoute]:
 
 
 class _Service(FastAPI):
-    """FastAPI with our own outer middleware: the observer, and the fast path for hot routes."""
+    """FastAPI with our own outer middleware: the observer, and what serves the planned routes."""
 
     access_keys: AccessKeys
     services: Services  # set by the lifespan
+    serve_now: Callable[[Scope, bytes], RawResponse | None] | None = None
+    """Serves a request with this whole body in one step, or returns None: the app must be called.
+    `tokenizer_service.http.protocol` uses it of an app that no other app wraps."""
 
     def __init__(
         self, service_metrics: ServiceMetrics, traces: Traces | None, **options: Any
     ) -> None:
         self._service_metrics = service_metrics
         self._traces = traces
-        self._serve_now: Callable[[Scope, bytes], RawResponse | None] = lambda scope, body: None
         super().__init__(**options)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Add our middleware. Called once, at the first request, after all routes are included."""
-        fast_path = FastPath(
-            super().build_middleware_stack(),
-            find_fast_routes(self, FAST_ENDPOINTS),
-            {endpoint: functools.partial(respond_now, work) for endpoint, work in NOW.items()},
-        )
-        observer = RequestObserver(fast_path, self._service_metrics, problem_of)
+        routes = PlannedRoutes(super().build_middleware_stack(), self)
+        observer = RequestObserver(routes, self._service_metrics, problem_of, routes.respond_now)
         if self._traces is not None:  # a span needs the messages of an ASGI app
             return Tracing(observer, self._traces.tracer)
-        self._serve_now = functools.partial(observer.serve_now, fast_path.serve_now)
+        self.serve_now = observer.serve_now
         return observer
-
-    def serve_now(self, scope: Scope, body: bytes) -> RawResponse | None:
-        """Serve a request with this whole body at once; None if the app must be called.
-
-        `tokenizer_service.http.protocol` calls this of an app that no other app wraps.
-        """
-        scope["app"] = self
-        return self._serve_now(scope, body)
 
 
 @contextlib.asynccontextmanager
@@ -234,18 +194,22 @@ async def _lifespan(
 ) -> AsyncIterator[dict[str, ConnectionGuard]]:
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="large-request")
-    # Small work holds the interpreter lock, so that more threads would not make it faster.
-    quick_executor = ThreadPoolExecutor(1, thread_name_prefix="small-request")
-    chat_executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="chat")
     async with contextlib.AsyncExitStack() as closing:
         closing.callback(end_render_processes)
         closing.callback(sys.setswitchinterval, switch_interval)
         if traces is not None:
             closing.push_async_callback(asyncio.to_thread, traces.close)
-        closing.callback(executor.shutdown, wait=False, cancel_futures=True)
-        closing.callback(quick_executor.shutdown, wait=False, cancel_futures=True)
-        closing.callback(chat_executor.shutdown, wait=False, cancel_futures=True)
+
+        def queue(name: str, n_threads: int) -> WorkQueue:
+            executor = ThreadPoolExecutor(n_threads, thread_name_prefix=name)
+            closing.callback(executor.shutdown, wait=False, cancel_futures=True)
+            count = service_metrics.queue_depth.inc
+            return WorkQueue(executor, count, work_seconds=settings.work_seconds)
+
+        large_queue = queue("large-request", settings.thread_count)
+        # Small work holds the interpreter lock, so that more threads would not make it faster.
+        quick_queue = queue("small-request", 1)
+        chat_queue = queue("chat", settings.thread_count)
         store = open_artifacts(settings.store, settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
@@ -273,20 +237,9 @@ async def _lifespan(
             job_watch=JobWatch(job_store, settings.artifacts_dir),
             runner=runner,
             retention=VersionRetention(settings, store, live, job_store),
-            executor=executor,
-            queue=WorkQueue(
-                executor, service_metrics.queue_depth.inc, work_seconds=settings.work_seconds
-            ),
-            quick_queue=WorkQueue(
-                quick_executor,
-                service_metrics.queue_depth.inc,
-                work_seconds=settings.work_seconds,
-            ),
-            chat_queue=WorkQueue(
-                chat_executor,
-                service_metrics.queue_depth.inc,
-                work_seconds=settings.work_seconds,
-            ),
+            queue=large_queue,
+            quick_queue=quick_queue,
+            chat_queue=chat_queue,
             budget=ByteBudget(settings.memory_limit),
             metrics=service_metrics,
         )
@@ -311,6 +264,7 @@ def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGua
         max_drained_bytes=settings.max_body_bytes,
         hosts=AllowedHosts.of(settings.allowed_hosts, settings.host),
         count=service_metrics.count_rejected,
+        problem_of=problem_of,
     )
 
 

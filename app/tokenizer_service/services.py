@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from starlette.requests import HTTPConnection
 
     from tokenizer_core.engines import EngineChoice
@@ -42,7 +40,6 @@ class Services:
     job_watch: JobWatch
     runner: JobRunner
     retention: VersionRetention
-    executor: ThreadPoolExecutor
     queue: WorkQueue
     quick_queue: WorkQueue
     chat_queue: WorkQueue

@@ -14,18 +14,20 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
+from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core import Tokenizer
 from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_address
 from tokenizer_core.errors import CorpusError, FormatError, TokenizerCoreError
 from tokenizer_core.formats import tiktoken_file
 from tokenizer_core.formats.gpt2_files import render_token
-from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
+from tokenizer_core.formats.manifest_fields import MANIFEST
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry import Manifest
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.text.round_trips import check_text
+from tokenizer_service.access.errors import AccessError
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.jobs.errors import JobsError
 
@@ -47,7 +49,7 @@ def taken() -> Iterator[None]:
     """The reader has accepted its input; nothing inside this block may refuse it."""
     try:
         yield
-    except (TokenizerCoreError, Problem, JobsError) as error:
+    except (TokenizerCoreError, Problem, AccessError, BatchTooLargeError, JobsError) as error:
         raise AssertionError("what was taken is refused afterwards") from error
 
 
@@ -93,12 +95,12 @@ def manifest(data: bytes) -> None:
     """The reader checks the seal first; a valid seal tests the code after that check."""
     for sealed in (data, _sealed(data)):
         try:
-            fields = parse_manifest_json(sealed)
+            fields = MANIFEST.parse(sealed)
             read = Manifest.from_json(sealed)
         except FormatError:
             continue
         with taken():
-            assert parse_manifest_json(render_manifest_json(fields)) == fields
+            assert MANIFEST.parse(MANIFEST.render(fields)) == fields
             assert Manifest.from_json(read.to_json()) == read
         assert read.build_spec(SPEC.vocab, SPEC.merges) == SPEC
 
@@ -109,7 +111,7 @@ def _sealed(data: bytes) -> bytes:
         fields = json.loads(data)
         for name in ("format", "format_version", "checksum"):
             del fields[name]
-        return render_manifest_json(fields)
+        return MANIFEST.render(fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return data
 

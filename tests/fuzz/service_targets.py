@@ -20,9 +20,9 @@ from tokenizer_core import strict_json as strict_files
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import FormatError
 from tokenizer_service.access.auth import AccessKeys, _holds
+from tokenizer_service.access.errors import AccessError
 from tokenizer_service.egress import CorpusUrl, ListedHost
 from tokenizer_service.http.bodies import (
-    accepts,
     content_type_of,
     declared_length,
     read_model,
@@ -31,7 +31,7 @@ from tokenizer_service.http.bodies import (
     require_text,
     validate,
 )
-from tokenizer_service.http.headers import header_of
+from tokenizer_service.http.headers import accepts, header_of
 from tokenizer_service.http.id_formats import (
     NPY,
     OCTETS,
@@ -85,8 +85,8 @@ def request_json(data: bytes) -> None:
 def _value_or_code(data: bytes, **options: int) -> tuple[str, str]:
     try:
         return repr(parse_strict_json(data, **options)), ""
-    except Problem as problem:
-        return "", problem.code
+    except (Problem, AccessError) as error:
+        return "", error.code
 
 
 def ids_body(data: bytes) -> None:
@@ -109,7 +109,7 @@ MODELS = [CheckedTrainRequest, CountRequest, DecodeRequest, EncodeCorpusRequest,
 def request_body(data: bytes) -> None:
     """Both readers of JSON lead to the same request; the first byte chooses the model."""
     model = MODELS[data[0] % len(MODELS)] if data else MODELS[0]
-    wanted = read_model(model, data[1:], engine=choose_engine())
+    wanted = read_model(model, data[1:], choose_engine())
     with taken():
         assert repr(wanted) == repr(validate(parse_strict_json(data[1:]), model))
 
@@ -139,7 +139,7 @@ def request_headers(data: bytes) -> None:
             assert (getattr(address, "ipv4_mapped", None) or address).is_loopback
     form = _answer_or_problem(lambda: ids_form_of(kind))
     assert form is None or ids_form_of(form.media_type) == form
-    accepts(request, "application/json", by_name=True)
+    accepts(accept, "application/json", by_name=True)
     content_type_of(request)
     assert (declared_length(request) or 0) >= 0
     assert re.fullmatch(r"[!-~]+", request_id_of(request.scope))

@@ -26,13 +26,15 @@ from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.registry.manifest import FileRecord, describe
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_service.access.errors import AccessError
 from tokenizer_service.egress import CorpusUrlError
 from tokenizer_service.http.id_formats import render_ids_form
 from tokenizer_service.http.problem import Problem, problem_response
 from tokenizer_service.jobs.errors import JobsError
-from tokenizer_service.rendering.problems import problem_of
+from tokenizer_service.responses.problems import problem_of
 
 _FILE: Final = (FormatError, InvalidSpecError)
+_REFUSED: Final = (Problem, AccessError, BatchTooLargeError, JobsError)
 
 TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     file_targets.plain_pickle: (FormatError,),
@@ -41,8 +43,8 @@ TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     file_targets.manifest: _FILE,
     file_targets.corpus_address: (CorpusError,),
     service_targets.request_json: (),
-    service_targets.request_body: (Problem, JobsError),
-    service_targets.ids_body: (Problem, BatchTooLargeError),
+    service_targets.request_body: _REFUSED,
+    service_targets.ids_body: _REFUSED,
     service_targets.request_headers: (),
     service_targets.corpus_url: (CorpusUrlError,),
 }
@@ -65,7 +67,7 @@ def try_target(name: str, data: bytes) -> bool:
 def _check_told(error: Exception) -> None:
     """A refusal can be reported: in a response that blames the client, or in a line of a log."""
     str(error).encode()
-    if isinstance(error, Problem | JobsError):
+    if isinstance(error, _REFUSED):
         problem = problem_of(error)
         assert problem is not None
         answer = problem_response(problem, {"type": "http", "headers": []})

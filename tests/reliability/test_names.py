@@ -17,7 +17,7 @@ READS_THE_CLOCK = re.compile(
 
 STAMPS = {
     "tokenizer_client/errors.py": "a Retry-After that is a date; a call's deadline bounds the wait",
-    "app/tokenizer_service/rendering/jobs.py": "the names of jobs, with a random part",
+    "app/tokenizer_service/handlers/jobs.py": "the names of jobs, with a random part",
     "app/tokenizer_service/jobs/worker/context.py": "lines of a job's log",
     "app/tokenizer_service/jobs/corpora.py": "when a corpus was uploaded",
     "app/tokenizer_service/jobs/views.py": "when a job came, began and ended, written out",

@@ -2,14 +2,14 @@
 
 import asyncio
 import inspect
+import time
 from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 
 import httpx
 import pytest
 
-from tokenizer_client import AsyncClient, Client, base
+from tokenizer_client import AsyncClient, Client
 
 
 class Awaited:
@@ -38,14 +38,11 @@ class Awaited:
 
     def _iterate(self, parts):
         async def next_part():
-            try:
-                return (await anext(parts),)
-            except StopAsyncIteration:
-                return ()
+            return await anext(parts, self)  # itself at the end
 
         try:
-            while found := self._runner.run(next_part()):
-                yield found[0]
+            while (part := self._runner.run(next_part())) is not self:
+                yield part
         finally:
             self._runner.run(parts.aclose())
 
@@ -88,6 +85,28 @@ class Played:
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
 
+TOKENIZER = {"name": "n", "version": "v", "digest": "d"}
+JOB = {
+    "id": "j", "name": "n", "state": "queued", "phase": "queued", "progress": 0.0, "counters": {},
+    "result": None, "error": None, "created_at": "", "started_at": None, "finished_at": None,
+    "kind": "train", "log_tail": [],
+}  # fmt: skip
+
+
+def counted(n=3):
+    fields = {"count": n, "limit_exceeded": False, "tokenizer": TOKENIZER}
+    return httpx.Response(200, json=fields)
+
+
+def promoted(name="n"):
+    return httpx.Response(200, json={"active": {**TOKENIZER, "name": name}, "previous": None})
+
+
+def octets(content, *parameters):
+    kind = "; ".join(("application/octet-stream", *parameters))
+    return httpx.Response(200, content=content, headers={"Content-Type": kind})
+
+
 def problem(status, code="a_code", *, headers=None, **fields):
     document = {"title": "A title", "status": status, "detail": "The remedy.", "code": code}
     return httpx.Response(status, json=document | fields, headers=headers)
@@ -113,9 +132,8 @@ def make_client(request):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(base, "time", SimpleNamespace(sleep=clock.sleep))
-    awaited = SimpleNamespace(sleep=clock.sleep_async, to_thread=asyncio.to_thread)
-    monkeypatch.setattr(base, "asyncio", awaited)
+    monkeypatch.setattr(time, "sleep", clock.sleep)
+    monkeypatch.setattr(asyncio, "sleep", clock.sleep_async)
     return clock
 
 
@@ -128,7 +146,8 @@ def play(make_client, clock):
         transport = httpx.MockTransport(service)
         client = make_client("http://service.example", transport=transport, **options)
         inner = client._client if isinstance(client, Awaited) else client
-        inner._session = replace(inner._session, clock=clock, draw=lambda: 1.0)
+        sender = inner._sender
+        sender.session = replace(sender.session, clock=clock, draw=lambda: 1.0)
         return client, service
 
     return start

@@ -1,4 +1,4 @@
-"""The package: two clients alike, no server imported, the alias, literal limits."""
+"""The package: types and docstrings, no server imported, literal limits."""
 
 import inspect
 import subprocess
@@ -8,8 +8,7 @@ import typing
 import httpx
 import pytest
 
-from tests.tokenizer_client import make_async_client
-from tokenizer_client import AsyncClient, Client
+from tokenizer_client import Client
 from tokenizer_client.schemas import jobs, text, tokens
 from tokenizer_core import spec
 from tokenizer_core.registry import versions
@@ -18,44 +17,23 @@ from tokenizer_core.training import vocabulary_plan
 SERVER = {"pydantic_settings", "sqlite3", "starlette", "tokenizer_service", "tqdm", "uvicorn"}
 
 
-def public(kind):
-    """Path -> public method of a client and of its resources."""
-    client = kind(transport=httpx.MockTransport(lambda request: httpx.Response(200)))
-    names = ("jobs", "corpora", "tokenizers", "token_files")
-    owners = {"": client} | {f"{name}.": getattr(client, name) for name in names}
-    return {
-        prefix + name: getattr(type(owner), name)
-        for prefix, owner in owners.items()
+def test_every_method_has_types_and_a_docstring():
+    """`help(client.encode)` must not show `(session, text, **options)`."""
+    client = Client(transport=httpx.MockTransport(lambda request: httpx.Response(200)))
+    owners = (client, client.jobs, client.corpora, client.tokenizers, client.token_files)
+    methods = [
+        getattr(owner, name)
+        for owner in owners
         for name in dir(type(owner))
         if not name.startswith("_") and callable(getattr(type(owner), name))
-    }
-
-
-def test_every_method_has_types_and_a_docstring_and_is_alike_in_both_clients():
-    """`help(client.encode)` must not show `(session, text, **options)`."""
-    blocking, awaited = public(Client), public(AsyncClient)
-    assert blocking.keys() - {"close"} == awaited.keys() - {"aclose"}
-    assert len(blocking) > 45
-    assert (make_async_client.SOURCE.parent / "py.typed").exists()
-    for name in sorted(blocking.keys() - {"close"}):
-        mine, other = map(inspect.signature, (blocking[name], awaited[name]))
-        assert mine.parameters == other.parameters, name
-        assert inspect.getdoc(blocking[name]), name
-        _, *parameters = mine.parameters.values()
-        kinds = {parameter.kind for parameter in parameters}
-        assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
-        for parameter in parameters:
-            assert parameter.annotation not in (parameter.empty, "Any"), (name, parameter)
-        is_stream = str(mine.return_annotation).startswith("Generator[")
-        assert inspect.iscoroutinefunction(awaited[name]) != (is_stream or name == "pinned")
-        assert typing.get_type_hints(blocking[name])["return"] is not typing.Any
-
-
-def test_the_async_client_is_generated_from_the_blocking_one():
-    made = make_async_client.make(make_async_client.SOURCE.read_text(encoding="utf-8"))
-    assert made == make_async_client.TARGET.read_text(encoding="utf-8"), (
-        "run python -m tests.tokenizer_client.make_async_client"
-    )
+    ]
+    assert len(methods) > 45
+    for method in methods:
+        assert inspect.getdoc(method), method
+        for parameter in inspect.signature(method).parameters.values():
+            assert parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            assert parameter.annotation not in (parameter.empty, "Any"), (method, parameter)
+        assert typing.get_type_hints(method)["return"] is not typing.Any
 
 
 @pytest.mark.parametrize(

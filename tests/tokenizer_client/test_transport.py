@@ -1,14 +1,15 @@
 """Bodies longer than all buffers, with responses during the upload; refusals; lost connections."""
 
+import asyncio
 import socket
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import pytest
 
-from tokenizer_client import ConnectionLostError, StreamCutOffError, TooLargeError
+from tokenizer_client import AsyncClient, ConnectionLostError, StreamCutOffError, TooLargeError
 
 PIECE = bytes(1 << 18)
 N_PIECES = 80
@@ -150,3 +151,36 @@ def test_a_file_that_grows_during_the_upload_is_refused(make_client, tmp_path):
         pytest.raises(ValueError, match="written to while"),
     ):
         make_client(url).corpora.upload("c", path, on_progress=lambda *_: path.write_bytes(b"abcd"))
+
+
+def test_a_cancelled_call_closes_all_it_opened(tmp_path):
+    connection_closed, source_closed = threading.Event(), []
+
+    def listen(connection):
+        with suppress(ConnectionResetError):
+            connection.sendall(OK)
+            while connection.recv(1 << 16):
+                pass
+        connection_closed.set()
+
+    async def arriving(begun):
+        try:
+            yield b"abc"
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            source_closed.append(True)
+
+    async def cancel(url):
+        begun = asyncio.Event()
+        async with AsyncClient(url) as client:
+            call = asyncio.create_task(client.encode_file(arriving(begun), tmp_path / "ids"))
+            await begun.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert (source_closed, list(tmp_path.iterdir())) == ([True], [])
+            assert await asyncio.to_thread(connection_closed.wait, 10)
+
+    with serving(listen) as url:
+        asyncio.run(cancel(url))

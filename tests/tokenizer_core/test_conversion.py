@@ -12,7 +12,6 @@ import tiktoken.load
 
 import tokenizer_core
 from tests.conftest import REPOSITORY
-from tests.tokenizer_core.formats.normalizer_files import file_of
 from tests.tokenizer_core.formats.small_specs import (
     BYTES,
     TRAINING_TEXT,
@@ -21,7 +20,8 @@ from tests.tokenizer_core.formats.small_specs import (
     trained_spec,
     wild_ranks,
 )
-from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
+from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import file_of
+from tests.tokenizer_core.formats.tokenizer_json.test_model import clip
 from tokenizer_core import Tokenizer, conversion
 from tokenizer_core.blobs import atomic_files as whole_files
 from tokenizer_core.conversion import (

@@ -149,5 +149,5 @@ def test_the_lifespan_leaves_nothing_behind(make_client: Callable[..., TestClien
         assert sys.getswitchinterval() == 0.004
     finally:
         sys.setswitchinterval(at_first)
-    assert services.executor._shutdown
+    assert services.queue._executor._shutdown
     assert not list((services.store.root / "run" / "workers").glob("*.json"))

@@ -46,6 +46,9 @@ class BatchTooLargeError(Exception):
     Not a ValueError, which pydantic would turn into an ordinary validation error.
     """
 
+    code = "batch_too_large"
+    limit = MAX_BATCH_ITEMS
+
     def __init__(self, actual: int) -> None:
         self.actual = actual
         super().__init__(f"a batch of {actual} items")

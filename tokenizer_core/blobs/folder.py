@@ -86,9 +86,9 @@ class FolderStorage:
             staged.replace(path)
             sync_folder(path.parent)
 
-    def create(self, name: str, source: bytes | Path) -> bool:
+    def create(self, name: str, data: bytes) -> bool:
         path = self._path(name)
-        with self._translating_errors(name), self._staged(path, source) as staged:
+        with self._translating_errors(name), self._staged(path, data) as staged:
             with contextlib.suppress(FileExistsError):
                 path.hardlink_to(staged)
             # A network file system repeats a request after a lost response, and finds its own link.

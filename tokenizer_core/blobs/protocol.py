@@ -82,7 +82,7 @@ class Storage(Protocol):
         """Write bytes, or the content of a file, to a name, whether it exists or not."""
         ...
 
-    def create(self, name: str, source: bytes | Path) -> bool:
+    def create(self, name: str, data: bytes) -> bool:
         """As `put` if the name does not exist; else change nothing and return False."""
         ...
 

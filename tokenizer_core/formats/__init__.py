@@ -16,8 +16,6 @@ from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
-    check_one_name_an_id,
-    load_gpt2_files,
     load_merges_txt,
     parse_token,
     parse_vocab_json,
@@ -25,12 +23,12 @@ from tokenizer_core.formats.gpt2_files import (
 )
 from tokenizer_core.formats.manifest_fields import (
     FORMAT_NAME,
+    MANIFEST,
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
     build_spec,
     declared_gaps,
     parse_chat_file,
-    parse_manifest_json,
 )
 from tokenizer_core.formats.model_folder import load_model_folder, save_model_folder
 from tokenizer_core.formats.pickle_files import (
@@ -47,8 +45,6 @@ from tokenizer_core.formats.tekken_file import (
     parse_tekken_table,
 )
 from tokenizer_core.formats.tiktoken_file import (
-    check_no_flags,
-    check_vocabulary_is_plain,
     load_tiktoken_ranks,
     recover_merges,
     save_tiktoken,
@@ -78,9 +74,7 @@ __all__ = [
     "FormatName",
     "byte_to_unicode",
     "detect_file",
-    "detect_format",
     "load_files_spec",
-    "load_gpt2_files",
     "load_model_folder",
     "load_pickles",
     "load_sentencepiece",
@@ -95,7 +89,6 @@ __all__ = [
     "save_gpt2_files",
     "save_model_folder",
     "save_pickles",
-    "save_pickles_of_spec",
     "save_tiktoken",
     "save_tokenizer_json",
 ]
@@ -113,18 +106,14 @@ class DetectedFile(NamedTuple):
     table: object = None
 
 
-def detect_format(path: StrPath) -> FormatName:
-    """The format of a file, from its content; `gpt2` for both `vocab.json` and `merges.txt`.
+def detect_file(path: StrPath) -> DetectedFile:
+    """The format of a file, from its content, for `load_spec`; `gpt2` for both `vocab.json` and
+    `merges.txt`.
 
     Raises:
         FormatError: the file has no known format.
         OSError: the file cannot be read.
     """
-    return detect_file(path).format
-
-
-def detect_file(path: StrPath) -> DetectedFile:
-    """As `detect_format`, with the value of a JSON file, which `load_spec` takes."""
     data = read_whole_file(path, max_bytes=_MAX_BYTES)
     if data.startswith(_PICKLE_STARTS):
         return DetectedFile("pickle")
@@ -177,18 +166,17 @@ def load_vocab_and_merges(
         # Detecting the format would parse the file once more.
         vocab = parse_vocab_json(read_whole_file(vocab_path, max_bytes=_MAX_BYTES))
     except FormatError:
-        found = detect_format(vocab_path)
-    else:
-        _check_spellings(special_tokens, vocab)
-        return vocab, load_merges_txt(merges_path, vocab.values())
-    if found == "pickle":
-        return load_pickles(vocab_path, merges_path)
-    if found == "gpt2":
-        return load_gpt2_files(vocab_path, merges_path)  # names what is wrong
-    raise FormatError(
-        f"the vocabulary file has the format {found}, which is one file alone; a pickle or "
-        f"vocab.json is wanted here"
-    )
+        found = detect_file(vocab_path).format
+        if found == "pickle":
+            return load_pickles(vocab_path, merges_path)
+        if found == "gpt2":
+            raise
+        raise FormatError(
+            f"the vocabulary file has the format {found}, which is one file alone; a pickle or "
+            f"vocab.json is wanted here"
+        ) from None
+    _check_spellings(special_tokens, vocab)
+    return vocab, load_merges_txt(merges_path, vocab.values())
 
 
 def _check_spellings(special_tokens: Iterable[str], vocab: Mapping[int, bytes]) -> None:
@@ -261,49 +249,11 @@ def _manifest_beside(vocab_path: Path, merges_path: Path) -> dict[str, Any] | No
     table = parse_strict_json(data, MANIFEST_NAME)
     if not isinstance(table, dict) or table.get("format") != FORMAT_NAME:
         return None  # another program's manifest.json
-    fields = parse_manifest_json(data)
+    fields = MANIFEST.parse(data)
     names = fields.get("files", {})
     if vocab_path.name not in names or merges_path.name not in names:
         return None  # other files in an artifact's folder
     return fields
-
-
-def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: StrPath) -> None:
-    """Write `spec` as two bare pickles, which `Tokenizer.from_files` reads.
-
-    They do not record which tokens are special: pass those again when loading.
-
-    Raises:
-        FormatError: ids depend on what bare pickles cannot record: another split pattern than gpt2,
-            a normalizer, `ignore_merges`, missing bytes, ranks with tokens that no merge makes,
-            gaps, a special token that is spelt like another token. Publish an artifact instead.
-        OSError: a file cannot be written.
-    """
-    if spec.pattern.name != "gpt2":
-        raise FormatError(
-            f"bare pickles mean the split pattern gpt2, and this tokenizer has "
-            f"{spec.pattern.name}: loaded again it would give other ids. Publish the tokenizer as "
-            f"an artifact, or save a tokenizer.json"
-        )
-    if spec.normalizer != "none" or spec.ignore_merges or spec.word_suffix:
-        raise FormatError(
-            "bare pickles cannot say that text is normalized, that whole pre-tokens are looked up "
-            "before merging, or that words end with a suffix; publish the tokenizer as an "
-            "artifact, or save a tokenizer.json"
-        )
-    check_vocabulary_is_plain(spec, "bare pickles")
-    check_no_flags(spec, "a bare pickle")
-    check_one_name_an_id(spec, "a bare pickle")
-    learned = spec.token_to_id
-    for token in spec.added_tokens:
-        if learned.get(token.content.encode(), token.id) != token.id:
-            raise FormatError(
-                f"the special token {token.content!r:.60} (id {token.id}) is spelt like the token "
-                f"of id {learned[token.content.encode()]}, and bare pickles cannot say which one "
-                f"is meant; publish the tokenizer as an artifact"
-            )
-    merges = recover_merges(learned) if spec.kind == "ranks" else spec.merges
-    save_pickles(spec.vocab, merges, vocab_path, merges_path)
 
 
 def load_spec(

@@ -18,11 +18,7 @@ import numpy as np
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.tiktoken_file import (
-    check_no_flags,
-    check_vocabulary_is_plain,
-    recover_merges,
-)
+from tokenizer_core.formats.tiktoken_file import check_is_plain, recover_merges
 from tokenizer_core.spec import MAX_TOKEN_BYTES, MAX_TOKEN_ID
 from tokenizer_core.strict_json import parse_strict_json
 
@@ -120,21 +116,6 @@ def parse_tokens(texts: Collection[str]) -> list[bytes | None]:
     for index in np.unique(foreign).tolist():
         tokens[index] = None
     return tokens
-
-
-def load_gpt2_files(
-    vocab_json: str | os.PathLike[str], merges_txt: str | os.PathLike[str]
-) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    """Vocabulary (id -> bytes) and merges, in order, of a GPT-2 pair of files.
-
-    `vocab.json` does not mark special tokens; pass their names to the tokenizer.
-
-    Raises:
-        FormatError: the file is malformed; names the key or the line number.
-        OSError: a file cannot be read.
-    """
-    vocab = parse_vocab_json(read_whole_file(vocab_json, max_bytes=MAX_FILE_BYTES))
-    return vocab, load_merges_txt(merges_txt, vocab.values())
 
 
 def load_merges_txt(
@@ -276,17 +257,7 @@ def save_gpt2_files(
 
 def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     """The bytes of `vocab.json` and `merges.txt`; raises as `save_gpt2_files`."""
-    if spec.normalizer != "none":
-        raise FormatError(
-            f"GPT-2 files cannot say that text is normalized ({spec.normalizer}); save a "
-            f"tokenizer.json instead"
-        )
-    check_no_flags(spec, "GPT-2 files")
-    if spec.word_suffix:
-        raise FormatError(
-            f"GPT-2 files cannot say that words end with {spec.word_suffix.decode()!r:.40}; save "
-            f"a tokenizer.json instead"
-        )
+    check_is_plain(spec, "GPT-2 files")
     merges = spec.merges
     if spec.kind == "ranks":
         merges = tuple(recover_merges(spec.token_to_id))
@@ -295,7 +266,6 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
             "GPT-2 files cannot say that a whole pre-token is looked up before merging "
             "(ignore_merges); save a tokenizer.json instead"
         )
-    check_vocabulary_is_plain(spec, "GPT-2 files")
     table = {render_token(token): id_ for id_, token in sorted(spec.vocab.items())}
     if len(table) != len(spec.vocab):
         raise FormatError("two ids stand for the same bytes, which vocab.json cannot hold")

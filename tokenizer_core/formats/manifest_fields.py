@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from tokenizer_core.errors import FormatError, InvalidSpecError
-from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
 from tokenizer_core.normalizers.steps import NormalizerStep
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, MissingBytes, TokenizerSpec
+from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, Kind, MissingBytes, TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.splitting.patterns import (
     PATTERNS,
@@ -45,25 +45,7 @@ _EXTENSIONS: Final = frozenset(
         "word_suffix",
     )
 )
-_FORMAT: Final = SealedFormat(FORMAT_NAME, 1, "a tokenizer artifact", MAX_MANIFEST_BYTES)
-
-
-def render_manifest_json(fields: Mapping[str, object]) -> bytes:
-    """Render a manifest: its format, `fields`, and the sha256 that seals them.
-
-    Raises:
-        FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
-    """
-    return _FORMAT.render(fields)
-
-
-def parse_manifest_json(data: bytes) -> dict[str, Any]:
-    """Parse a manifest; checks and removes its seal.
-
-    Raises:
-        FormatError: the format or version is different, or the manifest was changed.
-    """
-    return _FORMAT.parse(data)
+MANIFEST: Final = SealedFormat(FORMAT_NAME, 1, "a tokenizer artifact", MAX_MANIFEST_BYTES)
 
 
 def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
@@ -257,9 +239,7 @@ def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPa
     return pattern
 
 
-def _parse_kind(value: object) -> Literal["merges", "ranks"]:
-    if value == "merges":
-        return "merges"
-    if value == "ranks":
-        return "ranks"
-    raise FormatError(f"the manifest's kind is {value!r:.40}, neither merges nor ranks")
+def _parse_kind(value: object) -> Kind:
+    if value not in get_args(Kind):
+        raise FormatError(f"the manifest's kind is {value!r:.40}, neither merges nor ranks")
+    return cast("Kind", value)

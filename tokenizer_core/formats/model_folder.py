@@ -47,18 +47,21 @@ from tokenizer_core.formats.tokenizer_json import (
     parse_tokenizer_table,
     render_tokenizer_json,
 )
-from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
-from tokenizer_core.formats.tokenizer_json_parts import (
-    parse_pre_tokenizer,
-    render_byte_level,
-    render_pre_tokenizer,
-)
+from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids, render_added_tokens
+from tokenizer_core.formats.tokenizer_json.fields import render_byte_level
+from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
 from tokenizer_core.normalizers.steps import NormalizerStep
 from tokenizer_core.spec import MissingBytes
 from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import normalized_parts
-from tokenizer_core.splitting.patterns import CUSTOM, PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import (
+    CLIP,
+    DIGITS_THEN_GPT2,
+    PATTERNS,
+    PUBLISHED,
+    SplitPattern,
+)
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -73,22 +76,11 @@ SPECIAL_TOKENS: Final = "special_tokens_map.json"
 ADDED_TOKENS: Final = "added_tokens.json"
 MODEL_CONFIG: Final = "config.json"
 GENERATION_CONFIG: Final = "generation_config.json"
-VOCAB: Final = "vocab.json"
-MERGES: Final = "merges.txt"
-TEKKEN: Final = "tekken.json"
+VOCAB, MERGES, TEKKEN = "vocab.json", "merges.txt", "tekken.json"
 SENTENCEPIECE: Final = "tokenizer.model"
 FILE_NAMES: Final = (
-    TOKENIZER,
-    CONFIG,
-    SPECIAL_TOKENS,
-    ADDED_TOKENS,
-    MODEL_CONFIG,
-    GENERATION_CONFIG,
-    VOCAB,
-    MERGES,
-    TEKKEN,
-    SENTENCEPIECE,
-    *CHAT_FILE_NAMES,
+    *(TOKENIZER, CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, MODEL_CONFIG, GENERATION_CONFIG),
+    *(VOCAB, MERGES, TEKKEN, SENTENCEPIECE, *CHAT_FILE_NAMES),
 )
 """The files that are read, as patterns."""
 
@@ -107,18 +99,29 @@ class _DisputedIdsError(FormatError):
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """What a class sets itself: pattern (None: that of its merges), normalizer, the named tokens
-    that have a default, the suffix of words, and the tokens that its post-processor puts before and
-    after a text, by name or content."""
+    """What a class sets itself.
+
+    - `pattern` (None: that of its merges), `normalizer`, `steps`, `word_suffix`: as in a spec.
+    - `contents`: the named tokens that have a default, without `_token`, and their content.
+    - `models`: those of the class, for a folder that names none.
+    - `ends`: the tokens that its post-processor puts before and after a text, by name or content.
+    """
 
     pattern: SplitPattern | None
     normalizer: str
-    named: Mapping[str, str]
+    contents: Mapping[str, str]
+    models: str = ""
     drops_post_processor: bool = False
     makes_named_special: bool = False
     steps: tuple[NormalizerStep, ...] = ()
     word_suffix: bytes = b""
     ends: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Name -> content of the named tokens that have a default."""
+        pairs = self.contents.items()
+        return {f"{name}_token": text for names, text in pairs for name in names.split()}
 
 
 _GPT2: Final = PATTERNS["gpt2"]
@@ -126,114 +129,87 @@ _ROBERTA: Final = _Rebuilt(
     _GPT2,
     "none",
     {
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "sep_token": "</s>",
-        "cls_token": "<s>",
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "mask_token": "<mask>",
+        "bos": "<s>",
+        "eos sep": "</s>",
+        "cls": "<s>",
+        "unk": "<unk>",
+        "pad": "<pad>",
+        "mask": "<mask>",
     },
+    "bart roberta roberta-prelayernorm",
     ends=(("cls_token",), ("sep_token",)),
 )
-_CLIP_WORDS: Final = SplitPattern(
-    CUSTOM,
-    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
-    "oniguruma",
-    "drop",
-)
-_CLIP: Final = _Rebuilt(
-    replace(_GPT2, name=CUSTOM, before=(_CLIP_WORDS,)),
-    "steps",
-    {
-        "unk_token": _END,
-        "bos_token": "<|startoftext|>",
-        "eos_token": _END,
-        "pad_token": _END,
-    },
-    steps=(
-        NormalizerStep("NFC"),
-        NormalizerStep("Replace", r"\s+", is_regex=True, content=" "),
-        NormalizerStep("Lowercase"),
-    ),
-    word_suffix=b"</w>",
-    ends=(("bos_token",), ("eos_token",)),
-)
-
-
 _REBUILT: Final = MappingProxyType(
     {
         "GPT2Tokenizer": _Rebuilt(
-            _GPT2, "none", {"unk_token": _END, "bos_token": _END, "eos_token": _END}
+            _GPT2,
+            "none",
+            {"unk bos eos": _END},
+            "codegen dbrx gpt2 gpt_neo gptj jais2 opt phi starcoder2",
         ),
         "RobertaTokenizer": _ROBERTA,
         "BartTokenizer": _ROBERTA,
-        "CLIPTokenizer": _CLIP,
+        "CLIPTokenizer": _Rebuilt(
+            CLIP,
+            "steps",
+            {"unk": _END, "bos": "<|startoftext|>", "eos pad": _END},
+            "clip clipseg xclip",
+            steps=(
+                NormalizerStep("NFC"),
+                NormalizerStep("Replace", r"\s+", is_regex=True, content=" "),
+                NormalizerStep("Lowercase"),
+            ),
+            word_suffix=b"</w>",
+            ends=(("bos_token",), ("eos_token",)),
+        ),
         "CodeGenTokenizer": _Rebuilt(
-            _GPT2,
-            "none",
-            {"unk_token": _END, "bos_token": _END, "eos_token": _END},
-            drops_post_processor=True,
+            _GPT2, "none", {"unk bos eos": _END}, drops_post_processor=True
         ),
         "WhisperTokenizer": _Rebuilt(
             _GPT2,
             "none",
-            {"unk_token": _END, "bos_token": _END, "eos_token": _END},
+            {"unk bos eos": _END},
+            "whisper",
             ends=(("<|startoftranscript|>", "<|notimestamps|>"), ("eos_token",)),
         ),
         "GemmaTokenizer": _Rebuilt(
             None,
             "metaspace",
-            {
-                "unk_token": "<unk>",
-                "bos_token": "<bos>",
-                "eos_token": "<eos>",
-                "pad_token": "<pad>",
-                "mask_token": "<mask>",
-            },
+            {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"},
+            "diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma "
+            "shieldgemma2 t5gemma zaya",
         ),
         "GPTNeoXTokenizer": _Rebuilt(
             _GPT2,
             "nfc",
-            {
-                "unk_token": _END,
-                "bos_token": _END,
-                "eos_token": _END,
-                "pad_token": "<|padding|>",
-            },
+            {"unk bos eos": _END, "pad": "<|padding|>"},
+            "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
             drops_post_processor=True,
         ),
         "Qwen2Tokenizer": _Rebuilt(
             PATTERNS["qwen2"],
             "nfc",
-            {"unk_token": _END, "eos_token": _END, "pad_token": _END},
+            {"unk eos pad": _END},
+            "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
+            "qwen3_omni_moe qwen3_vl qwen3_vl_moe",
             makes_named_special=True,
         ),
         "Qwen3_5Tokenizer": _Rebuilt(
-            resolve_pattern("qwen3_5"),
-            "nfc",
-            {"unk_token": _END, "eos_token": _END, "pad_token": _END},
+            PUBLISHED["qwen3_5"], "nfc", {"unk eos pad": _END}, "qwen3_5_text"
         ),
         "CohereTokenizer": _Rebuilt(
-            parse_pre_tokenizer(
-                {
-                    "type": "Sequence",
-                    "pretokenizers": [
-                        {"type": "Digits", "individual_digits": True},
-                        render_byte_level() | {"use_regex": True},
-                    ],
-                }
-            ),
+            DIGITS_THEN_GPT2[True],
             "nfc",
             {
-                "unk_token": "<UNK>",
-                "bos_token": "<BOS_TOKEN>",
-                "eos_token": "<|END_OF_TURN_TOKEN|>",
-                "pad_token": "<PAD>",
-                "cls_token": "<CLS>",
-                "sep_token": "<SEP>",
-                "mask_token": "<MASK_TOKEN>",
+                "unk": "<UNK>",
+                "bos": "<BOS_TOKEN>",
+                "eos": "<|END_OF_TURN_TOKEN|>",
+                "pad": "<PAD>",
+                "cls": "<CLS>",
+                "sep": "<SEP>",
+                "mask": "<MASK_TOKEN>",
             },
+            "aya_vision cohere cohere2",
         ),
     }
 )
@@ -267,26 +243,6 @@ _FORCED: Final = MappingProxyType(
         "qwen3_5_moe_text": "Qwen3_5Tokenizer",
         "qwen4_exp": "Qwen3_5Tokenizer",
         "siglip2": "Siglip2Tokenizer",
-    }
-)
-# The models of a class, for a folder that names none.
-_MODELS: Final = MappingProxyType(
-    {
-        "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj jais2 opt phi starcoder2",
-        "RobertaTokenizer": "bart roberta roberta-prelayernorm",
-        "CLIPTokenizer": "clip clipseg xclip",
-        "WhisperTokenizer": "whisper",
-        "GemmaTokenizer": (
-            "diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma "
-            "shieldgemma2 t5gemma zaya"
-        ),
-        "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
-        "Qwen2Tokenizer": (
-            "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
-            "qwen3_omni_moe qwen3_vl qwen3_vl_moe"
-        ),
-        "Qwen3_5Tokenizer": "qwen3_5_text",
-        "CohereTokenizer": "aya_vision cohere cohere2",
     }
 )
 
@@ -464,8 +420,8 @@ def _llama(config: Mapping[str, Any]) -> _Rebuilt:
     """What LlamaTokenizer sets of a vocabulary of characters."""
     rule = "metaspace-always" if config.get("legacy") else "metaspace-first"
     # transformers 4 would convert the SentencePiece model again for `add_prefix_space: false`.
-    named = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    return _Rebuilt(None, "" if config.get("add_prefix_space") is False else rule, named)
+    rule = "" if config.get("add_prefix_space") is False else rule
+    return _Rebuilt(None, rule, {"unk": "<unk>", "bos": "<s>", "eos": "</s>"})
 
 
 def _with_names(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
@@ -518,7 +474,7 @@ def save_model_folder(
     """
     rendered = render_tokenizer_json(spec)
     check_size(rendered, MAX_FILE_BYTES, "the tokenizer.json")
-    listed = json.loads(rendered)["added_tokens"]
+    listed = render_added_tokens(spec)
     named: dict[str, Any] = {**_named_with_flags(spec, listed), **named_special_tokens(spec)}
     config: dict[str, Any] = {
         "added_tokens_decoder": {
@@ -607,10 +563,10 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
             f"two files ({VOCAB},{MERGES}; Tokenizer.from_files)"
         )
     merges = load_merges_txt(folder / MERGES, vocab)
-    pre_tokenizer = render_pre_tokenizer(rebuilt.pattern)
+    pre_tokenizer = render_pattern(rebuilt.pattern)
     if pre_tokenizer["type"] == "ByteLevel" and config.get("add_prefix_space"):
         pre_tokenizer["add_prefix_space"] = True
-    normalizers = [step.fields() for step in rebuilt.steps]
+    steps = (NormalizerStep("NFC"),) if rebuilt.normalizer == "nfc" else rebuilt.steps
     around = None
     if rebuilt.ends:
         named = {**rebuilt.named, **config}
@@ -623,9 +579,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
     return {
         "version": "1.0",
         "added_tokens": [],
-        "normalizer": {"type": "NFC"}
-        if rebuilt.normalizer == "nfc"
-        else {"type": "Sequence", "normalizers": normalizers},
+        "normalizer": {"type": "Sequence", "normalizers": [step.fields() for step in steps]},
         "pre_tokenizer": pre_tokenizer,
         "post_processor": around,
         "decoder": render_byte_level(),
@@ -719,7 +673,7 @@ def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     elif named is not None:
         kind = named.removesuffix("Fast")
     else:
-        found = (kind for kind, models in _MODELS.items() if model_type in models.split())
+        found = (kind for kind, of in _REBUILT.items() if model_type in of.models.split())
         kind = next(found, "" if model_type else _GENERIC)
     if kind not in _AS_IN_FILE and kind not in _REBUILT:
         what = f"tokenizer_class {kind!r:.60}" if kind else f"model_type {model_type!r:.60}"

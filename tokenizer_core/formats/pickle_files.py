@@ -22,11 +22,15 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError, UnsafePickleError
+from tokenizer_core.formats.gpt2_files import check_one_name_an_id
+from tokenizer_core.formats.tiktoken_file import check_is_plain, recover_merges
 from tokenizer_core.spec import MAX_TOKEN_ID
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
+
+    from tokenizer_core.spec import TokenizerSpec
 
     PlainObject = dict[int, bytes] | list[tuple[bytes, bytes]]
 
@@ -67,7 +71,6 @@ _LIST_START: Final = _link(
 _ACTIONS: Final = {
     _MARK: "(", 0x86: "t", ord("u"): "u", ord("s"): "s", ord("e"): "e", ord("a"): "a"
 }  # fmt: skip
-_ITEM_ENDS: Final = frozenset("usea")
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -304,27 +307,55 @@ def check_gaps(vocab: Mapping[int, bytes], declared_gaps: Iterable[tuple[int, in
 
 
 def save_pickles(
-    vocab: Mapping[int, bytes],
-    merges: Sequence[tuple[bytes, bytes]],
-    vocab_path: str | os.PathLike[str],
-    merges_path: str | os.PathLike[str],
+    spec: TokenizerSpec, vocab_path: str | os.PathLike[str], merges_path: str | os.PathLike[str]
 ) -> None:
-    """Write both pickles, each completely or not at all; equal values give equal files.
+    """Write `spec` as two bare pickles, which `Tokenizer.from_files` reads, each completely or not
+    at all; equal values give equal files.
+
+    They do not record which tokens are special: pass those again when loading.
 
     Raises:
-        FormatError: the ids have a gap, which two bare pickles cannot declare; or a file would be
-            too large to be read.
+        FormatError: ids depend on what bare pickles cannot record: another split pattern than gpt2,
+            a normalizer, `ignore_merges`, missing bytes, ranks with tokens that no merge makes,
+            gaps, a special token that is spelt like another token. Publish an artifact instead. Or
+            a file would be too large to be read.
         OSError: a file cannot be written.
     """
-    try:
-        check_gaps(vocab, ())
-    except FormatError:
-        raise FormatError(
-            "these ids have gaps, which bare pickles cannot declare; publish the tokenizer as an "
-            "artifact, or save a tokenizer.json"
-        ) from None
-    files = render_pickle(vocab), render_pickle(merges)
+    files = render_pickle(spec.vocab), render_pickle(_check_bare(spec))
     for data in files:
         check_size(data, MAX_PICKLE_BYTES, "the pickle of the vocabulary or the merges")
     for path, data in zip((vocab_path, merges_path), files, strict=True):
         write_whole_file(path, data)
+
+
+def _check_bare(spec: TokenizerSpec) -> Sequence[tuple[bytes, bytes]]:
+    """Refuse what bare pickles cannot record; returns the merges."""
+    if spec.pattern.name != "gpt2":
+        raise FormatError(
+            f"bare pickles mean the split pattern gpt2, and this tokenizer has "
+            f"{spec.pattern.name}: loaded again it would give other ids. Publish the tokenizer as "
+            f"an artifact, or save a tokenizer.json"
+        )
+    if spec.normalizer != "none" or spec.ignore_merges or spec.word_suffix:
+        raise FormatError(
+            "bare pickles cannot say that text is normalized, that whole pre-tokens are looked up "
+            "before merging, or that words end with a suffix; publish the tokenizer as an "
+            "artifact, or save a tokenizer.json"
+        )
+    check_is_plain(spec, "bare pickles")
+    check_one_name_an_id(spec, "a bare pickle")
+    learned = spec.token_to_id
+    for token in spec.added_tokens:
+        if learned.get(token.content.encode(), token.id) != token.id:
+            raise FormatError(
+                f"the special token {token.content!r:.60} (id {token.id}) is spelt like the token "
+                f"of id {learned[token.content.encode()]}, and bare pickles cannot say which one "
+                f"is meant; publish the tokenizer as an artifact"
+            )
+    merges = recover_merges(learned) if spec.kind == "ranks" else spec.merges
+    if spec.gaps():
+        raise FormatError(
+            "these ids have gaps, which bare pickles cannot declare; publish the tokenizer as an "
+            "artifact, or save a tokenizer.json"
+        )
+    return merges

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
-from tokenizer_core.formats.tokenizer_json_added_tokens import search_together
+from tokenizer_core.formats.tokenizer_json.added_tokens import search_together
 from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
 from tokenizer_core.normalizers.steps import NormalizerStep
 from tokenizer_core.spec import MAX_TOKEN_ID, AddedToken, TokenizerSpec, pattern_of_characters

@@ -38,28 +38,12 @@ MAX_SPECIAL_TOKENS: Final = 1 << 16
 
 _VERSIONS: Final = ("v1", "v2", "v3", "v7", "v11", "v13", "v15")
 _VERSIONS_WITH_FIXED_TOKENS: Final = ("v1", "v2", "v3", "v7")
-_FIXED_TOKENS: Final = (
-    "<unk>",
-    "<s>",
-    "</s>",
-    "[INST]",
-    "[/INST]",
-    "[AVAILABLE_TOOLS]",
-    "[/AVAILABLE_TOOLS]",
-    "[TOOL_RESULTS]",
-    "[/TOOL_RESULTS]",
-    "[TOOL_CALLS]",
-    "[IMG]",
-    "<pad>",
-    "[IMG_BREAK]",
-    "[IMG_END]",
-    "[PREFIX]",
-    "[MIDDLE]",
-    "[SUFFIX]",
-    "[SYSTEM_PROMPT]",
-    "[/SYSTEM_PROMPT]",
+_FIXED_TOKENS: Final = [
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]",
+    "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
     "[TOOL_CONTENT]",
-)
+]  # fmt: skip
 _ENTRY_FIELDS: Final = {"rank", "token_bytes", "token_str"}
 _N_BYTES: Final = 256
 
@@ -215,7 +199,7 @@ def _parse_special_tokens(value: object, version: str, n_special: int) -> dict[s
     if value is not None:
         listed = _check_special_tokens(value)
     elif version in _VERSIONS_WITH_FIXED_TOKENS:
-        listed = list(_FIXED_TOKENS)
+        listed = _FIXED_TOKENS
     else:
         raise FormatError(
             f"tekken.json: special_tokens is missing, which the version {version} requires; get "

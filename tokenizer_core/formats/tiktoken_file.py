@@ -49,9 +49,6 @@ long."""
 _EMPTY: Final = b"="
 """How Whisper writes its empty token; tiktoken cannot read a line without a first field."""
 
-_SHORT: Final = 64
-_NO_RANK: Final = MAX_TOKEN_ID + 1
-
 
 def load_tiktoken_ranks(path: str | os.PathLike[str]) -> dict[bytes, int]:
     """Read a `.tiktoken` file: token bytes -> rank, which is also the id.
@@ -173,36 +170,13 @@ def last_two_parts(token: bytes, ranks: Mapping[bytes, int]) -> Merge | None:
 
 def _left_size(token: bytes, ranks: Mapping[bytes, int]) -> int:
     """The bytes of the first of the two parts; 0 if there are not two."""
-    ends = _merge_long(token, ranks) if len(token) > _SHORT else _merge_short(token, ranks)
+    ends = _merge_alone(token, ranks)
     return ends[0] if len(ends) == 2 else 0
 
 
-def _merge_short(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
-    """Ends of the parts when the only remaining merge is the one into the whole `token`.
-
-    Each step searches for the lowest rank again: quadratic, but the fastest way for the few bytes
-    of nearly all tokens.
-    """
-    get = ranks.get
-    ends = list(range(1, len(token) + 1))
-    pairs = [get(token[start : start + 2], _NO_RANK) for start in range(len(token) - 1)]
-    while len(ends) > 2:
-        lowest = min(pairs)
-        if lowest == _NO_RANK:
-            break
-        at = pairs.index(lowest)
-        del ends[at], pairs[at]
-        start = ends[at - 1] if at else 0
-        if at < len(pairs):
-            pairs[at] = get(token[start : ends[at + 1]], _NO_RANK)
-        if at:
-            before = ends[at - 2] if at > 1 else 0
-            pairs[at - 1] = get(token[before : ends[at]], _NO_RANK)
-    return ends
-
-
-def _merge_long(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
-    """As `_merge_short`, with a heap: a token of 100 kB must not take minutes."""
+def _merge_alone(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
+    """Ends of the parts when the only remaining merge is the one into the whole `token`; with a
+    heap, so that a token of 100 kB takes no minutes."""
     size = len(token)
     following = list(range(1, size + 1))  # end of the part that starts here; 0: no part
     preceding = list(range(-1, size))
@@ -233,29 +207,28 @@ def _merge_long(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
     return ends
 
 
-def check_vocabulary_is_plain(spec: TokenizerSpec, files: str) -> None:
-    """Refuse a vocabulary without all bytes of UTF-8, or with idle entries: the rules for them
-    would be lost."""
-    if spec.idle_ids:
-        raise FormatError(
-            f"{files} cannot say that no text gives the token of id {spec.idle_ids[0]}, "
-            f"{spec.vocab[spec.idle_ids[0]]!r:.60}; save a tokenizer.json, or publish an artifact"
-        )
-    if spec.missing:
-        raise FormatError(
-            f"{files} cannot say what becomes of the bytes that the vocabulary lacks (first: "
-            f"0x{spec.missing.values[0]:02x}); save a tokenizer.json, or publish an artifact"
-        )
-
-
-def check_no_flags(spec: TokenizerSpec, what: str) -> None:
-    """Refuse to write added tokens with flags to files that cannot hold flags."""
+def check_is_plain(spec: TokenizerSpec, files: str) -> None:
+    """Refuse a spec whose ids depend on what `files` of a vocabulary cannot say: a normalizer,
+    idle entries, missing bytes, flags of added tokens, a suffix of words."""
     flagged = next((token for token in spec.added_tokens if token.flags), None)
-    if flagged is not None:
-        raise FormatError(
-            f"{what} cannot say that the added token {flagged.content!r:.60} has the flag "
-            f"{flagged.flags[0]}; save a tokenizer.json instead"
-        )
+    artifact = ", or publish an artifact"
+    found, way_on = "", " instead"
+    if spec.normalizer != "none":
+        found = f"that text is normalized ({spec.normalizer})"
+    elif spec.idle_ids:
+        token = spec.vocab[spec.idle_ids[0]]
+        found = f"that no text gives the token of id {spec.idle_ids[0]}, {token!r:.60}"
+        way_on = artifact
+    elif spec.missing:
+        byte = spec.missing.values[0]
+        found = f"what becomes of the bytes that the vocabulary lacks (first: 0x{byte:02x})"
+        way_on = artifact
+    elif flagged is not None:
+        found = f"that the added token {flagged.content!r:.60} has the flag {flagged.flags[0]}"
+    elif spec.word_suffix:
+        found = f"that words end with {spec.word_suffix.decode()!r:.40}"
+    if found:
+        raise FormatError(f"{files} cannot say {found}; save a tokenizer.json{way_on}")
 
 
 def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
@@ -277,18 +250,7 @@ def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
 
 def render_tiktoken(spec: TokenizerSpec) -> bytes:
     """The bytes of the `.tiktoken` file; raises as `save_tiktoken`."""
-    if spec.normalizer != "none":
-        raise FormatError(
-            f"a .tiktoken file cannot say that text is normalized ({spec.normalizer}); save a "
-            f"tokenizer.json instead"
-        )
-    check_vocabulary_is_plain(spec, "a .tiktoken file")
-    check_no_flags(spec, "a .tiktoken file")
-    if spec.word_suffix:
-        raise FormatError(
-            f"a .tiktoken file cannot say that words end with {spec.word_suffix.decode()!r:.40}; "
-            f"save a tokenizer.json instead"
-        )
+    check_is_plain(spec, "a .tiktoken file")
     ranks = spec.token_to_id
     for token in spec.added_tokens:
         if token.content.encode() in ranks:

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.manifest_fields import (
+    MANIFEST,
     build_spec,
-    parse_manifest_json,
-    render_manifest_json,
     render_spec_fields,
 )
 from tokenizer_core.spec import TokenizerSpec
@@ -64,7 +63,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""
-        return render_manifest_json(self.to_dict())
+        return MANIFEST.render(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of the file, ready for JSON, without format and seal."""
@@ -90,7 +89,7 @@ class Manifest:
         Raises:
             FormatError: it is damaged or has another format, or a field is missing or malformed.
         """
-        fields = parse_manifest_json(data)
+        fields = MANIFEST.parse(data)
         try:
             files = {
                 name: FileRecord(record["sha256"], record["size_bytes"])

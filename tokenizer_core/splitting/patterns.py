@@ -509,7 +509,7 @@ def _resolve_steps(pattern: SplitPattern) -> SplitPattern:
 
 def _resolve_expression(custom: SplitPattern) -> SplitPattern:
     expression = custom.expression
-    # Oniguruma reads `{1,3}+` otherwise; `formats.tokenizer_json_parts` knows its spellings.
+    # Oniguruma reads `{1,3}+` otherwise; `formats.tokenizer_json` knows its spellings.
     if custom.dialect != "oniguruma":
         for named in PATTERNS.values():
             if named.expression == expression:

@@ -1,4 +1,4 @@
-"""Errors of access: a key is missing or insufficient, or the process is overloaded."""
+"""Errors of access: a key is missing, the process is overloaded, or a request exceeds a limit."""
 
 from __future__ import annotations
 
@@ -45,3 +45,89 @@ class OverloadedError(AccessError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"the requests in progress {reason}")
+
+
+class TooManyConnectionsError(AccessError):
+    """The process holds `limit` connections, and accepts no other."""
+
+    code = "too_many_connections"
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(f"{limit} connections are open")
+
+
+class ShuttingDownError(AccessError):
+    """The request did not finish within the grace period after SIGTERM."""
+
+    code = "shutting_down"
+
+
+class LimitError(AccessError):
+    """`actual` of what a request holds or wants is more than `limit`; `wrong` lists JSON pointers
+    into the request, each with the reason."""
+
+    def __init__(
+        self, limit: int, actual: int | None = None, *, pointer: str | None = None
+    ) -> None:
+        self.limit, self.actual = limit, actual
+        self.wrong = [] if pointer is None else [(pointer, f"{actual} tokens")]
+        super().__init__(f"{self.code}: {actual} is more than {limit}")
+
+
+class BodyTooLargeError(LimitError):
+    """The body has too many bytes."""
+
+    code = "body_too_large"
+
+
+class TooManyContainersError(LimitError):
+    """The body has too many arrays and objects."""
+
+    code = "batch_too_large"
+
+
+class TooManyValuesError(LimitError):
+    """The body has too many strings, arrays and objects."""
+
+    code = "batch_too_large"
+
+
+class LineTooLongError(LimitError):
+    """Line `number` of a stream of ids, counted from 1, has too many bytes."""
+
+    code = "line_too_long"
+
+    def __init__(self, limit: int, number: int) -> None:
+        self.number = number
+        super().__init__(limit)
+
+
+class TooManyTokensError(LimitError):
+    """A text has more tokens than the request allows."""
+
+    code = "too_many_tokens"
+
+
+class TooManyDetailedTokensError(LimitError):
+    """The request asks for more than the ids of too many tokens."""
+
+    code = "too_many_detailed_tokens"
+
+
+class DecodedTextTooLargeError(LimitError):
+    """Ids decode to too many bytes of text."""
+
+    code = "decoded_text_too_large"
+
+
+class TooManyChunksError(LimitError):
+    """A text has too many chunks."""
+
+    code = "too_many_chunks"
+
+
+class ChunksTooLargeError(LimitError):
+    """Overlapping chunks would repeat too many bytes."""
+
+    code = "chunks_too_large"

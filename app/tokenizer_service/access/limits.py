@@ -284,19 +284,22 @@ class WorkQueue:
         lease: Lease,
         function: Callable[..., Result],
         *arguments: object,
+        n_expected: int = 0,
     ) -> Result:
-        """As `run`, for as long as the client waits for the result.
+        """As `run`, for as long as the client waits for the result. `lease` first reserves the
+        `n_expected` bytes that the work takes as a rule.
 
         When the client leaves or this call is cancelled, work that waits is dropped, and work that
         runs ends at its next `check_wanted`. If it fails, `lease` is released when it has ended.
 
         Raises:
             ClientDisconnect: the client has left.
-            OverloadedError: too many calls are waiting.
+            OverloadedError: too many calls are waiting, or the memory for requests is used up.
             WorkTooLongError: the work ran for longer than the limit.
         """
         try:
             self.check_waiting()
+            lease.expect(n_expected)
         except OverloadedError:
             lease.release()
             raise

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
+from tokenizer_client.schemas.tokens import MAX_ID, IdsError
 from tokenizer_service.access.deadlines import Pace, within
-from tokenizer_service.access.errors import OverloadedError
+from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
 from tokenizer_service.access.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
-from tokenizer_service.http.headers import header_fields, header_of
+from tokenizer_service.http.headers import accepts, header_fields, header_of, parse_media_type
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem, validation_problem
 from tokenizer_service.http.request_examples import examples_of
@@ -45,7 +45,7 @@ async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> 
     """Parse the body of `request` as a `model` on the event loop: for small bodies.
 
     Raises:
-        Problem: 400, 408, 413, 415 or 422; see `read_body`, `parse_strict_json`, `validate`.
+        Exception: as `require_json`, `read_body` and `read_model`.
     """
     require_json(request)
     body = await read_body(request, max_bytes=max_bytes)
@@ -62,13 +62,13 @@ async def read_body(
     """Return the whole body. `reserve` runs before bytes are kept and may raise to refuse them.
 
     Raises:
-        Problem: 413 over `max_bytes`, with and without Content-Length; 408 when the body arrives
-            slower than the minimum rate.
+        BodyTooLargeError: more than `max_bytes`, with and without Content-Length.
+        Problem: 408 when the body arrives slower than the minimum rate.
         ClientDisconnect: the client disconnected.
     """
     declared = declared_length(request)
     if declared is not None and declared > max_bytes:
-        raise _too_large(max_bytes, declared)
+        raise BodyTooLargeError(max_bytes, declared)
     chunks: list[bytes] = []
     size = 0
 
@@ -104,7 +104,7 @@ async def read_body(
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > max_bytes:
-                raise _too_large(max_bytes, size)
+                raise BodyTooLargeError(max_bytes, size)
             if chunk:
                 reserve(len(chunk))
                 chunks.append(chunk)
@@ -153,17 +153,13 @@ async def body_windows(
             yield window
 
 
-def read_model(model: type[Model], body: bytes, *, engine: EngineChoice | None = None) -> Model:
+def read_model(model: type[Model], body: bytes, engine: EngineChoice | None = None) -> Model:
     """Parse the JSON in `body` as a `model`, in the native engine if that is given.
 
     Raises:
-        Problem: 400 or 422; see `parse_strict_json` and `validate`.
+        Exception: as `parse_strict_json` and `validate`.
     """
-    value = parse_strict_json(body, engine)
-    try:
-        return model.model_validate(value, strict=True)
-    except (ValidationError, BatchTooLargeError, IdsError) as error:
-        raise _invalid(error, value, model) from None
+    return validate(parse_strict_json(body, engine), model)
 
 
 def validate(value: Any, model: type[Model]) -> Model:
@@ -171,16 +167,15 @@ def validate(value: Any, model: type[Model]) -> Model:
 
     Raises:
         Problem: 422, which names the fields but never their values.
+        BatchTooLargeError: a batch has too many items.
     """
     try:
         return model.model_validate(value, strict=True)
-    except (ValidationError, BatchTooLargeError, IdsError) as error:
+    except (ValidationError, IdsError) as error:
         raise _invalid(error, value, model) from None
 
 
-def _invalid(
-    error: ValidationError | BatchTooLargeError | IdsError, value: Any, model: type[BaseModel]
-) -> Problem:
+def _invalid(error: ValidationError | IdsError, value: Any, model: type[BaseModel]) -> Problem:
     fields = [field.alias or name for name, field in model.model_fields.items()]
     if not isinstance(value, dict):
         return Problem(
@@ -189,8 +184,6 @@ def _invalid(
             f"The body must be a JSON object with {', '.join(fields)}.",
             errors=[("", "must be an object")],
         )
-    if isinstance(error, BatchTooLargeError):
-        return batch_too_large(error)
     if isinstance(error, IdsError):
         detail = f"must be integers from 0 to {MAX_ID}"
         return Problem(
@@ -203,17 +196,6 @@ def _invalid(
     return validation_problem(error, fields)
 
 
-def batch_too_large(error: BatchTooLargeError) -> Problem:
-    """The 413 for a batch with too many items."""
-    return Problem(
-        413,
-        "batch_too_large",
-        f"A batch holds at most {MAX_BATCH_ITEMS} items; send several requests.",
-        limit=MAX_BATCH_ITEMS,
-        actual=error.actual,
-    )
-
-
 def require_json(request: HTTPConnection) -> None:
     """Raise 415 unless the body is declared as plain JSON in UTF-8."""
     fields = header_fields(request.scope)
@@ -224,7 +206,7 @@ def require_json(request: HTTPConnection) -> None:
 def require_json_type(content_type: bytes, encoding: bytes) -> None:
     """Raise 415 unless these headers declare plain JSON in UTF-8."""
     _require_no_encoding(encoding)
-    kind, charset = _parse_content_type(content_type)
+    kind, parameters = parse_media_type(content_type.decode("latin-1"))
     is_json = kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )
@@ -236,7 +218,7 @@ def require_json_type(content_type: bytes, encoding: bytes) -> None:
             "`curl --json '{...}'` instead of `-d`.",
             headers={"Accept": "application/json"},
         )
-    require_utf8(charset)
+    require_utf8(parameters.get("charset", ""))
 
 
 def require_no_encoding(request: HTTPConnection) -> None:
@@ -303,43 +285,18 @@ def require_utf8(charset: str) -> None:
 
 def content_type_of(request: HTTPConnection) -> tuple[str, str]:
     """Media type and charset of the body, lower case, empty where absent."""
-    return _parse_content_type(header_fields(request.scope).get(b"content-type", b""))
-
-
-@lru_cache(maxsize=64)
-def _parse_content_type(declared: bytes) -> tuple[str, str]:
-    kind, *parameters = declared.decode("latin-1").lower().split(";")
-    charset = ""
-    for parameter in parameters:
-        name, _, value = parameter.strip().partition("=")
-        if name.strip() == "charset":
-            charset = value.strip().strip('"')
-    return kind.strip(), charset
+    kind, parameters = parse_media_type(header_of(request, b"content-type"))
+    return kind, parameters.get("charset", "")
 
 
 def require_acceptable(request: HTTPConnection, media_type: str) -> None:
     """Raise 406 if Accept excludes `media_type`."""
-    if not accepts(request, media_type):
+    if not accepts(header_of(request, b"accept"), media_type):
         raise Problem(
             406,
             "not_acceptable",
             f"This route responds in {media_type}; name it in Accept or omit Accept.",
         )
-
-
-def accepts(request: HTTPConnection, media_type: str, *, by_name: bool = False) -> bool:
-    """Whether Accept includes `media_type`; with `by_name`, only if it is named in full."""
-    accept = header_of(request, b"accept")
-    listed = [part.strip().lower() for part in accept.split(",") if part.strip()]
-    if not listed:
-        return not by_name
-    group = media_type.split("/")[0] + "/*"
-    for part in listed:
-        kind, *parameters = (piece.strip() for piece in part.split(";"))
-        is_refused = any(p.replace(" ", "") in ("q=0", "q=0.0", "q=0.00") for p in parameters)
-        if not is_refused and (kind == media_type or (not by_name and kind in (group, "*/*"))):
-            return True
-    return False
 
 
 def json_request(*models: type[BaseModel]) -> dict[str, Any]:
@@ -392,17 +349,6 @@ def declared_length(request: Request) -> int | None:
     value = header_of(request, b"content-length")
     # The server has already checked it. A value that is not a number counts as not declared.
     return int(value) if value.isascii() and value.isdigit() else None
-
-
-def _too_large(limit: int, actual: int) -> Problem:
-    return Problem(
-        413,
-        "body_too_large",
-        f"The body is larger than {limit} bytes. Send less at once, or stream it to /encode_stream "
-        f"or /decode_stream; the operator can raise TOKENIZER_MAX_BODY_BYTES.",
-        limit=limit,
-        actual=actual,
-    )
 
 
 def _too_slow() -> Problem:

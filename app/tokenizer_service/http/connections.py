@@ -16,6 +16,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tokenizer_service.access.errors import TooManyConnectionsError
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.ingress import EVERY_HOST, AllowedHosts
 
@@ -64,6 +65,7 @@ class ConnectionGuard:
         max_drained_bytes: int = 1 << 20,
         hosts: AllowedHosts | None = None,
         count: Callable[[str], None] = lambda code: None,
+        problem_of: Callable[[Exception], Problem | None] = lambda error: None,
     ) -> None:
         self.max_connections = max_connections or derive_max_connections()
         self.header_seconds = header_seconds
@@ -71,7 +73,7 @@ class ConnectionGuard:
         self.stall_seconds = stall_seconds
         self.max_drained_bytes = max_drained_bytes
         self.hosts = AllowedHosts([EVERY_HOST]) if hosts is None else hosts
-        self._count = count
+        self._count, self._problem_of = count, problem_of
         self._admitted: set[Waiting] = set()
         self._reserve: dict[Waiting, None] = {}  # in order of arrival
         self._next_line = 0.0
@@ -81,21 +83,24 @@ class ConnectionGuard:
         """The number of connections, including the reserve."""
         return len(self._admitted) + len(self._reserve)
 
-    def admit(self, connection: Waiting) -> None:
-        """Admit a new connection, or one from the reserve if the limit now allows it."""
+    def admit(self, connection: Waiting) -> bool:
+        """Admit a new connection, or one from the reserve if the limit now allows it.
+
+        Returns whether it may request any route, not only the health routes.
+        """
+        if connection in self._admitted:
+            return True
         if len(self._admitted) < self.max_connections:
             self._reserve.pop(connection, None)
             self._admitted.add(connection)
-        elif connection not in self._reserve:
+            return True
+        if connection not in self._reserve:
             self._reserve[connection] = None
             if len(self._reserve) > _RESERVE:
                 oldest = next(iter(self._reserve))
                 del self._reserve[oldest]
                 oldest.turn_away(self.too_many())
-
-    def is_admitted(self, connection: Waiting) -> bool:
-        """Whether the connection may request any route, not only the health routes."""
-        return connection in self._admitted
+        return False
 
     def release(self, connection: Waiting) -> None:
         """Remove a connection that has ended."""
@@ -103,15 +108,9 @@ class ConnectionGuard:
         self._reserve.pop(connection, None)
 
     def too_many(self) -> Problem:
-        """The 503 for a connection over the limit."""
-        return Problem(
-            503,
-            "too_many_connections",
-            f"This process has reached its limit of {self.max_connections} connections; "
-            "try again, or open fewer. The operator can raise TOKENIZER_MAX_CONNECTIONS.",
-            limit=self.max_connections,
-            headers={"Retry-After": "1"},
-        )
+        """The problem of a connection over the limit."""
+        error = TooManyConnectionsError(self.max_connections)
+        return self._problem_of(error) or Problem(503, error.code, str(error))
 
     def note(self, problem: Problem) -> None:
         """Count a request refused before it reached the app, and log it at most once a minute."""
@@ -259,7 +258,8 @@ class ClosingTransport(asyncio.Transport):
         if self.is_lingering or self._transport.is_closing():
             return
         self.has_written = True
-        self._send_held()
+        if self._held is not None:
+            self._send_held()
         self._transport.write(data)
 
     def _send_held(self) -> None:

@@ -1,4 +1,4 @@
-"""Request headers as one dict, cached in the scope of the request.
+"""Request headers as one dict, cached in the scope of the request, and the media types in them.
 
 Starlette's mapping decodes and compares every name on every lookup, and a small request makes six
 lookups. Names are lower-case bytes, as the server provides them.
@@ -6,6 +6,8 @@ lookups. Names are lower-case bytes, as the server provides them.
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _FIELDS: Final = "tokenizer_service.headers"
+_QUALITY: Final = re.compile(r"[01](\.\d{0,3})?")
 
 
 def header_of(request: HTTPConnection, name: bytes) -> str:
@@ -40,3 +43,39 @@ def _join(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     for name, value in headers:
         fields[name] = fields[name] + b", " + value if name in fields else value
     return fields
+
+
+@lru_cache(maxsize=64)  # almost all requests share a few values
+def parse_media_type(value: str) -> tuple[str, dict[str, str]]:
+    """A media type and its parameters, in lower case.
+
+    Example:
+        >>> parse_media_type('Text/Plain; charset="UTF-8"')
+        ('text/plain', {'charset': 'utf-8'})
+    """
+    kind, *parameters = value.lower().split(";")
+    pairs = (parameter.partition("=") for parameter in parameters)
+    return kind.strip(), {name.strip(): word.strip().strip('"') for name, _, word in pairs}
+
+
+@lru_cache(maxsize=64)
+def accepted_types(accept: str) -> list[tuple[str, dict[str, str], float]]:
+    """The media types in an Accept header, their parameters and qualities, as listed."""
+    accepted = []
+    for part in accept.split(","):
+        if part.strip():
+            kind, parameters = parse_media_type(part)
+            given = parameters.get("q", "1")
+            quality = float(given) if _QUALITY.fullmatch(given) else 1.0
+            accepted.append((kind, parameters, quality))
+    return accepted
+
+
+@lru_cache(maxsize=64)
+def accepts(accept: str, media_type: str, *, by_name: bool = False) -> bool:
+    """Whether Accept includes `media_type`; with `by_name`, only if it is named in full."""
+    accepted = accepted_types(accept)
+    if not accepted:
+        return not by_name
+    named = {media_type} if by_name else {media_type, media_type.split("/")[0] + "/*", "*/*"}
+    return any(kind in named and quality > 0 for kind, _, quality in accepted)

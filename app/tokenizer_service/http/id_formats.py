@@ -10,7 +10,6 @@ kilobyte, and each of its values is compared with the body.
 from __future__ import annotations
 
 import ast
-import re
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
+from tokenizer_service.http.headers import accepted_types, parse_media_type
 from tokenizer_service.http.problem import Problem
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ NPY: Final = "application/x-npy"
 
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {"u32": np.dtype("<u4"), "u16": np.dtype("<u2")}
 _WINDOW: Final = 1 << 16
-_QUALITY: Final = re.compile(r"[01](\.\d{0,3})?")
+_ANYTHING: Final[list[tuple[str, dict[str, str], float]]] = [("*/*", {}, 1.0)]
 _NPY_MAGIC: Final = b"\x93NUMPY"
 _NPY_HEADER_LENGTHS: Final = {b"\1\0": "<H", b"\2\0": "<I", b"\3\0": "<I"}
 _MAX_NPY_HEADER_BYTES: Final = 1024
@@ -96,7 +96,7 @@ def ids_form_of(content_type: str) -> IdsForm | None:
     Raises:
         Problem: 415 for an unknown dtype or layout.
     """
-    kind, parameters = _parse_media_type(content_type)
+    kind, parameters = parse_media_type(content_type)
     if kind not in (OCTETS, NPY):
         return None
     dtype, layout = parameters.get("dtype", "u32"), parameters.get("layout", "")
@@ -230,14 +230,10 @@ def _render_npy_header(dtype: np.dtype[Any], n_ids: int) -> bytes:
 
 def _choose(accept: str, kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """The preferred kind, the first among equals; JSON if the client accepts anything."""
-    listed = [part for part in accept.split(",") if part.strip()] or ["*/*"]
     found = []
-    for index, part in enumerate(listed):
-        kind, parameters = _parse_media_type(part)
+    for index, (kind, parameters, quality) in enumerate(accepted_types(accept) or _ANYTHING):
         if kind in ("*/*", "application/*"):
             kind, parameters = JSON, {}
-        given = parameters.get("q", "1")
-        quality = float(given) if _QUALITY.fullmatch(given) else 1.0
         if quality > 0 and kind in kinds:
             found.append((-quality, index, kind, parameters))
     if not found:
@@ -246,12 +242,6 @@ def _choose(accept: str, kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
         )
     _, _, kind, parameters = min(found, key=lambda entry: entry[:2])
     return kind, parameters
-
-
-def _parse_media_type(value: str) -> tuple[str, dict[str, str]]:
-    kind, *parameters = value.lower().split(";")
-    pairs = (parameter.partition("=") for parameter in parameters)
-    return kind.strip(), {name.strip(): word.strip().strip('"') for name, _, word in pairs}
 
 
 def _not_acceptable(detail: str) -> Problem:

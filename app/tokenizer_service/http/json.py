@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.engines import decode_json_string, read_json_natively
+from tokenizer_core.engines import read_json_natively
 from tokenizer_core.strict_json import StrictJsonError, read_json
+from tokenizer_service.access.errors import TooManyContainersError, TooManyValuesError
 from tokenizer_service.http.problem import Problem
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ small arrays, which no route takes, took 4 s."""
 _SHORT_BYTES: Final = 2 * MAX_DEPTH
 """A shorter body is not worth a call of the native engine."""
 
-_FIRST_STRING: Final = re.compile(rb'\s*+\{\s*+"([a-z_]{1,40})"\s*+:\s*+(?=")')
 # An unterminated string extends to the end of the body, so that the search stays linear.
 # `re` in every Python: a repetition fails only at the end of the body, where nothing is lost, and
 # `regex` takes 40 bytes of memory for each escape.
@@ -50,8 +50,9 @@ def parse_strict_json(
 
     Raises:
         Problem: 400 for invalid JSON (not UTF-8, a byte order mark, duplicate keys, nesting over
-            MAX_DEPTH); 413 for more than MAX_VALUES or MAX_CONTAINERS; 422 for JSON that no schema
-            accepts (NaN, Infinity, numbers over 4,300 digits, lone surrogates, deep nesting).
+            MAX_DEPTH); 422 for JSON that no schema accepts (NaN, Infinity, numbers over 4,300
+            digits, lone surrogates, deep nesting).
+        TooManyValuesError, TooManyContainersError: more than MAX_VALUES or MAX_CONTAINERS.
     """
     if engine is not None and engine.name == "native" and len(body) > _SHORT_BYTES:
         found = read_json_natively(body, most_values=MAX_VALUES, most_containers=MAX_CONTAINERS)
@@ -79,24 +80,8 @@ def _problem(error: StrictJsonError) -> Problem:
     )
 
 
-def cut_first_string(body: bytes, engine: EngineChoice) -> tuple[str, str, bytes] | None:
-    """Return the key and string value of an object's first member, and `body` with that string
-    emptied. None if the body begins differently, if the string is invalid, or if the engine is not
-    the native one. What remains of an invalid body is invalid too."""
-    if engine.name != "native":
-        return None
-    begin = _FIRST_STRING.match(body)
-    if begin is None:
-        return None
-    found = decode_json_string(body, begin.end())
-    if found is None:
-        return None
-    string, end = found
-    return begin[1].decode(), string, body[: begin.end()] + b'""' + body[end:]
-
-
 def _check_structure(body: bytes) -> None:
-    """Raise 400 for nesting over MAX_DEPTH, 413 for more than MAX_VALUES or MAX_CONTAINERS.
+    """Refuse nesting over MAX_DEPTH, and more than MAX_VALUES or MAX_CONTAINERS.
 
     Two fast counts accept almost all bodies. In a valid document, no backslash precedes the opening
     quote of a string.
@@ -124,18 +109,6 @@ def _check_structure(body: bytes) -> None:
                 actual=depth,
             )
         if n_containers > MAX_CONTAINERS:
-            raise Problem(
-                413,
-                "batch_too_large",
-                f"A body holds at most {MAX_CONTAINERS} arrays and objects together; send several "
-                f"requests.",
-                limit=MAX_CONTAINERS,
-            )
+            raise TooManyContainersError(MAX_CONTAINERS)
         if n_values > MAX_VALUES:
-            raise Problem(
-                413,
-                "batch_too_large",
-                f"A body holds at most {MAX_VALUES} strings, arrays and objects together; send "
-                f"several requests.",
-                limit=MAX_VALUES,
-            )
+            raise TooManyValuesError(MAX_VALUES)

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect
 
-from tokenizer_service.http.problem import (
-    internal_error,
-    problem_response,
-    request_id_of,
-    shutting_down,
-)
+from tokenizer_service.access.errors import ShuttingDownError
+from tokenizer_service.http.problem import internal_error, problem_response, request_id_of
 from tokenizer_service.observability.logs import REQUEST_ID
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from tokenizer_service.http.fast_path import RawResponse
     from tokenizer_service.http.problem import Problem
     from tokenizer_service.observability.metrics import ServiceMetrics
+
+    RawResponse = tuple[bytes, bytes]
+    """A response with status 200, ready to be written: its headers, each with its CRLF, and its
+    content."""
 
 CLIENT_GONE: Final = 499
 """The status in the metrics for a client that disconnected before the response began."""
@@ -46,15 +46,17 @@ async def _send_no_body(send: Send, message: Message) -> None:
 
 
 class RequestObserver:
-    """Counts and times requests. `problem_of` maps an error to a problem, or a defect to None."""
+    """Counts and times requests. `problem_of` maps an error to a problem, or a defect to None;
+    `respond_now` serves a request with a whole body in one step, or returns None."""
 
     def __init__(
         self,
         app: ASGIApp,
         metrics: ServiceMetrics,
         problem_of: Callable[[Exception], Problem | None],
+        respond_now: Callable[[Scope, bytes], RawResponse | None] = lambda scope, body: None,
     ) -> None:
-        self._app = app
+        self._app, self._respond_now = app, respond_now
         self._metrics = metrics
         self._problem_of = problem_of
 
@@ -96,13 +98,9 @@ class RequestObserver:
                 raise
             # The server shuts down and cancels unfinished requests. The task ends normally here,
             # because the server would log a traceback for a cancelled one.
-            await problem_response(shutting_down(), inner)(inner, receive, observe)
+            await self._response_to(ShuttingDownError(), inner)(inner, receive, observe)
         except Exception as error:
-            # Keep the problem in no variable: it may be the error itself, whose traceback refers to
-            # this frame. Such a cycle would keep a retired tokenizer alive.
-            response = problem_response(
-                self._problem_of(error) or internal_error(error, inner), inner
-            )
+            response = self._response_to(error, inner)
             if status:
                 raise  # the head was sent: the response can only be cut off
             await response(inner, receive, observe)
@@ -111,10 +109,8 @@ class RequestObserver:
             seconds = time.perf_counter() - started
             self._record(scope["method"], inner, status or CLIENT_GONE, seconds)
 
-    def serve_now(
-        self, find_response: Callable[[Scope, bytes], RawResponse | None], scope: Scope, body: bytes
-    ) -> RawResponse | None:
-        """Serve one request at once, by `find_response`; None if the app must serve it.
+    def serve_now(self, scope: Scope, body: bytes) -> RawResponse | None:
+        """Serve a request with this whole body in one step; None if the app must serve it.
 
         After an error the app serves the request too, and reports the error.
         """
@@ -122,7 +118,7 @@ class RequestObserver:
         request_id = request_id_of(scope)
         token = REQUEST_ID.set(request_id)
         try:
-            response = find_response(scope, body)
+            response = self._respond_now(scope, body)
         except Exception:
             return None
         finally:
@@ -133,6 +129,11 @@ class RequestObserver:
         self._metrics.count_request("POST", scope["route"].path, 200, seconds)
         headers, content = response
         return b"%bx-request-id: %b\r\n" % (headers, request_id.encode()), content
+
+    def _response_to(self, error: Exception, scope: Scope) -> Response:
+        # Keep the problem in no variable: it may be the error itself, whose traceback refers to
+        # the caller's frame. Such a cycle would keep a retired tokenizer alive.
+        return problem_response(self._problem_of(error) or internal_error(error, scope), scope)
 
     def _record(self, method: str, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")

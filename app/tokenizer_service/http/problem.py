@@ -2,7 +2,7 @@
 
 A problem describes the error and the remedy. It never repeats the request and contains no file path
 and no traceback. The body is ASCII and at most a few kB, for every request. It also contains the
-`error` object that clients of OpenAI-style servers read. `rendering.problems` maps the errors of
+`error` object that clients of OpenAI-style servers read. `responses.problems` maps the errors of
 the domain to problems.
 """
 
@@ -194,16 +194,6 @@ def internal_error(error: BaseException, scope: Scope) -> Problem:
     log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
     return Problem(
         500, "internal_error", "An internal error; the log of the server has it under this request."
-    )
-
-
-def shutting_down() -> Problem:
-    """The 503 for a request that did not finish within the grace period after SIGTERM."""
-    return Problem(
-        503,
-        "shutting_down",
-        "The server is shutting down; send the request again.",
-        headers={"Retry-After": "1"},
     )
 
 

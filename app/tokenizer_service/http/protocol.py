@@ -193,7 +193,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._parse(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self.refuse(cause if isinstance(cause, Problem) else _malformed())
+            malformed = Problem(400, "bad_http", "This is not well-formed HTTP/1.1.")
+            self.refuse(cause if isinstance(cause, Problem) else malformed)
         else:
             if self._bytes_without_news > MAX_HEADER_BYTES:
                 self.refuse(_headers_too_large())
@@ -228,7 +229,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self.parser.feed_data(head)
 
     def _offers_protocol(self) -> bool:
-        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        return self.parser.get_method() != b"CONNECT"  # of a request that asks for an upgrade
 
     def _head_without_offer(self) -> bytes:
         version = self.parser.get_http_version().encode()
@@ -300,7 +301,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if not self._is_idle():
             self._await_head()  # pipelined: its timer starts when its turn comes
         elif self._head_begun or self._bytes_without_news:
-            self.refuse(_headers_too_slow(self._guard.header_seconds))
+            detail = f"The headers did not arrive within {self._guard.header_seconds:g} seconds."
+            self.refuse(Problem(408, "headers_too_slow", detail))
         else:
             self._wire.close()
 
@@ -320,19 +322,17 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the head and start the response."""
-        if self._offers_protocol():
-            check_size(self.url, self.headers, self._bytes_without_news)  # with the offer
-            return  # `_parse` comes here again
+        n_received = self._bytes_without_news
+        if n_received > MAX_HEADER_BYTES or len(self.headers) > MAX_HEADERS:
+            check_size(self.url, self.headers, n_received)
+        if self.parser.should_upgrade() and self._offers_protocol():
+            return  # `_parse` comes here again, without the offer
         self._in_head = False
-        n_received, self._bytes_without_news = self._bytes_without_news, 0
+        self._bytes_without_news = 0
         self._cancel_head_timer()
-        check_size(self.url, self.headers, n_received)
         host = check_framing(self.headers, self.parser.get_http_version())
         check_source(self.url, self.parser.get_method(), self.headers, host, self._guard.hosts)
-        is_admitted = self._guard.is_admitted(self)
-        if not is_admitted:
-            self._guard.admit(self)
-            is_admitted = self._guard.is_admitted(self)
+        is_admitted = self._guard.admit(self)
         if not is_admitted and self.url.partition(b"?")[0] not in HEALTH_PATHS:
             raise self._guard.too_many()
         super().on_headers_complete()
@@ -355,7 +355,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """End the request; the next byte begins another head."""
-        if self._offers_protocol():
+        if self.parser.should_upgrade() and self._offers_protocol():
             return
         self._take = None
         self._in_head = True
@@ -575,11 +575,6 @@ def _authority(url: bytes) -> bytes:
     return authority
 
 
-def _malformed() -> Problem:
-    """The 400 for input that the parser rejects."""
-    return Problem(400, "bad_http", "This is not well-formed HTTP/1.1.")
-
-
 def _headers_too_large() -> Problem:
     """The 431 for a head with too many bytes."""
     return Problem(
@@ -587,11 +582,4 @@ def _headers_too_large() -> Problem:
         "headers_too_large",
         f"The request line and the headers are together larger than {MAX_HEADER_BYTES} bytes.",
         limit=MAX_HEADER_BYTES,
-    )
-
-
-def _headers_too_slow(seconds: float) -> Problem:
-    """The 408 for a head that took too long."""
-    return Problem(
-        408, "headers_too_slow", f"The headers did not arrive within {seconds:g} seconds."
     )

@@ -73,16 +73,6 @@ class InvalidInputsError(JobsError):
         super().__init__(text)
 
 
-class UnknownSpecialTokenError(JobsError):
-    """`field` of the request names a special token that the tokenizer does not have."""
-
-    code = "unknown_special_token"
-
-    def __init__(self, field: str) -> None:
-        self.field = field
-        super().__init__(f"{field} names no special token of the tokenizer")
-
-
 class VersionInUseError(JobsError):
     """The version cannot be removed: a process serves it, or a job or a setting needs it."""
 

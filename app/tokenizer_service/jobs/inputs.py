@@ -22,7 +22,6 @@ from tokenizer_service.jobs.errors import (
     CorpusNotFoundError,
     CorpusReplacedError,
     InvalidInputsError,
-    UnknownSpecialTokenError,
 )
 from tokenizer_service.jobs.input_files import (
     InputChangedError,
@@ -31,6 +30,7 @@ from tokenizer_service.jobs.input_files import (
     find_input_file,
     reopen_input_file,
 )
+from tokenizer_service.serving.errors import UnknownSpecialTokenError
 
 if TYPE_CHECKING:
     from tokenizer_client.schemas.jobs import TrainRequest

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 
 from tokenizer_client.schemas.chat import (
     ChatEncodeRequest,
@@ -21,65 +21,48 @@ from tokenizer_client.schemas.chat import (
     InputTokensResponse,
 )
 from tokenizer_service.access.auth import require_read
+from tokenizer_service.handlers.chat import (
+    count_input,
+    count_messages,
+    make_generate_request,
+    parse_borrowed,
+    parse_chat,
+    render_limits_of,
+)
+from tokenizer_service.handlers.chat import encode_chat as run_encode_chat
+from tokenizer_service.handlers.known_fields import reporting_ignored
+from tokenizer_service.handlers.plan import Plan
+from tokenizer_service.handlers.preconditions import require_no_query
+from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import (
     binary_content,
     json_request,
     require_acceptable,
     require_json,
-    validate,
 )
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.id_formats import NPY, OCTETS, choose_ids_form
-from tokenizer_service.http.json import parse_strict_json
-from tokenizer_service.rendering.chat import (
-    render_chat_encoding,
-    render_generate_request,
-    render_input_count,
-    render_limits_of,
-    render_message_count,
-)
-from tokenizer_service.rendering.conversations import require_shallow, without_nulls
-from tokenizer_service.rendering.known_fields import reporting_ignored, validate_borrowed
-from tokenizer_service.rendering.preconditions import require_no_query
-from tokenizer_service.rendering.problems import problem_responses
-from tokenizer_service.rendering.respond import Work, respond
 from tokenizer_service.services import services_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydantic import BaseModel
-    from starlette.responses import Response
+    from starlette.requests import HTTPConnection
 
-    from tokenizer_core.engines import EngineChoice
-    from tokenizer_service.rendering.json_values import Rendered
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-Wanted = TypeVar(
-    "Wanted", ChatEncodeRequest, ChatRenderRequest, CountTokensRequest, InputTokensRequest
-)
+    from tokenizer_service.responses.json_values import Rendered
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["chat"])
 
 
-def _documented(request: type[BaseModel], response: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI description of a route with this request and response."""
-    return {
-        "openapi_extra": json_request(request),
-        "response_model": None,
-        "responses": {
-            200: response,
-            **problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503),
-        },
-    }
-
-
-@router.post(
+@planned(
+    router,
     "/chat/encode",
     summary="Messages to token ids",
-    **_documented(ChatEncodeRequest, {"model": ChatEncodeResponse, **binary_content(OCTETS, NPY)}),
+    body=json_request(ChatEncodeRequest),
+    response={"model": ChatEncodeResponse, **binary_content(OCTETS, NPY)},
 )
-async def encode_chat(request: Request) -> Response:
+def encode_chat(request: HTTPConnection) -> Plan:
     """Render messages with the tokenizer's chat template and encode the text.
 
     Control tokens come from the template only: text of a user that looks like one is plain text.
@@ -88,72 +71,53 @@ async def encode_chat(request: Request) -> Response:
     """
     require_no_query(request)
     form = choose_ids_form(header_of(request, b"accept"))
-    parse = partial(_read, ChatEncodeRequest)
-    return await _respond(request, parse, partial(render_chat_encoding, form=form))
+    require_json(request)
+    limits = render_limits_of(services_of(request).settings)
+    return Plan(parse_chat, partial(run_encode_chat, form=form, limits=limits))
 
 
-@router.post(
+@planned(
+    router,
     "/chat/completions/render",
     summary="A chat completion to token ids, in vLLM's format",
-    **_documented(ChatRenderRequest, {"model": ChatRenderResponse}),
+    body=json_request(ChatRenderRequest),
+    response={"model": ChatRenderResponse},
 )
-async def render_chat_completion(request: Request) -> Response:
+def render_chat_completion(request: HTTPConnection) -> Plan:
     """Render the prompt of a chat completion as vLLM does. The response is the request that vLLM's
     `/inference/v1/generate` takes."""
-    require_acceptable(request, "application/json")
-    parse = partial(_read_others, ChatRenderRequest)
-    return await _respond(request, parse, render_generate_request)
+    return _plan(request, ChatRenderRequest, make_generate_request)
 
 
-@router.post(
+@planned(
+    router,
     "/messages/count_tokens",
     summary="Count the tokens of a request in Anthropic's format",
-    **_documented(CountTokensRequest, {"model": CountTokensResponse}),
+    body=json_request(CountTokensRequest),
+    response={"model": CountTokensResponse},
 )
-async def count_message_tokens(request: Request) -> Response:
+def count_message_tokens(request: HTTPConnection) -> Plan:
     """Count the tokens of messages, system prompt and tools, as the tokenizer's chat template
     writes them."""
-    require_acceptable(request, "application/json")
-    parse = partial(_read_others, CountTokensRequest)
-    return await _respond(request, parse, render_message_count)
+    return _plan(request, CountTokensRequest, count_messages)
 
 
-@router.post(
+@planned(
+    router,
     "/responses/input_tokens",
     summary="Count the tokens of a request in the format of OpenAI's responses",
-    **_documented(InputTokensRequest, {"model": InputTokensResponse}),
+    body=json_request(InputTokensRequest),
+    response={"model": InputTokensResponse},
 )
-async def count_input_tokens(request: Request) -> Response:
+def count_input_tokens(request: HTTPConnection) -> Plan:
     """Count the tokens of input, instructions and tools, as the tokenizer's chat template writes
     them."""
+    return _plan(request, InputTokensRequest, count_input)
+
+
+def _plan(request: HTTPConnection, model: type[BaseModel], run: Callable[..., Rendered]) -> Plan:
     require_acceptable(request, "application/json")
-    parse = partial(_read_others, InputTokensRequest)
-    return await _respond(request, parse, render_input_count)
-
-
-async def _respond(
-    request: Request,
-    parse: Callable[..., Wanted],
-    render: Callable[..., Rendered],
-) -> Response:
     require_json(request)
-    services = services_of(request)
-    limits = render_limits_of(services.settings)
-
-    def render_within(wanted: Wanted, live: LiveTokenizer) -> Rendered:
-        return render(wanted, live, limits=limits)
-
-    parse_it = partial(parse, engine=services.engine)
-    return await respond(request, Work(parse_it, reporting_ignored(render_within)))
-
-
-def _read(model: type[Wanted], body: bytes, *, engine: EngineChoice) -> Wanted:
-    value = parse_strict_json(body, engine)
-    require_shallow(value)
-    return validate(value, model)
-
-
-def _read_others(model: type[Wanted], body: bytes, *, engine: EngineChoice) -> Wanted:
-    value = without_nulls(parse_strict_json(body, engine))
-    require_shallow(value)
-    return validate_borrowed(value, model)
+    limits = render_limits_of(services_of(request).settings)
+    parse: Any = partial(parse_borrowed, model=model)
+    return Plan(parse, reporting_ignored(partial(run, limits=limits)))

@@ -5,9 +5,7 @@ Disk access runs in a thread; memory never holds a whole file.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
@@ -15,17 +13,16 @@ from tokenizer_client.schemas.jobs import Corpus, CorpusList, FieldName, FileFor
 from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 from tokenizer_core.documents import format_of_name
 from tokenizer_service.access.auth import require_admin
+from tokenizer_service.handlers.disk import off_the_loop
+from tokenizer_service.handlers.preconditions import refuse_match, require_known_query
 from tokenizer_service.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.jobs.corpora import CorpusUpload
 from tokenizer_service.jobs.inputs import field_of_text, is_text_format
-from tokenizer_service.rendering.preconditions import refuse_match, require_known_query
-from tokenizer_service.rendering.problems import problem_of_disk, problem_responses
+from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import Services, services_of
 
 router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])
-
-Answer = TypeVar("Answer")
 
 _WINDOW_BYTES: Final = 1024 * 1024
 
@@ -72,7 +69,7 @@ async def upload_corpus(
     if field is not None and is_text_format(format or format_of_name(corpus_id) or "txt"):
         raise field_of_text()
     n_declared = declared_length(request) or 0
-    upload = await _off_the_loop(
+    upload = await off_the_loop(
         lambda: services.corpora.begin(
             corpus_id,
             n_declared=n_declared,
@@ -83,9 +80,9 @@ async def upload_corpus(
     )
     try:
         await _receive(request, services, upload)
-        stored, replaced = await _off_the_loop(upload.publish)
+        stored, replaced = await off_the_loop(upload.publish)
     finally:
-        await _off_the_loop(upload.close)
+        await off_the_loop(upload.close)
     if not replaced:
         response.status_code = 201
         response.headers["Location"] = request.url.path
@@ -100,10 +97,10 @@ async def upload_corpus(
 async def list_corpora(request: Request) -> CorpusList:
     """List all corpora in order of id, and the quota they use."""
     corpora = services_of(request).corpora
-    stored = await _off_the_loop(corpora.all)
+    stored = await off_the_loop(corpora.all)
     return CorpusList(
         corpora=[Corpus.model_validate(corpus) for corpus in stored],
-        bytes=await _off_the_loop(corpora.used_bytes),
+        bytes=await off_the_loop(corpora.used_bytes),
         max_bytes=corpora.max_bytes,
     )
 
@@ -118,7 +115,7 @@ async def show_corpus(
 ) -> Corpus:
     """Show the format, size, sha256 and upload time of a corpus, but not its text."""
     corpora = services_of(request).corpora
-    return Corpus.model_validate(await _off_the_loop(lambda: corpora.get(corpus_id)))
+    return Corpus.model_validate(await off_the_loop(corpora.get, corpus_id))
 
 
 @router.delete(
@@ -145,7 +142,7 @@ async def remove_corpus(
                 )
         services.corpora.remove(corpus_id)
 
-    await _off_the_loop(remove)
+    await off_the_loop(remove)
 
 
 async def _receive(request: Request, services: Services, upload: CorpusUpload) -> None:
@@ -156,16 +153,4 @@ async def _receive(request: Request, services: Services, upload: CorpusUpload) -
         idle_seconds=services.settings.stream_idle_seconds,
     )
     async for window in windows:
-        await _off_the_loop(lambda data=window: upload.write(data))  # type: ignore[misc]
-
-
-async def _off_the_loop(work: Callable[[], Answer]) -> Answer:
-    """Run disk access in a thread.
-
-    Raises:
-        Problem: 507 when no space is left, 503 when the disk fails; an existing corpus stays.
-    """
-    try:
-        return await asyncio.to_thread(work)
-    except OSError as error:
-        raise problem_of_disk(error) from error
+        await off_the_loop(upload.write, window)

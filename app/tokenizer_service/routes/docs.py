@@ -20,7 +20,7 @@ from pydantic.json_schema import models_json_schema
 from tokenizer_client.schemas.tokens import ProblemDocument
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.problems import problem_responses
+from tokenizer_service.responses.problems import problem_responses
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

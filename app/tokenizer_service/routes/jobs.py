@@ -1,57 +1,157 @@
-"""Jobs of every kind over HTTP: list, show, follow and cancel them. Admin keys only."""
+"""/train and /jobs: submit training jobs; list, show, follow and cancel them, and jobs of every
+kind. Admin keys only.
+
+The response to a request is sent once its job is on the disk; it runs in a child process
+(`tokenizer_service.jobs`).
+"""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated, Any, Final, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from tokenizer_client.schemas.jobs import AnyJobList, EncodeJobView, JobView
-from tokenizer_service.access.auth import require_admin
-from tokenizer_service.jobs.views import summary_of, view_of
-from tokenizer_service.rendering.jobs import (
-    EVENTS,
-    LastEventId,
-    cancel_job,
-    find_job,
-    follow_job,
-    off_the_loop,
+from tokenizer_client.schemas.jobs import (
+    AnyJobList,
+    EncodeJobView,
+    JobList,
+    JobView,
+    TrainRequest,
 )
-from tokenizer_service.rendering.preconditions import require_known_query
-from tokenizer_service.rendering.problems import problem_responses
+from tokenizer_service.access.auth import require_admin
+from tokenizer_service.handlers import jobs
+from tokenizer_service.handlers.jobs import (
+    ACCEPTED,
+    EVENTS,
+    MAX_LISTED,
+    IdempotencyKey,
+    LastEventId,
+    WaitSeconds,
+)
+from tokenizer_service.handlers.preconditions import require_known_query
+from tokenizer_service.http.bodies import json_request
+from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
+from tokenizer_service.jobs.train_request import CheckedTrainRequest
+from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import services_of
 
-router = APIRouter(tags=["jobs"], dependencies=[Depends(require_admin)])
+if TYPE_CHECKING:
+    from tokenizer_service.jobs.folder import JobFolder
 
-_MAX_LISTED: Final = 200
+training = APIRouter(tags=["training"], dependencies=[Depends(require_admin)])
+any_job = APIRouter(tags=["jobs"], dependencies=[Depends(require_admin)])
 
 
-@router.get("/jobs", response_model=AnyJobList, responses=problem_responses(403, 422, 503))
+@training.post(
+    "/train",
+    status_code=202,
+    response_model=JobView,
+    responses={**ACCEPTED, **problem_responses(400, 403, 409, 413, 415, 422, 503, 507)},
+    openapi_extra=json_request(TrainRequest),
+)
+async def start_training(
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+    wait: WaitSeconds = 0,
+) -> Any:
+    """Train a tokenizer on corpora, files or documents and, by default, serve the result.
+
+    Responds at once with the job, or waits for its end (`?wait=60`); follow the job at its
+    `Location`. Only one job runs at a time
+    (with PostgreSQL, one on each host); the others wait.
+    """
+    services = services_of(request)
+
+    def prepare(asked: CheckedTrainRequest, folder: JobFolder) -> dict[str, Any]:
+        services.store.check_no_alias(asked.name)
+        files = find_training_inputs(asked, services.settings, services.corpora, folder)
+        return {
+            **asked.model_dump(mode="json", exclude={"input_paths", "documents"}),
+            "corpus_format": corpus_format(asked, files),
+            "max_bad": max_bad(asked),
+            "inputs": [asdict(file) for file in files],
+        }
+
+    _, view = await jobs.submit_job(
+        request,
+        response,
+        idempotency_key,
+        wait,
+        kind="train",
+        model=CheckedTrainRequest,
+        digest=CheckedTrainRequest.digest,
+        prepare=prepare,
+        prefix=request.url.path.rstrip("/"),
+    )
+    return view
+
+
+@training.get("/train", response_model=JobList, responses=problem_responses(403, 422, 503))
+async def list_training_jobs(
+    request: Request, limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50
+) -> Any:
+    """List the latest training jobs, newest first."""
+    require_known_query(request, "limit")
+    return await jobs.list_jobs(request, limit, "train")
+
+
+@training.get("/train/{job_id}", response_model=JobView, responses=problem_responses(403, 404, 503))
+async def show_training_job(request: Request, job_id: str) -> Any:
+    """Show one training job: its state, its progress and the end of its log."""
+    return await jobs.show_job(request, job_id, "train")
+
+
+@training.get("/train/{job_id}/events", response_model=None, responses=EVENTS)
+async def follow_training_job(
+    request: Request, job_id: str, last_event_id: LastEventId = None
+) -> Response:
+    """Stream the job as server-sent events: `GET /train/{job_id}` again after each change.
+
+    The last event is the final state; the response then ends.
+    """
+    return await jobs.follow_job(request, job_id, last_event_id, "train")
+
+
+@training.delete(
+    "/train/{job_id}",
+    response_model=JobView,
+    responses={
+        202: {"description": "The run is being cancelled", "model": JobView},
+        **problem_responses(403, 404, 503, 507),
+    },
+)
+async def cancel_training_job(request: Request, response: Response, job_id: str) -> Any:
+    """Cancel a job in any state, any number of times; a job that has ended stays unchanged.
+
+    Responds 202 while a running job is being stopped, 200 otherwise.
+    """
+    return await jobs.cancel_job(request, response, job_id, "train")
+
+
+@any_job.get("/jobs", response_model=AnyJobList, responses=problem_responses(403, 422, 503))
 async def list_jobs(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50,
     kind: Annotated[Literal["train", "encode"] | None, Query(description="Only these.")] = None,
 ) -> Any:
     """List the latest jobs of every kind, newest first."""
     require_known_query(request, "limit", "kind")
-    store = services_of(request).jobs
-    jobs = await off_the_loop(lambda: store.latest(limit=limit, kind=kind))
-    return {"jobs": [summary_of(job) for job in jobs]}
+    return await jobs.list_jobs(request, limit, kind)
 
 
-@router.get(
+@any_job.get(
     "/jobs/{job_id}",
     response_model=JobView | EncodeJobView,
     responses=problem_responses(403, 404, 503),
 )
 async def show_job(request: Request, job_id: str) -> Any:
     """Show one job: its state, its progress and the end of its log."""
-    job = await find_job(request, job_id)
-    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
+    return await jobs.show_job(request, job_id)
 
 
-@router.get("/jobs/{job_id}/events", response_model=None, responses=EVENTS)
+@any_job.get("/jobs/{job_id}/events", response_model=None, responses=EVENTS)
 async def follow_any_job(
     request: Request, job_id: str, last_event_id: LastEventId = None
 ) -> Response:
@@ -59,10 +159,10 @@ async def follow_any_job(
 
     The last event is the final state; the response then ends.
     """
-    return await follow_job(request, job_id, last_event_id)
+    return await jobs.follow_job(request, job_id, last_event_id)
 
 
-@router.delete(
+@any_job.delete(
     "/jobs/{job_id}",
     response_model=JobView | EncodeJobView,
     responses={
@@ -75,7 +175,4 @@ async def cancel_any_job(request: Request, response: Response, job_id: str) -> A
 
     Responds 202 while a running job is being stopped, 200 otherwise.
     """
-    job = await cancel_job(request, job_id)
-    if not job.is_final:
-        response.status_code = 202
-    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
+    return await jobs.cancel_job(request, response, job_id)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request, Response
 
+from tokenizer_service.handlers.preconditions import not_modified
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.preconditions import not_modified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""GET /livez, /readyz, /health (public) and /info: whether the process serves, which tokenizer it
-serves, and its limits."""
+"""GET /livez, /readyz, /health (public), /info and /metrics: whether the process serves, which
+tokenizer it serves, its limits, and what it counts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from tokenizer_client.schemas.tokens import (
 from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
-from tokenizer_service.rendering.preconditions import require_known_query
-from tokenizer_service.rendering.problems import problem_of, problem_responses
+from tokenizer_service.handlers.preconditions import require_known_query
+from tokenizer_service.observability.metrics import CONTENT_TYPE
+from tokenizer_service.responses.problems import problem_of, problem_responses
 from tokenizer_service.services import services_of
 from tokenizer_service.serving.errors import NoTokenizerError
 
@@ -125,3 +126,22 @@ async def info(request: Request, response: Response) -> InfoResponse:
             max_stream_pre_token_chars=MAX_PENDING_CHARS,
         ),
     )
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics of all server processes",
+    tags=["service"],
+    dependencies=[Depends(require_read)],
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **problem_responses(503),
+    },
+)
+async def metrics(request: Request) -> Response:
+    """The metrics in Prometheus' text format."""
+    services = services_of(request)
+    services.metrics.count_cache([live.tokenizer for live in services.live.loaded()])
+    body = await asyncio.to_thread(services.metrics.render)
+    return Response(body, headers={"Content-Type": CONTENT_TYPE})

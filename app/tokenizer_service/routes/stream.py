@@ -10,35 +10,31 @@ from pydantic_core import PydanticCustomError
 from tokenizer_client.schemas.tokens import check_special_names
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.auth import require_read
-from tokenizer_service.http.bodies import (
-    TEXT_REQUEST,
-    accepts,
-    content_type_of,
-    require_no_encoding,
-    require_text,
-    require_utf8,
-)
-from tokenizer_service.http.duplex import FRAMES, NDJSON, DuplexStream, StreamCodec
-from tokenizer_service.http.id_formats import OCTETS, ids_form_of
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering.preconditions import (
+from tokenizer_service.handlers.duplex import FRAMES, NDJSON, DuplexStream
+from tokenizer_service.handlers.preconditions import (
     TokenizerQuery,
     choose_tokenizer,
     require_known_query,
     require_known_specials,
 )
-from tokenizer_service.rendering.problems import (
-    problem_of,
-    problem_responses,
-    unknown_special_token,
-)
-from tokenizer_service.rendering.stream_codecs import (
+from tokenizer_service.handlers.stream_codecs import (
     DecodeCodec,
     EncodeCodec,
     IdLines,
-    IdReader,
     RawIds,
 )
+from tokenizer_service.http.bodies import (
+    TEXT_REQUEST,
+    content_type_of,
+    require_no_encoding,
+    require_text,
+    require_utf8,
+)
+from tokenizer_service.http.headers import accepts, header_of
+from tokenizer_service.http.id_formats import OCTETS, ids_form_of
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.errors import InvalidFieldError, refused_text
+from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import services_of
 
 if TYPE_CHECKING:
@@ -119,12 +115,7 @@ async def encode_stream(
     if added_tokens == "none":
         if isinstance(allowed, frozenset):
             detail = "'none' recognises no added token; leave the names of allowed_special out"
-            raise Problem(
-                422,
-                "invalid_request",
-                f"/added_tokens: {detail}",
-                errors=[("/added_tokens", detail)],
-            )
+            raise InvalidFieldError("/added_tokens", detail)
         allowed = "ordinary"
     try:
         encoder = StreamingEncoder(
@@ -132,9 +123,9 @@ async def encode_stream(
             allowed_special="all" if allowed is None else allowed,  # type: ignore[arg-type]
             disallowed_special=() if disallowed is None else disallowed,  # type: ignore[arg-type]
         )
-    except ValueError:
-        raise unknown_special_token("allowed_special") from None
-    return _stream(request, live, EncodeCodec(encoder), form)
+    except ValueError as error:
+        raise refused_text(error, "") from None
+    return DuplexStream(services_of(request), live, EncodeCodec(encoder), form)
 
 
 @router.post(
@@ -166,32 +157,17 @@ async def decode_stream(
     codec = DecodeCodec(
         live, make_reader(live), errors=errors, skip_special_tokens=skip_special_tokens
     )
-    return _stream(request, live, codec, form)
+    return DuplexStream(services_of(request), live, codec, form)
 
 
-def _stream(request: Request, live: LiveTokenizer, codec: StreamCodec, form: str) -> DuplexStream:
-    services = services_of(request)
-    return DuplexStream(
-        codec,
-        headers=live.headers,
-        digest=live.ref.digest,
-        form=form,
-        queue=services.queue,
-        budget=services.budget,
-        metrics=services.metrics,
-        problem_of=problem_of,
-        idle_seconds=services.settings.stream_idle_seconds,
-    )
-
-
-def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
+def _choose_reader(request: Request) -> Callable[[LiveTokenizer], RawIds | IdLines]:
     """Return a function that makes the reader for the ids of this body."""
     require_no_encoding(request)
     kind, charset = content_type_of(request)
     if kind in _JSON_LINES:
         require_utf8(charset)
         return lambda live: IdLines(live.ref.digest)
-    form = ids_form_of(request.headers.get("content-type", ""))
+    form = ids_form_of(header_of(request, b"content-type"))
     if form is None or form.kind != OCTETS or form.is_batch:
         raise Problem(
             415,
@@ -205,9 +181,10 @@ def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
 
 def _choose_form(request: Request) -> str:
     """Frames if Accept names them; lines if it includes them under any of their media types."""
-    if accepts(request, FRAMES, by_name=True):
+    accept = header_of(request, b"accept")
+    if accepts(accept, FRAMES, by_name=True):
         return FRAMES
-    if any(accepts(request, kind) for kind in _LINES):
+    if any(accepts(accept, kind) for kind in _LINES):
         return NDJSON
     raise Problem(406, "not_acceptable", f"This route responds with {NDJSON} or {FRAMES}.")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -22,8 +23,14 @@ from tokenizer_client.schemas.token_files import (
 from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.access.auth import require_admin
-from tokenizer_service.http.bodies import json_request, require_json, validate
-from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.handlers.disk import off_the_loop
+from tokenizer_service.handlers.jobs import ACCEPTED, IdempotencyKey, WaitSeconds, submit_job
+from tokenizer_service.handlers.preconditions import (
+    choose_tokenizer_on_thread,
+    not_modified,
+    refuse_match,
+)
+from tokenizer_service.http.bodies import json_request
 from tokenizer_service.http.responses import FileBody, requested_span
 from tokenizer_service.jobs.errors import TokenFilesExistError
 from tokenizer_service.jobs.inputs import (
@@ -34,29 +41,12 @@ from tokenizer_service.jobs.inputs import (
     max_bad,
     plan_encoding,
 )
-from tokenizer_service.rendering.jobs import (
-    ACCEPTED,
-    IdempotencyKey,
-    WaitSeconds,
-    off_the_loop,
-    require_idempotency_key,
-    take_job,
-    view_after,
-)
-from tokenizer_service.rendering.preconditions import (
-    choose_tokenizer_on_thread,
-    not_modified,
-    refuse_match,
-    require_known_query,
-)
-from tokenizer_service.rendering.problems import problem_responses
-from tokenizer_service.rendering.respond import read_within_limits
+from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.live_tokenizer import identity_headers, identity_of
 
 if TYPE_CHECKING:
     from tokenizer_service.jobs.folder import JobFolder
-    from tokenizer_service.jobs.queue import Job
 
 router = APIRouter(tags=["token files"], dependencies=[Depends(require_admin)])
 
@@ -94,25 +84,22 @@ async def encode_corpus(
     `Location`. Jobs run one at a time. After
     its process or server is killed, a job resumes from its checkpoint and writes the same bytes.
     """
-    services = services_of(request)
-    require_known_query(request, "wait")
-    require_idempotency_key(idempotency_key)
-    require_json(request)
-    lease = services.budget.lease()
-    try:
-        body = await read_within_limits(request, lease)
-        asked = validate(parse_strict_json(body, services.engine), EncodeCorpusRequest)
-        job = await off_the_loop(lambda: _take(request, corpus_id, asked, idempotency_key))
-    finally:
-        lease.release()
-    services.runner.wake()
     prefix = request.url.path.removesuffix("/").removesuffix(f"/corpora/{corpus_id}/encode")
-    # A relative URL also works for clients whose URLs have a prefix, such as /v1 or a proxy's.
-    response.headers["Location"] = f"{prefix}/jobs/{job.id}"
+    job, view = await submit_job(
+        request,
+        response,
+        idempotency_key,
+        wait,
+        kind="encode",
+        model=EncodeCorpusRequest,
+        digest=lambda asked: asked.digest(corpus_id),
+        prepare=partial(_prepare, request, corpus_id),
+        prefix=f"{prefix}/jobs",
+    )
     if not job.is_damaged:  # an earlier job with this key may be, and names no tokenizer then
         named = {key: job.request["tokenizer"][key] for key in ("name", "version", "digest")}
         response.headers.update(identity_headers(ArtifactRef(**named)))
-    return await view_after(request, response, job, wait)
+    return view
 
 
 @router.get(
@@ -139,7 +126,7 @@ async def list_token_files(request: Request) -> Any:
 async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFilesView:
     """Show the manifest: the tokenizer, the corpora, the splits and each file."""
     store = services_of(request).token_files
-    return await off_the_loop(lambda: store.describe(token_files_id))
+    return await off_the_loop(store.describe, token_files_id)
 
 
 @router.get(
@@ -163,7 +150,7 @@ async def download_token_file(request: Request, token_files_id: PlainId, file: s
     An interrupted download resumes with `Range` and `If-Range`, as with `curl -C -`.
     """
     services = services_of(request)
-    opened = await off_the_loop(lambda: services.token_files.open_file(token_files_id, file))
+    opened = await off_the_loop(services.token_files.open_file, token_files_id, file)
     try:
         etag = f'"{opened.sha256}"'
         # Private: a shared cache would serve the file without checking a key.
@@ -200,42 +187,36 @@ async def remove_token_files(request: Request, token_files_id: PlainId) -> None:
     """Delete token files permanently. Programs that have a file open or mapped keep reading it."""
     refuse_match(request)
     store = services_of(request).token_files
-    await off_the_loop(lambda: store.remove(token_files_id))
+    await off_the_loop(store.remove, token_files_id)
 
 
-def _take(
-    request: Request, corpus_id: str, asked: EncodeCorpusRequest, idempotency_key: str | None
-) -> Job:
+def _prepare(
+    request: Request, corpus_id: str, asked: EncodeCorpusRequest, folder: JobFolder
+) -> dict[str, Any]:
+    """The request that the job stores."""
     services = services_of(request)
-
-    def prepare(folder: JobFolder) -> dict[str, Any]:
-        token_files_id = asked.token_files_id or folder.path.name.lower()
-        _require_free(services, token_files_id)
-        files = find_encoding_inputs(asked, corpus_id, services.corpora)
-        live = choose_tokenizer_on_thread(request, asked.tokenizer)
-        plan, arguments = plan_encoding(asked, live)
-        n_bytes = estimate_bytes(files, live.tokenizer, plan)
-        # A shuffle writes all ids twice and removes the first copy at its end.
-        services.token_files.require_room(2 * n_bytes if asked.shuffle else n_bytes)
-        return {
-            "token_files_id": token_files_id,
-            "corpus_ids": [corpus_id, *asked.further_corpora],
-            "inputs": [asdict(file) for file in files],
-            "tokenizer": {
-                **identity_of(live.ref),
-                "fingerprint": live.tokenizer.spec.fingerprint,
-            },
-            "plan": arguments,
-            "corpus_format": corpus_format(asked, files, separator=END_OF_TEXT),
-            "max_bad": max_bad(asked),
-            "conversations": conversation_options(asked) if asked.format == "chat" else None,
-            "validation_share": asked.validation_share,
-            "shuffle": asked.shuffle,
-            "workers": asked.workers,
-            "limits": asked.limits.model_dump(),
-        }
-
-    return take_job(services, "encode", asked.digest(corpus_id), idempotency_key, prepare)
+    token_files_id = asked.token_files_id or folder.path.name.lower()
+    _require_free(services, token_files_id)
+    files = find_encoding_inputs(asked, corpus_id, services.corpora)
+    live = choose_tokenizer_on_thread(request, asked.tokenizer)
+    plan, arguments = plan_encoding(asked, live)
+    n_bytes = estimate_bytes(files, live.tokenizer, plan)
+    # A shuffle writes all ids twice and removes the first copy at its end.
+    services.token_files.require_room(2 * n_bytes if asked.shuffle else n_bytes)
+    return {
+        "token_files_id": token_files_id,
+        "corpus_ids": [corpus_id, *asked.further_corpora],
+        "inputs": [asdict(file) for file in files],
+        "tokenizer": {**identity_of(live.ref), "fingerprint": live.tokenizer.spec.fingerprint},
+        "plan": arguments,
+        "corpus_format": corpus_format(asked, files, separator=END_OF_TEXT),
+        "max_bad": max_bad(asked),
+        "conversations": conversation_options(asked) if asked.format == "chat" else None,
+        "validation_share": asked.validation_share,
+        "shuffle": asked.shuffle,
+        "workers": asked.workers,
+        "limits": asked.limits.model_dump(),
+    }
 
 
 def _require_free(services: Services, token_files_id: str) -> None:

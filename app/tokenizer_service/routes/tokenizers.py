@@ -22,17 +22,17 @@ from tokenizer_client.schemas.tokens import (
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.access.auth import require_admin, require_read
-from tokenizer_service.http.bodies import json_request, read_json
-from tokenizer_service.http.headers import header_fields
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.http.responses import ChunkedBody
-from tokenizer_service.rendering.preconditions import (
+from tokenizer_service.handlers.preconditions import (
     not_modified,
     require_known_query,
     require_match,
     version_tag,
 )
-from tokenizer_service.rendering.problems import problem_responses
+from tokenizer_service.http.bodies import json_request, read_json
+from tokenizer_service.http.headers import header_fields
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.http.responses import ChunkedBody
+from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 from tokenizer_service.serving.live_tokenizer import identity_headers, identity_of

@@ -13,15 +13,15 @@ from tokenizer_client.schemas.text import (
     VocabResponse,
 )
 from tokenizer_service.access.auth import require_read
-from tokenizer_service.http.bodies import json_request, read_json
-from tokenizer_service.rendering.preconditions import (
+from tokenizer_service.handlers.preconditions import (
     TokenizerQuery,
     choose_tokenizer,
     require_known_query,
     require_no_query,
 )
-from tokenizer_service.rendering.problems import problem_responses
-from tokenizer_service.rendering.vocab import list_merges, token_details
+from tokenizer_service.http.bodies import json_request, read_json
+from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.vocab import list_merges, token_details
 from tokenizer_service.services import services_of
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["tokenizers"])

@@ -1,4 +1,4 @@
-"""Errors of serving: nothing is served, a swap failed, a file cannot be rendered."""
+"""Errors of serving: nothing is served, a swap failed, a tokenizer cannot do what is asked."""
 
 from __future__ import annotations
 
@@ -82,3 +82,13 @@ class FormatCannotHoldError(ServingError):
     """A file format cannot hold the tokenizer: reading it back would give other ids."""
 
     code = "format_cannot_hold_it"
+
+
+class UnknownSpecialTokenError(ServingError):
+    """`field` of the request names a special token that the tokenizer does not have."""
+
+    code = "unknown_special_token"
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        super().__init__(f"{field} names no special token of the tokenizer")

@@ -25,7 +25,7 @@ from tokenizer_core import Tokenizer, TokenizerSpec, train_bpe
 from tokenizer_core.conversion import FILE_NAMES, convert_spec, loading_lines
 from tokenizer_core.formats import load_spec
 from tokenizer_core.formats.gpt2_files import render_token
-from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS
+from tokenizer_core.formats.tokenizer_json.pre_tokenizer import SPELLINGS
 from tokenizer_core.registry import ArtifactStore
 
 # Vocabulary -> its file, and the pattern if the file does not contain it.

@@ -10,8 +10,8 @@ from tests.adversarial import adversarial_texts
 from tests.integration.parity.transformers_reader import TransformersReader
 from tests.tokenizer_core.formats.model_folders import ACCEPTED, TEXTS, make_folder
 from tests.tokenizer_core.formats.small_specs import trained_spec
-from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
-from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import table_of as metaspace_table
+from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import table_of as metaspace_table
+from tests.tokenizer_core.formats.tokenizer_json.test_model import clip
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import save_gpt2_files

@@ -53,7 +53,7 @@ def test_the_examples_run(server):
             assert done.failed == 0, module.name
             attempted[module.name] = done.attempted
     assert attempted["tokenizer_client.client"]
-    assert attempted["tokenizer_client.calls.wire_formats"]
+    assert attempted["tokenizer_client.wire"]
 
 
 def test_ids_are_those_of_the_library_and_come_back(client, small_tokenizer):

@@ -54,7 +54,7 @@ def test_a_writer_recognises_its_link_after_a_lost_response(
 def test_without_the_package_or_credentials_the_remedy_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pytest.importorskip("s3fs", reason="the extra s3 is not installed")
+    pytest.importorskip("botocore", reason="the extra s3 is not installed")
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -67,6 +67,6 @@ def test_without_the_package_or_credentials_the_remedy_is_named(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     with pytest.raises(StorageError, match=r"check the address, the network, the credentials"):
         open_storage(f"s3://bucket/{tmp_path.name}-again")
-    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
     with pytest.raises(StorageError, match=r"pip install 'tokenizer-service\[s3\]'"):
         open_storage("s3://bucket/x")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tests.tokenizer_core.formats.normalizer_files import file_of, normalizers
-from tests.tokenizer_core.formats.normalizer_files import texts as trap_texts
 from tests.tokenizer_core.formats.small_specs import trained_spec
+from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import file_of, normalizers
+from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import texts as trap_texts
 from tokenizer_core import AddedToken, Tokenizer
 from tokenizer_core.corpus import document_cuts, plan_token_files
 from tokenizer_core.corpus.document_cuts import DocumentCuts

@@ -19,9 +19,9 @@ from tests.tokenizer_core.corpus.small_corpora import (
     write,
     write_texts,
 )
-from tests.tokenizer_core.formats.normalizer_files import file_of, file_without_bytes
 from tests.tokenizer_core.formats.small_specs import trained_spec
-from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
+from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import file_of, file_without_bytes
+from tests.tokenizer_core.formats.tokenizer_json.test_model import clip
 from tokenizer_core import AddedToken, Tokenizer
 from tokenizer_core.corpus import (
     LAYOUTS,

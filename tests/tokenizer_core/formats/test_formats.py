@@ -15,14 +15,13 @@ from tokenizer_core import Tokenizer, formats
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import (
     byte_to_unicode,
-    detect_format,
+    detect_file,
     load_files_spec,
-    load_gpt2_files,
     load_spec,
     load_tokenizer_json,
     load_vocab_and_merges,
     save_gpt2_files,
-    save_pickles_of_spec,
+    save_pickles,
     save_tiktoken,
     save_tokenizer_json,
 )
@@ -33,7 +32,7 @@ from tokenizer_core.formats.gpt2_files import (
     parse_vocab_json,
     render_token,
 )
-from tokenizer_core.formats.manifest_fields import render_manifest_json, render_spec_fields
+from tokenizer_core.formats.manifest_fields import MANIFEST, render_spec_fields
 from tokenizer_core.formats.pickle_files import render_pickle
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern
@@ -43,7 +42,7 @@ SPEC = trained_spec()
 
 @pytest.fixture
 def files(tmp_path):
-    save_pickles_of_spec(SPEC, tmp_path / "vocab.pkl", tmp_path / "merges.pkl")
+    save_pickles(SPEC, tmp_path / "vocab.pkl", tmp_path / "merges.pkl")
     save_gpt2_files(SPEC, tmp_path / "vocab.json", tmp_path / "merges.txt")
     save_tiktoken(SPEC, tmp_path / "x.tiktoken")
     save_tokenizer_json(SPEC, tmp_path / "tokenizer.json")
@@ -58,18 +57,18 @@ def test_formats_are_told_apart_by_content(files):
     contents += [("Ġ t\nh e\n".encode(), "gpt2")]
     for data, kind in contents:
         (files / "no_name").write_bytes(data)
-        assert detect_format(files / "no_name") == kind
+        assert detect_file(files / "no_name").format == kind
     for data in (b"", b"one", b"PK\x03\x04zip"):
         (files / "no_name").write_bytes(data)
         with pytest.raises(FormatError):
-            detect_format(files / "no_name")
+            detect_file(files / "no_name")
     for text, message in (
         ('{"pat_str": "a", "bpe_ranks": "! 5 IQ=="}', "as Anthropic publishes them; write its"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "with git lfs pull"),
     ):
         (files / "no_name").write_text(text)
         with pytest.raises(FormatError, match=message):
-            detect_format(files / "no_name")
+            detect_file(files / "no_name")
 
 
 def test_every_format_is_read_to_the_same_spec(files):
@@ -87,7 +86,7 @@ def test_every_format_is_read_to_the_same_spec(files):
     text = "the <|endoftext|> newest"
     assert Tokenizer.from_spec(ranks).encode(text) == Tokenizer.from_spec(SPEC).encode(text)
     save_gpt2_files(ranks, files / "v", files / "m")
-    assert load_gpt2_files(files / "v", files / "m")[1] == list(SPEC.merges)
+    assert load_vocab_and_merges(files / "v", files / "m")[1] == list(SPEC.merges)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def artifact(folder, spec):
     (folder / "vocab.pkl").write_bytes(render_pickle(spec.vocab))
     (folder / "merges.pkl").write_bytes(render_pickle(spec.merges))
     fields = {**render_spec_fields(spec), "files": {"vocab.pkl": {}, "merges.pkl": {}}}
-    (folder / "manifest.json").write_bytes(render_manifest_json(fields))
+    (folder / "manifest.json").write_bytes(MANIFEST.render(fields))
     return folder / "vocab.pkl", folder / "merges.pkl"
 
 
@@ -167,7 +166,7 @@ def test_what_disagrees_with_the_manifest_is_refused_and_one_of_another_program_
         with pytest.raises(FormatError, match=message):
             load_files_spec(*paths)
     manifest.write_text('{"name": "my web app"}')
-    save_pickles_of_spec(SPEC, *paths)
+    save_pickles(SPEC, *paths)
     assert load_files_spec(*paths, ["<|endoftext|>"]).fingerprint == SPEC.fingerprint
 
 

@@ -8,9 +8,8 @@ import pytest
 from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
 from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.manifest_fields import (
+    MANIFEST,
     build_spec,
-    parse_manifest_json,
-    render_manifest_json,
     render_spec_fields,
 )
 from tokenizer_core.formats.sealed_json import SealedFormat
@@ -22,8 +21,8 @@ FIELDS = render_spec_fields(SPEC)
 
 
 def test_fields_are_read_back():
-    data = render_manifest_json(FIELDS)
-    assert parse_manifest_json(data) == json.loads(json.dumps(FIELDS))
+    data = MANIFEST.render(FIELDS)
+    assert MANIFEST.parse(data) == json.loads(json.dumps(FIELDS))
     assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
     for pattern in (
         SplitPattern("custom", r"\s+|\S+", unmatched="drop"),
@@ -31,8 +30,8 @@ def test_fields_are_read_back():
         SplitPattern("custom", r"\h+$|.", "oniguruma"),
     ):
         spec = trained_spec(30, pattern=pattern)
-        data = render_manifest_json(render_spec_fields(spec))
-        assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
+        data = MANIFEST.render(render_spec_fields(spec))
+        assert build_spec(MANIFEST.parse(data), spec.vocab, spec.merges) == spec
     spec = TokenizerSpec.from_ranks(wild_ranks(1), pattern="cl100k")
     fields = render_spec_fields(spec)
     assert fields["merging"] == "by rank: merges.pkl holds an empty list"
@@ -43,19 +42,19 @@ def test_fields_are_read_back():
 
 
 def test_a_manifest_cut_short_changed_or_reformatted_is_refused():
-    data = render_manifest_json(FIELDS)
+    data = MANIFEST.render(FIELDS)
     for place in range(len(data)):
         changed = bytearray(data)
         changed[place] ^= 1 << (place % 8)
         for damaged in (data[:place], bytes(changed)):
             with pytest.raises(FormatError):
-                parse_manifest_json(damaged)
+                MANIFEST.parse(damaged)
     others = [data + b"\n", data.replace(b": ", b":"), json.dumps(json.loads(data)).encode()]
     for value in ("1e999", '"\\ud800"', "[" * 400 + "]" * 400):
-        others.append(render_manifest_json({"x": 0}).replace(b'"x": 0', f'"x": {value}'.encode()))
+        others.append(MANIFEST.render({"x": 0}).replace(b'"x": 0', f'"x": {value}'.encode()))
     for other in others:
         with pytest.raises(FormatError, match=r"changed or damaged|too large|lone surrogate"):
-            parse_manifest_json(other)
+            MANIFEST.parse(other)
 
 
 SEALED = SealedFormat("example", 3, "an example", 200)
@@ -83,6 +82,7 @@ def test_a_manifest_of_another_kind_or_version_is_refused(other, message):
 
 
 ADDED = {"content": "<|a|>", "id": 400, "special": True}
+WRONG_TOKENS = [{"id": 300}, {"id": True}, {"special": "yes"}]
 WRONG = {
     "kind": ["other", None],
     "pattern": [
@@ -96,13 +96,7 @@ WRONG = {
     "unicode_tables": [None, "regex 1999.1.1"],
     "normalizer": ["nfkc", None, []],
     "ignore_merges": [None, 1],
-    "added_tokens": [
-        None,
-        [],
-        [ADDED | {"id": 300}],
-        [ADDED | {"id": True}],
-        [ADDED | {"special": "yes"}],
-    ],
+    "added_tokens": [None, [], *([ADDED | wrong] for wrong in WRONG_TOKENS)],
     "prefix_ids": [None, ["a"], [999], [True]],
     "suffix_ids": [[400]],
     "gaps": [None, [], [[1]], [[286, 398]], [[286, 399], [500, 501]], [["a", "b"]]],
@@ -142,8 +136,8 @@ def test_extensions_are_kept_and_unknown_ones_refused():
     fields = render_spec_fields(spec)
     listed = [{"name": "custom", "expression": expression} for expression in ("[0-9]", r"\s+|\S+")]
     assert fields["extensions"] == {"split_steps": listed}
-    data = render_manifest_json(fields)
-    assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges).pattern == spec.pattern
+    data = MANIFEST.render(fields)
+    assert build_spec(MANIFEST.parse(data), spec.vocab, spec.merges).pattern == spec.pattern
     without = dataclasses.replace(spec, pattern=SplitPattern("custom", r"\s+|\S+"))
     assert without.fingerprint != spec.fingerprint
     assert "extensions" not in render_spec_fields(without)

@@ -12,9 +12,10 @@ from tests.native_module import native_module
 from tests.tokenizer_core.formats.small_specs import changed, small_tekken, trained_spec, wild_ranks
 from tokenizer_core.engines import read_packed_model, read_rank_lines, read_tekken_entries
 from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.formats import tekken_file, tiktoken_file, tokenizer_json
+from tokenizer_core.formats import tekken_file, tiktoken_file
 from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.formats.tiktoken_file import _parse_line_by_line, parse_tiktoken_ranks
+from tokenizer_core.formats.tokenizer_json import document as tokenizer_json
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 

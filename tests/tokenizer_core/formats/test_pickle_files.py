@@ -18,7 +18,7 @@ from tokenizer_core.formats.pickle_files import (
     render_pickle,
     save_pickles,
 )
-from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
 
 VOCAB = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: b"abab"}
 MERGES = [(b"a", b"b"), (b"ab", b"ab")]
@@ -177,7 +177,7 @@ def test_plain_values_come_back(value, protocol):
 
 def test_save_and_load(tmp_path):
     paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
-    save_pickles(VOCAB, MERGES, *paths)
+    save_pickles(TokenizerSpec.from_merges(VOCAB, MERGES), *paths)
     vocab, merges = load_pickles(*paths)
     assert (vocab, merges) == (VOCAB, MERGES)
     assert merges[1][0] is vocab[256]  # one object, to save memory
@@ -194,13 +194,13 @@ def test_save_and_load(tmp_path):
 def test_only_what_can_be_read_again_is_saved_and_gaps_are_declared(tmp_path):
     paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
     vocab = {**VOCAB, 260: b"zz"}
-    large = {n: bytes([n % 256]) * (1 << 20) for n in range(33)}
+    large = VOCAB | {n: bytes([n % 256]) * (1 << 20) for n in range(258, 292)}
     for wrong, told in (
         (vocab, "bare pickles cannot declare"),
         (large, "more than the 33554432 that can be read"),
     ):
         with pytest.raises(FormatError, match=told):
-            save_pickles(wrong, MERGES, *paths)
+            save_pickles(TokenizerSpec.from_merges(wrong, MERGES), *paths)
         assert list(tmp_path.iterdir()) == []
     paths[0].write_bytes(render_pickle(vocab))
     paths[1].write_bytes(render_pickle(MERGES))

@@ -9,7 +9,7 @@ import pytest
 from tests.tokenizer_core.every_way import check_every_way, check_stream
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import detect_format
+from tokenizer_core.formats import detect_file
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.sentencepiece_file import parse_sentencepiece
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
@@ -87,84 +87,46 @@ TEXTS = [
     "   ",
 ]
 IDS = {
-    "prefix": [
-        [],
-        [261, 277, 260, 259],
-        [274, 260, 265, 274, 261, 266, 267],
-        [272, 260, 271],
-        [260, 273, 273, 271, 269, 277],
-        [274, 268, 281, 123, 3, 243, 162, 156, 133],
-        [274, 63, 118, 65, 263, 276, 63, 118, 104, 115, 65, 275, 274, 277, 262, 269, 277],
-        [272],
-    ],
-    "no prefix": [
-        [],
-        [263, 260, 259],
-        [260, 265, 274, 261, 266, 267],
-        [271, 260, 271],
-        [275, 273, 273, 271, 269, 277],
-        [268, 281, 123, 3, 243, 162, 156, 133],
-        [63, 118, 65, 263, 276, 63, 118, 104, 115, 65, 275, 274, 277, 262, 269, 277],
-        [271],
-    ],
-    "extra": [
-        [],
-        [261, 277, 260, 259],
-        [260, 265, 261, 266, 267],
-        [270, 260],
-        [260, 274, 269, 277],
-        [274, 268, 281, 123, 3, 243, 162, 156, 133],
-        [274, 63, 118, 65, 263, 276, 63, 118, 104, 115, 65, 275, 274, 277, 262, 269, 277],
-        [],
-    ],
-    "extra, no prefix": [
-        [],
-        [263, 260, 259],
-        [264, 264, 261, 266, 267],
-        [274, 260],
-        [275, 274, 269, 277],
-        [268, 281, 123, 3, 243, 162, 156, 133],
-        [63, 118, 65, 263, 276, 63, 118, 104, 115, 65, 275, 274, 277, 262, 269, 277],
-        [],
-    ],
-    "defined": [
-        [],
-        [261, 277, 260, 259],
-        [274, 260, 265, 274, 261, 266, 267],
-        [286, 275, 271],
-        [260, 286, 286, 286, 276, 284],
-        [274, 268, 281, 123, 3, 243, 162, 156, 133],
-        [274, 63, 118, 65, 275, 283, 282, 275, 284, 283, 284],
-        [272],
-    ],
-    "defined, no prefix": [
-        [],
-        [263, 260, 259],
-        [260, 265, 274, 261, 266, 267],
-        [271, 260, 271],
-        [275, 286, 286, 286, 276, 284],
-        [268, 281, 123, 3, 243, 162, 156, 133],
-        [63, 118, 65, 275, 283, 282, 275, 284, 283, 284],
-        [271],
-    ],
-    "defined, extra": [
-        [],
-        [261, 277, 260, 259],
-        [260, 265, 261, 266, 267],
-        [270, 260],
-        [260, 274, 276, 284],
-        [274, 268, 281, 123, 3, 243, 162, 156, 133],
-        [274, 63, 118, 65, 275, 283, 282, 275, 284, 283, 284],
-        [],
-    ],
+    "prefix": """
+        | 261 277 260 259 | 274 260 265 274 261 266 267 | 272 260 271 | 260 273 273 271 269 277
+        | 274 268 281 123 3 243 162 156 133 | 274 63 118 65 263 276 63 118 104 115 65 275 274
+        277 262 269 277 | 272
+    """,
+    "no prefix": """
+        | 263 260 259 | 260 265 274 261 266 267 | 271 260 271 | 275 273 273 271 269 277 | 268
+        281 123 3 243 162 156 133 | 63 118 65 263 276 63 118 104 115 65 275 274 277 262 269 277
+        | 271
+    """,
+    "extra": """
+        | 261 277 260 259 | 260 265 261 266 267 | 270 260 | 260 274 269 277 | 274 268 281 123 3
+        243 162 156 133 | 274 63 118 65 263 276 63 118 104 115 65 275 274 277 262 269 277 |
+    """,
+    "extra, no prefix": """
+        | 263 260 259 | 264 264 261 266 267 | 274 260 | 275 274 269 277 | 268 281 123 3 243 162
+        156 133 | 63 118 65 263 276 63 118 104 115 65 275 274 277 262 269 277 |
+    """,
+    "defined": """
+        | 261 277 260 259 | 274 260 265 274 261 266 267 | 286 275 271 | 260 286 286 286 276 284
+        | 274 268 281 123 3 243 162 156 133 | 274 63 118 65 275 283 282 275 284 283 284 | 272
+    """,
+    "defined, no prefix": """
+        | 263 260 259 | 260 265 274 261 266 267 | 271 260 271 | 275 286 286 286 276 284 | 268
+        281 123 3 243 162 156 133 | 63 118 65 275 283 282 275 284 283 284 | 271
+    """,
+    "defined, extra": """
+        | 261 277 260 259 | 260 265 261 266 267 | 270 260 | 260 274 276 284 | 274 268 281 123 3
+        243 162 156 133 | 274 63 118 65 275 283 282 275 284 283 284 |
+    """,
 }
+"""The ids of each text, one after another."""
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ids_and_streams_equal_sentencepiece(name, engine):
     tokenizer = Tokenizer.from_spec(parse_sentencepiece(MODELS[name]), engine=engine)
-    check_every_way(tokenizer, TEXTS, IDS[name], allowed_special="none")
-    for text, ids in zip(TEXTS, IDS[name], strict=True):
+    expected = [list(map(int, ids.split())) for ids in IDS[name].split("|")]
+    check_every_way(tokenizer, TEXTS, expected, allowed_special="none")
+    for text, ids in zip(TEXTS, expected, strict=True):
         check_stream(tokenizer, text, ids, allowed_special="none")
 
 
@@ -258,7 +220,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_with_a_model_alone_has_its_ids_and_names(folder):
-    assert detect_format(folder / "tokenizer.model") == "sentencepiece"
+    assert detect_file(folder / "tokenizer.model").format == "sentencepiece"
     alone = Tokenizer.load(folder / "tokenizer.model").spec
     assert alone.chat.variables == {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<s>"}))

@@ -12,7 +12,7 @@ from tests.tokenizer_core.formats.small_specs import DROP, changed, small_tekken
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats import (
-    detect_format,
+    detect_file,
     load_spec,
     load_tekken,
     load_vocab_and_merges,
@@ -176,7 +176,7 @@ def test_a_wrong_file_is_refused_with_the_place(table, message):
 def test_the_file_is_detected_and_read_like_every_format(tmp_path, engine):
     path = tmp_path / "no_name"
     path.write_text(json.dumps(small_tekken(LISTED, n_special=7)))
-    assert detect_format(path) == "tekken"
+    assert detect_file(path).format == "tekken"
     for given in ({"pattern": "gpt2"}, {"special_tokens": ["<s>"]}):
         with pytest.raises(FormatError, match=r"tekken\.json says itself how text is split"):
             load_spec([path], **given)
@@ -190,4 +190,4 @@ def test_the_file_is_detected_and_read_like_every_format(tmp_path, engine):
     # A vocabulary with the words config and vocab is GPT-2's.
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"config", 257: b"vocab"}
     save_gpt2_files(TokenizerSpec.from_merges(vocab, []), tmp_path / "v", tmp_path / "m")
-    assert detect_format(tmp_path / "v") == "gpt2"
+    assert detect_file(tmp_path / "v").format == "gpt2"

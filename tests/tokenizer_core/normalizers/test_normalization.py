@@ -13,7 +13,7 @@ from tokenizers import normalizers as theirs
 from tests.adversarial import code_points
 from tests.native_module import native_module
 from tests.parity.make_normalizer_tables import TARGET, render
-from tests.tokenizer_core.formats.normalizer_files import file_of, normalizers, texts
+from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import file_of, normalizers, texts
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.engines import create_engine, native_unavailable_reason
 from tokenizer_core.engines.native import compiled_normalizer

@@ -21,7 +21,7 @@ from tokenizer_core.errors import (
     ArtifactNotFoundError,
 )
 from tokenizer_core.formats import render_pickle
-from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
+from tokenizer_core.formats.manifest_fields import MANIFEST
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.registry.manifest import FILE_NAMES
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -224,7 +224,7 @@ def test_a_file_cut_short_or_changed_in_a_bit_is_refused(name, store):
 def forge(store, ref, vocab=None, merges=None, chat=None, record=(), **fields):
     """Write files and a manifest with correct hashes and seal, as a mistaken tool might."""
     folder = folder_of(store, ref)
-    table = parse_manifest_json((folder / "manifest.json").read_bytes())
+    table = MANIFEST.parse((folder / "manifest.json").read_bytes())
     for name, value in (("vocab.pkl", vocab), ("merges.pkl", merges), (CHAT_FILE, chat)):
         if value is None:
             continue
@@ -233,7 +233,7 @@ def forge(store, ref, vocab=None, merges=None, chat=None, record=(), **fields):
         found = table["chat_templates"] if name == CHAT_FILE else table["files"][name]
         found |= {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
     table["chat_templates"] |= record
-    (folder / "manifest.json").write_bytes(render_manifest_json({**table, **fields}))
+    (folder / "manifest.json").write_bytes(MANIFEST.render({**table, **fields}))
 
 
 NO_HASH = {"sha256": "x", "size_bytes": 1}

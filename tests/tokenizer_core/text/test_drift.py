@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec
-from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
-from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import RULES, SPECS
+from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import RULES, SPECS
+from tests.tokenizer_core.formats.tokenizer_json.test_model import clip
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownTokenIdError

@@ -12,10 +12,12 @@ from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRe
 from tokenizer_client.schemas.tokens import EncodeRequest
 from tokenizer_core.engines import EngineChoice, decode_json_string, read_json_natively
 from tokenizer_core.strict_json import StrictJsonError, read_json
+from tokenizer_service.access.errors import TooManyContainersError, TooManyValuesError
 from tokenizer_service.http import json as json_bodies
 from tokenizer_service.http.bodies import read_model, validate
 from tokenizer_service.http.json import MAX_CONTAINERS, MAX_VALUES, parse_strict_json
 from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.problems import problem_of
 
 NATIVE = EngineChoice("native", "a test", None)
 PYTHON = EngineChoice("python", "a test", None)
@@ -44,7 +46,9 @@ indents = st.sampled_from([None, 1])
 def outcome(body: bytes, window_chars: int = 1 << 18) -> tuple[Any, ...]:
     try:
         return "value", json.dumps(parse_strict_json(body, window_chars=window_chars))
-    except Problem as problem:
+    except (Problem, TooManyContainersError, TooManyValuesError) as error:
+        problem = problem_of(error)
+        assert problem is not None
         return problem.status, problem.code
 
 

@@ -33,6 +33,7 @@ from tokenizer_service.http.protocol import GuardedHttpProtocol
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.observability.metrics import REJECT_REASONS
+from tokenizer_service.responses.problems import problem_of
 from tokenizer_service.settings import Settings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -417,24 +418,21 @@ class Waiting:
 
 
 def test_the_reserve_keeps_the_newest_connections_until_one_ends() -> None:
-    guard = ConnectionGuard(max_connections=3)
+    guard = ConnectionGuard(max_connections=3, problem_of=problem_of)
     within = [Waiting() for _ in range(3)]
     beyond = [Waiting() for _ in range(100)]
-    for connection in within + beyond:
-        guard.admit(connection)
-    assert all(guard.is_admitted(connection) for connection in within)
-    assert not any(guard.is_admitted(connection) for connection in beyond)
+    assert all(guard.admit(connection) for connection in within)
+    assert not any(guard.admit(connection) for connection in beyond)
     assert not any(connection.told for connection in within + beyond[-64:])
     for connection in beyond[:-64]:
         (problem,) = connection.told
         assert (problem.status, problem.headers["Retry-After"]) == (503, "1")
     assert guard.n_connections == 3 + 64
     first, second = within[0], beyond[-1]
-    guard.admit(second)  # asked again while it is full
-    assert not guard.is_admitted(second)
+    assert not guard.admit(second)  # asked again while it is full
     guard.release(first)
-    guard.admit(second)
-    assert guard.is_admitted(second)
+    assert guard.admit(second)
+    assert all(guard.admit(connection) for connection in within[1:])
     for connection in [*within, *beyond, second]:
         guard.release(connection)
     assert guard.n_connections == 0

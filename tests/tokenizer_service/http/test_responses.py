@@ -1,8 +1,7 @@
-"""Responses as ASGI applications: whole, in ranges and in both directions; clients that stall."""
+"""Responses as ASGI applications: whole and in ranges; clients that stall."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from pathlib import Path
@@ -13,19 +12,11 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from tests.tokenizer_service.http.clients import Client
-from tokenizer_core import Tokenizer
-from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.text.streaming import StreamingEncoder
-from tokenizer_service.access.limits import ByteBudget, WorkQueue
+from tokenizer_service.access.limits import ByteBudget
 from tokenizer_service.http import responses
-from tokenizer_service.http.duplex import NDJSON, DuplexStream, StreamCodec
-from tokenizer_service.http.id_formats import OCTETS, IdsForm
+from tokenizer_service.http.id_formats import OCTETS
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.http.responses import ChunkedBody, FileBody, requested_span
-from tokenizer_service.observability.metrics import ServiceMetrics
-from tokenizer_service.rendering.problems import problem_of
-from tokenizer_service.rendering.stream_codecs import DecodeCodec, EncodeCodec, RawIds
-from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TAG = '"tag"'
 
@@ -136,42 +127,3 @@ def test_a_response_without_a_reader_frees_its_memory() -> None:
     with pytest.raises(ClientDisconnect):
         Client(patience=1).ask(answer)
     assert budget.used == 0
-
-
-@pytest.mark.row(16, 17)
-@pytest.mark.parametrize("is_encoding", [True, False], ids=["encode", "decode"])
-def test_a_stream_ends_for_a_client_that_stalls(
-    small_tokenizer: Tokenizer, is_encoding: bool
-) -> None:
-    ref = ArtifactRef("x", "20260101T000000Z-00000000", small_tokenizer.spec.fingerprint)
-    live = LiveTokenizer.of(ref, small_tokenizer)
-
-    def stream() -> DuplexStream:
-        codec: StreamCodec = DecodeCodec(live, RawIds(IdsForm(OCTETS)))
-        if is_encoding:
-            codec = EncodeCodec(StreamingEncoder(small_tokenizer))
-        return DuplexStream(
-            codec,
-            headers=live.headers,
-            digest=live.ref.digest,
-            form=NDJSON,
-            queue=WorkQueue(None),  # type: ignore[arg-type]  # nothing large comes
-            budget=ByteBudget(1 << 20),
-            metrics=ServiceMetrics(),
-            problem_of=problem_of,
-            idle_seconds=0.05,
-        )
-
-    settles_a_token = b"the quick " if is_encoding else b"a\0\0\0b\0\0\0"
-    silent, later = Client(), Client(settles_a_token)
-    for client in (silent, later):
-        client.ask(stream())
-    assert silent.taken[0]["status"] == 408
-    assert later.taken[0]["status"] == 200
-    last = json.loads(later.taken[-1]["body"])
-    assert last["error"]["code"] == "stream_idle"
-    assert not later.taken[-1]["more_body"]
-    deaf = Client(settles_a_token, b"brown ", patience=1)
-    with pytest.raises(ClientDisconnect):
-        deaf.ask(stream())
-    assert deaf.chunks == [b"brown "]  # it read nothing more

@@ -10,12 +10,12 @@ import json
 import pytest
 from starlette.requests import ClientDisconnect
 
+from tokenizer_service.handlers.job_events import JobEventStream
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.database.sqlite import SqliteDatabase
 from tokenizer_service.jobs.errors import TooManyListenersError
 from tokenizer_service.jobs.events import JobEvent, JobWatch
 from tokenizer_service.jobs.queue import JobStore
-from tokenizer_service.rendering.job_events import JobEventStream
 from tokenizer_service.serving.workers import ProcessIdentity
 
 JOB_ID = "20261121T041500Z-0123456789ab"

@@ -17,12 +17,12 @@ from prometheus_client.registry import Collector
 from tests.conftest import REPOSITORY
 from tokenizer_core.engines import resolve_engine
 from tokenizer_service.commands import serving
+from tokenizer_service.handlers import encode as encode_answers
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.observability import metrics, metrics_files
 from tokenizer_service.observability.logs import EscapingFormatter
 from tokenizer_service.observability.metrics import DurationTally, ServiceMetrics
 from tokenizer_service.observability.metrics_files import FIRST_BYTES, ReservedFile
-from tokenizer_service.rendering import encode as encode_answers
 
 SERIES = (
     'tokenizer_rejected_total{reason="overloaded"}',
@@ -116,7 +116,7 @@ def test_a_defect_is_a_500_without_details(client, monkeypatch, caplog):
     def fail(*arguments, **options):
         raise RuntimeError("a secret in the message")
 
-    monkeypatch.setattr(encode_answers, "utf8_length", fail)
+    monkeypatch.setattr(encode_answers, "Rendered", fail)
     monkeypatch.setattr(caplog.handler, "formatter", EscapingFormatter("%(message)s"))
     headers = {"X-Request-Id": "my-request.1"}
     for text in ("a", "a" * 5000):

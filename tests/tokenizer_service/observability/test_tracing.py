@@ -51,7 +51,7 @@ def test_a_span_has_route_status_and_tokenizer_and_no_request_data(settings, sen
         answer = client.post("/v1/encode", json={"text": "hidden text"}, headers=secret)
         client.get("/hidden-path?hidden=query")
         client.get("/tokenizers/hidden-name")
-        monkeypatch.setattr("tokenizer_service.routes.encode.render_encoding", fail)
+        monkeypatch.setattr("tokenizer_service.handlers.encode.Rendered", fail)
         assert client.post("/encode", json={"text": "a"}).status_code == 500
     assert answer.status_code == 200
     spans = spans_in(sent)

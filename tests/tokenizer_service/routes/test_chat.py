@@ -36,8 +36,8 @@ from tokenizer_core import TokenizerSpec, tokenizer
 from tokenizer_core.chat import renderer
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
+from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, REFUSED
 from tokenizer_service.main import create_app
-from tokenizer_service.rendering.known_fields import EXTRA_ARGUMENTS, NEUTRAL, REFUSED
 
 __all__ = ["rendering_here"]
 

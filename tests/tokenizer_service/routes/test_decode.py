@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 from tests.tokenizer_service.routes.exchanges import JSON, Post, Refused, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering import decode as decode_answers
+from tokenizer_service.responses import decode as decode_answers
+from tokenizer_service.responses.errors import UnknownIdError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028'
@@ -54,9 +54,9 @@ def test_an_empty_token_is_known(starter: ArtifactRef, small_tokenizer: Tokenize
     live = LiveTokenizer.of(starter, Tokenizer.from_spec(larger))
     sizes = decode_answers.sizes_of(np.array([empty, 65, empty], dtype=np.uint32), live)
     assert sizes.tolist() == [0, 1, 0]
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(UnknownIdError) as caught:
         decode_answers.sizes_of(np.array([empty, 65, empty + 1], dtype=np.uint32), live, "/tokens")
-    assert caught.value.errors[0][0] == "/tokens/2"
+    assert caught.value.wrong[0][0] == "/tokens/2"
 
 
 @pytest.mark.row(2, 3, 5)

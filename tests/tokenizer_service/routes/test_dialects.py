@@ -16,9 +16,9 @@ from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_service.handlers import encode as encode_answers
 from tokenizer_service.main import create_app
-from tokenizer_service.rendering import decode as decode_answers
-from tokenizer_service.rendering import encode as encode_answers
+from tokenizer_service.responses import decode as decode_answers
 
 WORDS = {256: b"He", 257: b"ll", 259: b" w", 260: b"or", 261: b"ld"}
 MERGES = [(b"H", b"e"), (b"l", b"l"), (b" ", b"w"), (b"o", b"r"), (b"l", b"d")]

@@ -17,8 +17,8 @@ from tests.tokenizer_service.routes.exchanges import Post, Refused, pointer, pro
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import AddedToken
-from tokenizer_service.rendering import encode as encode_answers
-from tokenizer_service.rendering import json_values as answers
+from tokenizer_service.handlers import encode as encode_answers
+from tokenizer_service.responses import json_values as answers
 
 TEXT = (
     "The quick brown fox<|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\r\n  \x00\ufeff\uffff\U0010ffff 12345"

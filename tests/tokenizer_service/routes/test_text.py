@@ -20,8 +20,8 @@ from tests.tokenizer_service.routes.exchanges import (
 )
 from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
-from tokenizer_service.rendering import json_values as answers
-from tokenizer_service.rendering import text as text_answers
+from tokenizer_service.handlers import text as text_answers
+from tokenizer_service.responses import json_values as answers
 
 TEXT = (
     'The quick <|a|><|a|><|a|> brown fox, "héllo" 中文字符 👩‍👩‍👧 '
@@ -50,7 +50,7 @@ def test_the_response_is_the_same_under_v1_on_a_thread_and_in_windows(
     assert client.post(path, json=named).content == bare.content
     assert client.post(path, json={**named, "tokenizer": "nope"}).status_code == 404
     assert client.post(path, json=named, headers={"If-Match": '"other"'}).status_code == 412
-    monkeypatch.setattr("tokenizer_service.rendering.respond.INLINE_BODY_BYTES", 0)
+    monkeypatch.setattr("tokenizer_service.handlers.respond.INLINE_BODY_BYTES", 0)
     assert client.post(path, json=ROUTES[path]).content == bare.content
     monkeypatch.setattr(answers, "_ID_WINDOW", 2)
     monkeypatch.setattr(answers, "_CHAR_WINDOW", 3)

@@ -14,24 +14,16 @@ from tokenizer_core.blobs import bucket as object_storage
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.errors import StorageError
 
-s3fs = pytest.importorskip("s3fs", reason="the extra s3 is not installed")
-
 
 @pytest.fixture
 def place(s3_bucket: str) -> str:
     return f"{s3_bucket}/some/prefix"
 
 
-def test_a_write_whose_answer_was_lost_is_known_again(
-    s3_server: S3Server, s3_bucket: str, tmp_path: Path
-) -> None:
+def test_a_write_whose_answer_was_lost_is_known_again(s3_server: S3Server, s3_bucket: str) -> None:
     storage = open_storage(s3_bucket)
-    file = tmp_path / "file"
-    file.write_bytes(b"by a file")
     s3_server.lost_answers = 1
     assert storage.create("a", b"mine")
-    s3_server.lost_answers = 1
-    assert storage.create("b", file)
     found = storage.read_versioned("a", max_bytes=99)
     assert found is not None
     s3_server.lost_answers = 1
@@ -47,20 +39,17 @@ def test_a_write_that_conflicts_is_tried_again(
     s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = open_storage(s3_bucket)
+    client = storage._client  # type: ignore[attr-defined]
+    put, left = client.put_object, [2]
 
-    class ConflictError(Exception):
-        response = {"Error": {"Code": "ConditionalRequestConflict"}}  # noqa: RUF012
-
-    left = [2]
-    write = storage._write  # type: ignore[attr-defined]
-
-    def conflicting(*arguments: object, **options: object) -> None:
+    def conflicting(**request: object) -> None:
         if left[0]:
             left[0] -= 1
-            raise OSError("busy") from ConflictError()
-        write(*arguments, **options)
+            error = {"Error": {"Code": "ConditionalRequestConflict"}}
+            raise client.exceptions.ClientError(error, "PutObject")
+        put(**request)
 
-    monkeypatch.setattr(storage, "_write", conflicting)
+    monkeypatch.setattr(client, "put_object", conflicting)
     monkeypatch.setattr(object_storage, "_CONFLICT_PAUSES_SECONDS", (0.0, 0.0))
     assert storage.create("a", b"")
     left[0] = 3
@@ -97,25 +86,32 @@ def test_a_server_that_is_away_is_an_error_that_shows_no_secret(
 def test_a_silent_server_ends_in_an_error(
     s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = open_storage(s3_bucket)  # with its normal timeouts, however slow this machine is
-    monkeypatch.setattr(object_storage, "_RESPONSE_SECONDS", 0.2)
+    monkeypatch.setattr(object_storage, "_SILENT_SECONDS", 0.2)
+    storage = open_storage(s3_bucket, read_only=True)
     s3_server.is_silent.set()
     try:
-        with pytest.raises(StorageError, match=r"\(\w+\); check the address"):
+        with pytest.raises(StorageError, match=r"\(ReadTimeoutError\); check the address"):
             storage.create("a", b"")
     finally:
         s3_server.is_silent.clear()
 
 
-def test_a_large_file_goes_in_parts_and_is_created_once(
-    s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_goes_in_parts(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> None:
     storage = open_storage(s3_bucket)
-    least = 5 << 20  # S3 accepts no smaller parts
-    monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda *_, **__: least)
     path = tmp_path / "large"
-    path.write_bytes(bytes(least) + b"somewhere" + bytes(least))
-    assert storage.create("large", path)
-    assert not storage.create("large", path)
+    path.write_bytes(bytes(8 << 20) + b"somewhere" + bytes(8 << 20))
+    s3_server.requests.clear()
+    storage.put("large", path)
+    assert sum(request.startswith("PUT") for request in s3_server.requests) == 3
     storage.fetch("large", tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()
+
+
+def test_a_body_that_breaks_off_is_requested_once_more(s3_server: S3Server, s3_bucket: str) -> None:
+    storage = open_storage(s3_bucket)
+    storage.put("a", b"whole")
+    s3_server.broken_bodies = 1
+    assert storage.read("a", max_bytes=9) == b"whole"
+    s3_server.broken_bodies = 2
+    with pytest.raises(StorageError, match=r"\(\w+\); check the address"):
+        storage.read("a", max_bytes=9)

@@ -37,11 +37,11 @@ from tests.profiles import examples
 from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for, shared_store
 from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.handlers import jobs as rendered_jobs
 from tokenizer_service.jobs.queue import Job
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 from tokenizer_service.main import create_app
-from tokenizer_service.rendering import jobs as rendered_jobs
 from tokenizer_service.services import Services
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 from tokenizer_service.settings import Settings

@@ -17,7 +17,7 @@ from tests.tokenizer_core.splitting.dialects.foreign_expressions import (
 )
 from tokenizer_core.engines.native import compiled_pattern
 from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
-from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS
+from tokenizer_core.formats.tokenizer_json.pre_tokenizer import SPELLINGS
 from tokenizer_core.splitting.dialects.automaton import (
     MATCHED,
     NoAutomatonError,

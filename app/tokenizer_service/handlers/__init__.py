@@ -1,0 +1,1 @@
+"""Handlers: take a request from its body to its response. They plan it, run it and send it."""

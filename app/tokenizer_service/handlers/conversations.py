@@ -1,0 +1,312 @@
+"""Requests of Anthropic's and OpenAI's APIs as chat messages, as vLLM makes them.
+
+A part without text, such as an image, is refused by name: a count without it would be wrong. What
+vLLM changes in chat messages before its template reads them is in `tokenizer_core.chat.messages`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tokenizer_client.schemas.chat import MAX_CHAT_NESTING
+from tokenizer_core.chat.messages import object_of, refuse, refuse_part, string_of, texts_of
+from tokenizer_service.http.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tokenizer_client.schemas.chat import CountTokensRequest, InputTokensRequest
+    from tokenizer_core.chat.messages import MessagesForm
+
+_THINKING: Final = ("enabled", "adaptive", "disabled")
+_UNFINISHED: Final = ("in_progress", "incomplete")
+
+Message = dict[str, Any]
+
+
+@dataclass
+class Conversation:
+    """What a chat template renders, and the position of each message in the request."""
+
+    messages: list[Message] = field(default_factory=list)
+    pointers: list[str] = field(default_factory=list)
+    """JSON pointers, one per message; empty if they are `/messages/0`, `/messages/1`, ..."""
+    tools: list[Message] | None = None
+    documents: Sequence[Message] | None = None
+    chat_template: str | None = None
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continue_final_message: bool | str = False
+    messages_form: MessagesForm = "vllm"
+    with_loss: bool = False
+    added_tokens: Literal["all", "none"] = "all"
+    add_special_tokens: bool = False
+    """Whether to add the post-processor's ids."""
+
+    def pointer(self, index: int) -> str:
+        """The JSON pointer of message `index` in the request."""
+        return self.pointers[index] if self.pointers else f"/messages/{index}"
+
+    def add(self, pointer: str, message: Message) -> None:
+        """Add a message that stands at `pointer` in the request."""
+        self.messages.append(message)
+        self.pointers.append(pointer)
+
+    def assistant(self, pointer: str, missing: str) -> Message:
+        """The last message if the assistant's and without the field `missing`, else a new one."""
+        if self.messages:
+            last = self.messages[-1]
+            if last["role"] == "assistant" and last.get(missing) is None:
+                return last
+        self.add(pointer, {"role": "assistant"})
+        return self.messages[-1]
+
+
+def require_shallow(value: Any) -> None:
+    """Raise 422 for a request whose objects and lists are nested too deeply for a template."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_CHAT_NESTING + 1):
+        level = [
+            member
+            for outer in level
+            for member in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(member, dict | list)
+        ]
+        if not level:
+            return
+    raise Problem(
+        422,
+        "nested_too_deep",
+        f"Messages, tools and template arguments nest at most {MAX_CHAT_NESTING} objects and "
+        f"lists; send them flatter.",
+        limit=MAX_CHAT_NESTING,
+    )
+
+
+def with_effort(kwargs: Mapping[str, Any] | None, effort: Any) -> dict[str, Any]:
+    """The template variables of a request with `reasoning_effort`, as vLLM sets them."""
+    variables = dict(kwargs or {})
+    if effort is not None:
+        variables.setdefault("enable_thinking", effort != "none")
+        variables["reasoning_effort"] = effort
+    return variables
+
+
+def from_anthropic(
+    request: CountTokensRequest, *, merges_system: bool = False, without_thinking: str = "none"
+) -> Conversation:
+    """The conversation of a request to `/v1/messages/count_tokens`.
+
+    `system` becomes the first message, with the text of the system messages if `merges_system`.
+    `tool_use` becomes a tool call, `tool_result` a message of the role `tool` in front of the rest
+    of its message, `thinking` the reasoning of its message. A last message of the assistant that
+    ends in text is continued, as Anthropic's API does. `without_thinking` is the effort of a
+    request that disables thinking.
+
+    Raises:
+        ChatShapeError: a block is no text, or of another shape; `thinking` has another type.
+    """
+    conversation = Conversation(chat_template=request.chat_template)
+    system = [*texts_of(request.system, "/system")]
+    if merges_system:
+        for index, message in enumerate(request.messages):
+            if message.get("role") == "system":
+                system += texts_of(message.get("content"), f"/messages/{index}/content")
+    if system:
+        pointer = "/system" if request.system else "/messages"
+        conversation.add(pointer, {"role": "system", "content": "".join(system)})
+    for index, message in enumerate(request.messages):
+        role, pointer = message.get("role"), f"/messages/{index}"
+        if role in ("user", "assistant"):
+            _add_anthropic(conversation, message, pointer)
+        elif role != "system":
+            refuse(f"{pointer}/role", "must be user, assistant or system")
+        elif not merges_system:
+            text = "".join(texts_of(message.get("content"), f"{pointer}/content"))
+            if text:
+                conversation.add(pointer, {"role": "system", "content": text})
+    last = conversation.messages[-1] if conversation.messages else {}
+    is_continued = last.get("role") == "assistant" and not last.get("tool_calls")
+    is_continued = is_continued and bool(last.get("content"))
+    effort = (request.output_config or {}).get("effort")
+    if request.thinking is not None and request.thinking.get("type") not in _THINKING:
+        refuse("/thinking/type", f"must be {', '.join(_THINKING)}")
+    if request.thinking is not None and request.thinking["type"] == "disabled":
+        effort = without_thinking
+    conversation.tools = _tools(request.tools, _anthropic_tool)
+    conversation.kwargs = with_effort(request.chat_template_kwargs, effort)
+    conversation.continue_final_message = is_continued
+    conversation.add_generation_prompt = not is_continued
+    return conversation
+
+
+def from_responses(request: InputTokensRequest) -> Conversation:
+    """The conversation of a request to `/v1/responses/input_tokens`.
+
+    `instructions` become a system message. A `function_call` becomes a tool call and `reasoning`
+    the reasoning of the assistant's message around it, `function_call_output` a message of
+    the role `tool`. A last item whose status is unfinished is continued, as by vLLM.
+
+    Raises:
+        ChatShapeError: an item is no text or of another shape.
+    """
+    kwargs = dict(request.chat_template_kwargs or {})
+    effort = (request.reasoning or {}).get("effort")
+    if effort is not None:
+        kwargs["reasoning_effort"] = effort
+    conversation = Conversation(chat_template=request.chat_template, kwargs=kwargs)
+    if request.instructions:
+        conversation.add("/instructions", {"role": "system", "content": request.instructions})
+    items: list[Message] = []
+    if isinstance(request.input, str):
+        conversation.add("/input", {"role": "user", "content": request.input})
+    else:
+        items = request.input or []
+        for index, item in enumerate(items):
+            _add_item(conversation, item, f"/input/{index}")
+    if not conversation.messages:
+        refuse("/input", "the input is empty: give a text or at least one item")
+    is_continued = bool(items) and items[-1].get("status") in _UNFINISHED
+    is_continued = is_continued and conversation.messages[-1]["role"] == "assistant"
+    conversation.tools = _tools(request.tools, _responses_tool)
+    conversation.continue_final_message = is_continued
+    conversation.add_generation_prompt = not is_continued
+    return conversation
+
+
+def _tools(
+    tools: list[Message] | None, convert: Callable[[Message, str], Message]
+) -> list[Message] | None:
+    if tools is None:
+        return None
+    return [convert(tool, f"/tools/{index}") for index, tool in enumerate(tools)]
+
+
+def _add_anthropic(conversation: Conversation, message: Message, pointer: str) -> None:
+    role, content = message["role"], message.get("content")
+    result: Message = {"role": role}
+    if isinstance(content, list):
+        blocks = _Blocks(conversation, pointer, role)
+        for index, block in enumerate(content):
+            blocks.add(object_of(block, f"{pointer}/content/{index}"), f"{pointer}/content/{index}")
+        result |= blocks.fields()
+        if result == {"role": "user"}:
+            return  # only tool results
+    else:
+        result["content"] = string_of(content, f"{pointer}/content")
+    conversation.add(pointer, result)
+
+
+class _Blocks:
+    """The content blocks of one message of Anthropic's API."""
+
+    def __init__(self, conversation: Conversation, pointer: str, role: str) -> None:
+        self._conversation, self._pointer, self._role = conversation, pointer, role
+        self._texts: list[Message] = []
+        self._reasoning: list[str] = []
+        self._calls: list[Message] = []
+
+    def add(self, block: Message, pointer: str) -> None:
+        """Add one block. Raises ChatShapeError for one that is no text."""
+        kind = block.get("type")
+        if kind == "text":
+            text = string_of(block.get("text"), f"{pointer}/text")
+            if text:
+                self._texts.append({"type": "text", "text": text})
+        elif kind == "thinking":
+            self._reasoning.append(string_of(block.get("thinking"), f"{pointer}/thinking"))
+        elif kind == "redacted_thinking":
+            pass  # encrypted, so that no template can write it
+        elif kind == "tool_use" and self._role == "assistant":
+            name = string_of(block.get("name"), f"{pointer}/name")
+            given = object_of(block.get("input", {}), f"{pointer}/input")
+            function = {"name": name, "arguments": given}
+            self._calls.append({"id": block.get("id"), "type": "function", "function": function})
+        elif kind == "tool_result" and self._role == "user":
+            text = "\n".join(texts_of(block.get("content"), f"{pointer}/content"))
+            call_id = block.get("tool_use_id")
+            self._conversation.add(
+                pointer, {"role": "tool", "tool_call_id": call_id, "content": text}
+            )
+        else:
+            known = "text, thinking, and tool_use of the assistant or tool_result of the user"
+            refuse_part(pointer, kind, known)
+
+    def fields(self) -> Message:
+        """The fields of the message."""
+        fields: Message = {}
+        if self._reasoning:
+            fields["reasoning"] = "".join(self._reasoning)
+        if self._calls:
+            fields["tool_calls"] = self._calls
+        if self._texts:
+            fields["content"] = self._texts
+        return fields
+
+
+def _anthropic_tool(tool: Message, pointer: str) -> Message:
+    if tool.get("type", "custom") not in ("custom", None):
+        refuse_part(f"{pointer}/type", tool.get("type"), "tools with input_schema")
+    schema = object_of(tool.get("input_schema"), f"{pointer}/input_schema")
+    function = {
+        "name": string_of(tool.get("name"), f"{pointer}/name"),
+        "description": tool.get("description"),
+        "parameters": schema if "type" in schema else {**schema, "type": "object"},
+        "strict": tool.get("strict"),
+        "defer_loading": tool.get("defer_loading"),
+    }
+    return {"type": "function", "function": function}
+
+
+def _add_item(conversation: Conversation, item: Message, pointer: str) -> None:
+    kind = item.get("type", "message")
+    if kind == "message":
+        role = string_of(item.get("role"), f"{pointer}/role")
+        content = item.get("content")
+        if role == "assistant":
+            conversation.assistant(pointer, "content")["content"] = content or ""
+        else:
+            conversation.add(pointer, {"role": role, "content": content})
+    elif kind == "function_call":
+        function = {
+            "name": string_of(item.get("name"), f"{pointer}/name"),
+            "arguments": item.get("arguments"),
+        }
+        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        conversation.assistant(pointer, "").setdefault("tool_calls", []).append(call)
+    elif kind == "function_call_output":
+        conversation.add(
+            pointer,
+            {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")},
+        )
+    elif kind == "reasoning":
+        if item.get("encrypted_content"):
+            refuse(f"{pointer}/encrypted_content", "encrypted reasoning cannot be counted")
+        texts = _reasoning_texts(item, pointer)
+        conversation.assistant(pointer, "reasoning")["reasoning"] = "\n".join(texts)
+    else:
+        known = "message, function_call, function_call_output and reasoning"
+        refuse_part(pointer, kind, known)
+
+
+def _reasoning_texts(item: Message, pointer: str) -> list[str]:
+    for name in ("content", "summary"):
+        parts = item.get(name)
+        if parts:
+            if not isinstance(parts, list):
+                refuse(f"{pointer}/{name}", "must be a list of parts")
+            return [
+                string_of(
+                    object_of(part, f"{pointer}/{name}/{i}").get("text"), f"{pointer}/{name}/{i}"
+                )
+                for i, part in enumerate(parts)
+            ]
+    return []
+
+
+def _responses_tool(tool: Message, pointer: str) -> Message:
+    if tool.get("type", "function") != "function":
+        refuse_part(f"{pointer}/type", tool.get("type"), "functions")
+    function = {name: value for name, value in tool.items() if name != "type"}
+    return {"type": "function", "function": function}

@@ -1,0 +1,119 @@
+"""Ids to text: /decode, also in the form of text-embeddings-inference, and /detokenize."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenizer_client.schemas.dialects import DetokenizeRequest, IdsRequest
+from tokenizer_client.schemas.tokens import DecodeRequest
+from tokenizer_service.access.limits import reserve_memory
+from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
+from tokenizer_service.http.bodies import validate
+from tokenizer_service.http.id_formats import OCTETS, IdsForm, parse_ids_body
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.decode import (
+    check_decoded_size,
+    render_bytes,
+    render_texts,
+    rows_of,
+    special_ids_of,
+)
+from tokenizer_service.responses.json_values import Rendered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokenizer_core.engines import EngineChoice
+    from tokenizer_service.responses.decode import Row
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+
+def parse_decode(body: bytes, engine: EngineChoice | None = None) -> DecodeRequest | IdsRequest:
+    """Parse the request in a body of JSON; raises Problem."""
+    value = parse_strict_json(body, engine)
+    if isinstance(value, dict) and "ids" in value and "tokens" not in value:
+        return validate_borrowed(without_nulls(value), IdsRequest)
+    return validate(value, DecodeRequest)
+
+
+def parse_binary(
+    body: bytes, engine: EngineChoice | None = None, *, form: IdsForm, options: Mapping[str, str]
+) -> DecodeRequest:
+    """Parse the ids in a body in `form`, and the options in the query; raises Problem."""
+    fields: dict[str, Any] = {"tokens": [], **options}
+    skip = fields.get("skip_special_tokens")
+    if skip in ("true", "false"):
+        fields["skip_special_tokens"] = skip == "true"
+    wanted = validate(fields, DecodeRequest)
+    return wanted.model_copy(update={"tokens": parse_ids_body(body, form)})
+
+
+def parse_detokenize(body: bytes, engine: EngineChoice | None = None) -> DetokenizeRequest:
+    """Parse the request in `body`; raises Problem."""
+    return validate_borrowed(without_nulls(parse_strict_json(body, engine)), DetokenizeRequest)
+
+
+def decode(
+    request: DecodeRequest | IdsRequest,
+    live: LiveTokenizer,
+    *,
+    max_decoded_bytes: int,
+    as_bytes: bool,
+) -> Rendered:
+    """Decode the ids or the batch of `request`; the response is JSON, or only the bytes.
+
+    Raises:
+        UnknownIdError: an id is not in the vocabulary.
+        DecodedTextTooLargeError: the text has more than `max_decoded_bytes`.
+        NotUtf8Error: `errors` of the request is "strict", and the bytes are not UTF-8.
+        Problem: 406, the response to `ids` is JSON.
+    """
+    if isinstance(request, IdsRequest):
+        if as_bytes:
+            raise Problem(406, "not_acceptable", "`ids` has a JSON response; send `tokens`.")
+        rows, _ = rows_of(request.ids, "/ids")
+        check_decoded_size(rows, live, max_decoded_bytes)
+        skip = request.skip_special_tokens
+        texts = render_texts(rows, live, is_batch=True, skip_special_tokens=skip)
+        return Rendered(list(texts), _count(rows))
+    rows, is_batch = rows_of(request.tokens, "/tokens")
+    check_decoded_size(rows, live, max_decoded_bytes)
+    options: dict[str, Any] = {
+        "is_batch": is_batch,
+        "errors": request.errors,
+        "skip_special_tokens": request.skip_special_tokens,
+    }
+    if as_bytes:
+        chunks = render_bytes(rows, live, **options)
+        media_type = OCTETS + ("; layout=batch" if is_batch else "")
+        return Rendered(chunks, _count(rows), media_type=media_type)
+    texts = render_texts(rows, live, **options)
+    chunks = [b'{"text":', *texts, b',"tokenizer":%b}' % live.identity_json]
+    return Rendered(chunks, _count(rows))
+
+
+def detokenize(
+    request: DetokenizeRequest, live: LiveTokenizer, *, max_decoded_bytes: int
+) -> Rendered:
+    """Decode the ids or the batch of `request` under the keys of all dialects. Raises as `decode`.
+
+    Where the request does not say it, `text` has no special tokens, and the others have them.
+    """
+    rows, is_batch = rows_of(request.tokens, "/tokens")
+    size = check_decoded_size(rows, live, max_decoded_bytes)
+    skip = request.skip_special_tokens
+    whole = list(render_texts(rows, live, is_batch=is_batch, skip_special_tokens=bool(skip)))
+    text = whole
+    special = special_ids_of(live)
+    if skip is None and any(np.isin(ids, special).any() for ids, _ in rows):
+        reserve_memory(size)
+        text = list(render_texts(rows, live, is_batch=is_batch, skip_special_tokens=True))
+    chunks = [b'{"prompt":', *whole, b',"content":', *whole, b',"text":', *text, b"}"]
+    return Rendered(chunks, _count(rows))
+
+
+def _count(rows: list[Row]) -> int:
+    return sum(len(ids) for ids, _ in rows)

@@ -1,0 +1,120 @@
+"""POST /tokenize in the dialect of the key that holds the text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenizer_client.schemas.dialects import (
+    DIALECTS,
+    ContentRequest,
+    InputsRequest,
+    MessagesRequest,
+    PromptRequest,
+)
+from tokenizer_service.handlers.chat import encode_chat_completion
+from tokenizer_service.handlers.conversations import require_shallow
+from tokenizer_service.handlers.encode import check_detailed, encode_all, sources_of
+from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.dialects import (
+    render_content,
+    render_inputs,
+    render_plain_text,
+    render_prompts,
+)
+from tokenizer_service.responses.encode import Encoded, put_around
+
+if TYPE_CHECKING:
+    from tokenizer_client.schemas.dialects import TokenizeRequest
+    from tokenizer_core.chat.renderer import RenderLimits
+    from tokenizer_core.engines import EngineChoice
+    from tokenizer_service.responses.json_values import Rendered
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+
+def parse_tokenize(body: bytes, engine: EngineChoice | None = None) -> TokenizeRequest:
+    """Parse the request in `body`, in the dialect of its key.
+
+    Raises:
+        Problem: 422 for no key or several keys; otherwise as `validate`.
+    """
+    value = without_nulls(parse_strict_json(body, engine))
+    keys = [key for key in DIALECTS if isinstance(value, dict) and key in value]
+    if len(keys) != 1:
+        given = " and ".join(keys) or "none of them"
+        raise Problem(
+            422,
+            "ambiguous_dialect" if keys else "invalid_request",
+            f"The body must be a JSON object with one of {', '.join(DIALECTS)}, which decides the "
+            f"format of the response; it has {given}.",
+            errors=[(f"/{key}", "one of several texts") for key in keys] or [("", "no text")],
+        )
+    if keys == ["messages"]:
+        require_shallow(value)
+    return validate_borrowed(value, DIALECTS[keys[0]])
+
+
+def tokenize(request: TokenizeRequest, live: LiveTokenizer, *, limits: RenderLimits) -> Rendered:
+    """Encode the text of `request` and render the response of its dialect; `limits` are those of
+    the chat template for messages.
+
+    Raises:
+        TooManyDetailedTokensError: more tokens than a response may describe.
+        Exception: for messages as `encode_conversation`.
+    """
+    if isinstance(request, MessagesRequest):
+        chat = encode_chat_completion(request, live, limits, request.chat_template_kwargs or {})
+        if request.return_token_strs:
+            check_detailed(len(chat.ids))
+        texts = [Encoded(chat.ids, chat.n_bytes)]
+        rendered = render_prompts(texts, live, request.return_token_strs, is_batch=False)
+        return rendered._replace(headers=chat.headers)
+    if isinstance(request, PromptRequest):
+        texts = encode_all(
+            sources_of(request.prompt),
+            live,
+            is_detailed=request.return_token_strs,
+            add_special_tokens=request.add_special_tokens,
+        )
+        is_batch = isinstance(request.prompt, list)
+        return render_prompts(texts, live, request.return_token_strs, is_batch=is_batch)
+    if isinstance(request, ContentRequest):
+        [text] = encode_all(
+            sources_of(request.content),
+            live,
+            is_detailed=request.with_pieces,
+            add_special_tokens=request.add_special,
+            allowed_special="all" if request.parse_special else "none",
+        )
+        return render_content(text, live, with_pieces=request.with_pieces)
+    if isinstance(request, InputsRequest):
+        return _tokenize_inputs(request, live)
+    [text] = encode_all(sources_of(request.text), live, is_detailed=True)
+    return render_plain_text(text, live)
+
+
+def _tokenize_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
+    """As text-embeddings-inference: the post-processor's tokens are at -1, and a token with a part
+    of a character covers the whole character."""
+    inputs = request.inputs if isinstance(request.inputs, list) else [request.inputs]
+    placed: list[Encoded] = []
+    n_tokens = 0
+    encoded = encode_all(sources_of(inputs), live, is_detailed=True, unit="byte")
+    for text, (ids, n_bytes, found) in zip(inputs, encoded, strict=True):
+        offsets = found.astype(np.int64)
+        if not text.isascii():
+            data = np.frombuffer(text.encode(), dtype=np.uint8)
+            bounds = np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
+            starts, stops = offsets.T
+            starts = bounds[np.searchsorted(bounds, starts, side="right") - 1]
+            stops = bounds[np.searchsorted(bounds, stops, side="left")]
+            offsets = np.stack([starts, stops], axis=1)
+        if request.add_special_tokens:
+            ids, offsets = put_around(live.tokenizer.spec, ids, offsets, -1, -1)
+        placed.append(Encoded(ids, n_bytes, offsets))
+        n_tokens += len(ids)
+        check_detailed(n_tokens)
+    return render_inputs(inputs, placed, live)

@@ -1,0 +1,262 @@
+"""Text to ids for every route that encodes: one text, its segments, or a batch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_client.schemas.tokens import EncodeRequest, Segments
+from tokenizer_core.engines import decode_json_string
+from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
+from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS, check_wanted
+from tokenizer_service.handlers.preconditions import require_known_specials
+from tokenizer_service.http.bodies import read_model
+from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, require_fit
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.encode import Encoded, put_around, render_binary, render_encoded
+from tokenizer_service.responses.errors import InvalidFieldError, refused_text
+from tokenizer_service.responses.json_values import Rendered, utf8_length
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tokenizer_core.engines import EngineChoice
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+Source = str | Segments
+"""A text, or the segments of one."""
+
+_IDS: Final = ("ids",)
+_DETAILS: Final = frozenset({"pieces", "offsets"})
+_BEGIN: Final = re.compile(rb'\s*+\{\s*+"text"\s*+:\s*+(?=")')
+_MOST_OPTIONS: Final = 256
+"""The size in bytes of a body without its text, up to which it is kept."""
+
+
+class OneText:
+    """A request for the ids of one text. `options` has all other fields, `policy` those of special
+    tokens: reading them once for many texts saves an eighth of a small request."""
+
+    def __init__(self, text: str, options: EncodeRequest, policy: dict[str, Any]) -> None:
+        self.text, self.options, self.policy = text, options, policy
+        self.tokenizer = options.tokenizer
+
+
+def parse_encode(body: bytes, engine: EngineChoice) -> EncodeRequest | OneText:
+    """Parse a request for JSON; raises as `read_model`."""
+    begin = _BEGIN.match(body) if engine.name == "native" else None
+    if begin is not None and len(body) <= INLINE_BODY_BYTES:
+        start = begin.end()
+        found = decode_json_string(body, start)
+        if found is not None:
+            text, end = found
+            # What remains of an invalid body is invalid too.
+            rest = body[:start] + b'""' + body[end:]
+            options = _read_options(rest) if len(rest) < _MOST_OPTIONS else None
+            if options is not None:
+                return OneText(text, *options)
+    return read_model(EncodeRequest, body, engine)
+
+
+@lru_cache(maxsize=64)  # most clients send the same options with each text
+def _read_options(rest: bytes) -> tuple[EncodeRequest, dict[str, Any]] | None:
+    """The options and the policy in a body whose text was cut out; None if they ask for more than
+    the ids of one text, or are invalid, or the tokenizer must check them."""
+    try:
+        options = read_model(EncodeRequest, rest)
+    except Problem:
+        return None
+    if tuple(options.returned) != _IDS or options.disallowed_special:
+        return None
+    return options, _policy_of(options)
+
+
+def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
+    """Encode the text, segments or batch of `request`; the response is JSON.
+
+    Raises:
+        TooManyTokensError, TooManyDetailedTokensError: the text has more tokens than the request,
+            or the service, allows.
+        PlacedError, UnknownSpecialTokenError: the text, or the policy, is refused.
+    """
+    if isinstance(request, OneText):
+        text, options, policy = request.text, request.options, request.policy
+    elif isinstance(request.text, str) and tuple(request.returned) == _IDS:
+        text, options, policy = request.text, request, policy_of(request, live)
+    else:
+        encoded = encode_all(
+            sources_of(request.text, request.segments),
+            live,
+            is_detailed=not _DETAILS.isdisjoint(request.returned),
+            max_tokens=request.max_tokens,
+            unit=request.offset_unit if "offsets" in request.returned else None,
+            add_special_tokens=request.add_special_tokens,
+            **policy_of(request, live),
+        )
+        is_batch = isinstance(request.text, list)
+        return render_encoded(encoded, request.returned, live, is_batch=is_batch)
+    try:
+        ids, n_tokens = live.tokenizer.encode_to_json(
+            text, add_special_tokens=options.add_special_tokens, **policy
+        )
+    except ValueError as error:
+        raise refused_text(error, "/text") from None
+    if options.max_tokens is not None:
+        check_count(n_tokens, options.max_tokens, "/text")
+    n_bytes = len(text) if text.isascii() else utf8_length(text)
+    tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
+    return Rendered([b'{"tokens":', ids, tail], n_tokens, n_bytes)
+
+
+def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
+    """As `encode`; the response is only the ids, in `form`.
+
+    Raises:
+        Problem: also 406 for a batch as .npy, or for ids too large for `form`.
+        InvalidFieldError: also if `return` asks for more than the ids.
+    """
+    policy = policy_of(request, live)
+    require_fit(form, live.tokenizer.spec.largest_id)
+    if set(request.returned) != {"ids"}:
+        detail = "a binary response holds the ids alone; take JSON for pieces, offsets or a count"
+        raise InvalidFieldError("/return", detail)
+    adds, sources = request.add_special_tokens, sources_of(request.text, request.segments)
+    if not isinstance(request.text, list):
+        most = request.max_tokens
+        [one] = encode_all(sources, live, max_tokens=most, add_special_tokens=adds, **policy)
+        return render_binary(one.ids, None, one.n_bytes, form)
+    if form.kind == NPY:
+        detail = f"An .npy file holds the ids of one text; for a batch, ask for {OCTETS}."
+        raise Problem(406, "not_acceptable", detail)
+    spec = live.tokenizer.spec
+    if adds and (spec.prefix_ids or spec.suffix_ids):
+        encoded = encode_all(sources, live, add_special_tokens=True, **policy)
+        parts = [one.ids for one in encoded]
+        lengths = np.array([len(part) for part in parts], dtype=np.uint64)
+        ids = np.concatenate([np.empty(0, np.uint32), *parts])
+    else:
+        try:
+            ids, ends = live.tokenizer.encode_batch_to_numpy(request.text, **policy)
+        except ValueError as error:
+            raise refused_text(error, "/text") from None
+        lengths = np.diff(ends)
+    if len(lengths):
+        longest = int(lengths.argmax())
+        check_count(int(lengths[longest]), request.max_tokens, f"/text/{longest}")
+    n_bytes = sum(map(utf8_length, request.text))
+    return render_binary(ids, lengths, n_bytes, replace(form, is_batch=True))
+
+
+def encode_all(
+    sources: Iterable[tuple[str, Source]],
+    live: LiveTokenizer,
+    *,
+    is_detailed: bool = False,
+    max_tokens: int | None = None,
+    **options: Any,
+) -> list[Encoded]:
+    """Encode texts or segments, each at its JSON pointer, with the `options` of `_encode_source`.
+
+    Raises:
+        TooManyTokensError: one has more than `max_tokens`.
+        TooManyDetailedTokensError: the response describes their tokens, and they are too many.
+        PlacedError, UnknownSpecialTokenError: a text, or the policy, is refused.
+    """
+    encoded: list[Encoded] = []
+    n_tokens = 0
+    for pointer, source in sources:
+        check_wanted()
+        one = _encode_source(source, live, pointer, **options)
+        check_count(len(one.ids), max_tokens, pointer)
+        n_tokens += len(one.ids)
+        if is_detailed:
+            check_detailed(n_tokens)
+        encoded.append(one)
+    return encoded
+
+
+def _encode_source(
+    source: Source,
+    live: LiveTokenizer,
+    pointer: str,
+    *,
+    unit: Any = None,
+    add_special_tokens: bool = False,
+    **policy: Any,
+) -> Encoded:
+    """Encode one, with offsets in `unit` if that is given. The post-processor's ids have empty
+    offsets at both ends."""
+    tokenizer, is_text = live.tokenizer, isinstance(source, str)
+    text = joined(source)
+    try:
+        if unit is None:
+            run: Any = tokenizer.encode_to_numpy if is_text else tokenizer.encode_segments_to_numpy
+            ids = run(source, add_special_tokens=add_special_tokens, **policy)
+            return Encoded(ids, utf8_length(text))
+        run = tokenizer.encode_with_offsets if is_text else tokenizer.encode_segments_with_offsets
+        ids, offsets = run(source, unit=unit, **policy)
+    except ValueError as error:
+        raise refused_text(error, pointer) from None
+    n_bytes = utf8_length(text)
+    if add_special_tokens:
+        end = len(text) if unit == "char" else n_bytes
+        ids, offsets = put_around(tokenizer.spec, ids, offsets, 0, end)
+    return Encoded(np.asarray(ids, dtype=np.uint32), n_bytes, offsets)
+
+
+def sources_of(
+    text: str | list[str] | None, segments: Segments | None = None
+) -> Iterator[tuple[str, Source]]:
+    """What a request wants to have encoded, each with its JSON pointer.
+
+    Raises:
+        InvalidFieldError: neither is given.
+    """
+    if segments is not None:
+        yield "/segments", segments
+    elif isinstance(text, list):
+        for index, item in enumerate(text):
+            yield f"/text/{index}", item
+    elif text is not None:
+        yield "/text", text
+    else:
+        raise InvalidFieldError("", "give either text or segments")
+
+
+def joined(source: Source) -> str:
+    """The text of a source."""
+    return source if isinstance(source, str) else "".join([text for text, _ in source])
+
+
+def policy_of(request: Any, live: LiveTokenizer) -> dict[str, Any]:
+    """What a request says of special tokens, as arguments of a tokenizer's methods.
+
+    Raises:
+        UnknownSpecialTokenError: it forbids a token that the tokenizer does not have.
+    """
+    if request.disallowed_special:
+        require_known_specials(live, request.disallowed_special)
+    return _policy_of(request)
+
+
+def _policy_of(request: Any) -> dict[str, Any]:
+    if vars(request).get("segments") is not None:
+        return {"added_tokens": request.added_tokens}
+    allowed = "ordinary" if request.added_tokens == "none" else request.allowed_special
+    return {"allowed_special": allowed, "disallowed_special": request.disallowed_special}
+
+
+def check_count(n_tokens: int, limit: int | None, pointer: str) -> None:
+    """Raise TooManyTokensError if the text at `pointer` has more tokens than `limit`."""
+    if limit is not None and n_tokens > limit:
+        raise TooManyTokensError(limit, n_tokens, pointer=pointer)
+
+
+def check_detailed(n_tokens: int) -> None:
+    """Raise TooManyDetailedTokensError for more tokens than a response may describe."""
+    if n_tokens > MAX_DETAILED_TOKENS:
+        raise TooManyDetailedTokensError(MAX_DETAILED_TOKENS, n_tokens)

@@ -1,0 +1,226 @@
+"""Respond to a request with a body: plan it, read it, choose the tokenizer, run the plan, send.
+
+Planned routes need neither FastAPI's matching nor its dependency solver and exit stacks, which took
+65 us of the 155 us of a small request, so `PlannedRoutes` serves them without these. In OpenAPI
+they are ordinary routes. A request holds its share of the memory budget until its response is sent
+or it fails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import Request, Response
+from starlette.requests import HTTPConnection
+
+from tokenizer_service.access.auth import check_read
+from tokenizer_service.access.deadlines import DEPARTURE
+from tokenizer_service.access.limits import INLINE_BODY_BYTES
+from tokenizer_service.handlers.plan import (
+    Plan,
+    PlannedRoute,
+    is_conversation,
+    is_light,
+)
+from tokenizer_service.handlers.preconditions import (
+    choose_tokenizer,
+    choose_tokenizer_on_thread,
+    find_tokenizer,
+)
+from tokenizer_service.http.bodies import WHOLE_BODY, read_body
+from tokenizer_service.http.responses import ChunkedBody
+from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.services import services_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import APIRouter
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from tokenizer_service.access.limits import Lease
+    from tokenizer_service.http.middleware import RawResponse
+    from tokenizer_service.responses.json_values import Rendered
+    from tokenizer_service.services import Services
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+    Planner = Callable[[HTTPConnection], Plan]
+
+PLANNED: Final[dict[str, PlannedRoute]] = {}
+"""The planned routes, by their paths with and without `/v1`."""
+
+_STATUSES: Final = (400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
+_CHAT_BYTES_PER_BODY_BYTE: Final = 2
+"""The rendered text, and four bytes for each id of about four characters."""
+
+_UNLEASED_BYTES: Final = 1 << 16
+
+
+def planned(
+    router: APIRouter, path: str, *, body: dict[str, Any], response: Any, summary: str
+) -> Callable[[Planner], Planner]:
+    """Make the decorated function the plan of POST requests to `path`, for which `router` requires
+    a read key. OpenAPI shows its name and docstring, and describes `body` and `response`."""
+
+    def register(plan: Planner) -> Planner:
+        async def endpoint(request: Request) -> Response:
+            return await respond(request, plan(request))
+
+        endpoint.__name__, endpoint.__doc__ = plan.__name__, plan.__doc__
+        responses = {200: response, **problem_responses(*_STATUSES)}
+        router.post(
+            path, summary=summary, openapi_extra=body, response_model=None, responses=responses
+        )(endpoint)
+        PLANNED[path] = PLANNED[f"/v1{path}"] = PlannedRoute(path, plan)
+        return plan
+
+    return register
+
+
+class PlannedRoutes:
+    """An ASGI app: serves the planned routes of `service`, and passes other requests to `app`."""
+
+    def __init__(self, app: ASGIApp, service: Any) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; raises any error of a route."""
+        route = None
+        if scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path"):
+            route = PLANNED.get(scope["path"])
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route
+        request = Request(scope, receive, send)
+        check_read(request)
+        response = await respond(request, route.plan(request))
+        await response(scope, receive, send)
+
+    def respond_now(self, scope: Scope, body: bytes) -> RawResponse | None:
+        """Serve one request with this whole body in one step; None if it takes a thread or a wait.
+
+        Raises any error of a route; the app then responds to the request with it.
+        """
+        route = PLANNED.get(scope["path"])
+        if route is None or scope["method"] != "POST" or scope["root_path"]:
+            return None
+        scope["app"], scope["route"] = self._service, route
+        services: Services = self._service.services
+        request = HTTPConnection(scope)
+        if self._service.access_keys.read:
+            check_read(request)
+        if len(body) > INLINE_BODY_BYTES or len(body) > services.settings.max_body_bytes:
+            return None
+        plan = route.plan(request)
+        if not plan.is_short:
+            return None
+        wanted = plan.parse(body, services.engine)
+        live = find_tokenizer(request, wanted.tokenizer, vars(wanted).get("model"))
+        if live is None or not is_light(wanted, len(body)):
+            return None
+        rendered = plan.run(wanted, live)
+        content = b"".join(rendered.chunks)
+        if len(content) > _UNLEASED_BYTES:
+            return None
+        if plan.is_decoding:
+            services.metrics.count_decoded(rendered.n_tokens)
+        else:
+            services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
+        headers = b"%bcontent-length: %d\r\ncontent-type: %b\r\n" % (
+            live.header_lines,
+            len(content),
+            rendered.media_type.encode(),
+        )
+        for header in rendered.headers:
+            headers += b"%b: %b\r\n" % header
+        return headers, content
+
+
+async def respond(request: Request, plan: Plan) -> Response:
+    """Carry out `plan` with the body of `request`; return the response.
+
+    Raises:
+        ClientDisconnect: the client left before the response began.
+        OverloadedError: too many requests wait, or use all the memory.
+        Exception: as `read_body`, `choose_tokenizer` and the plan.
+    """
+    scope, services = request.scope, services_of(request)
+    body = scope.get(WHOLE_BODY)
+    lease: Lease | None = None
+    most = min(INLINE_BODY_BYTES, services.settings.max_body_bytes)
+    if body is None or len(body) > most:
+        lease = services.budget.lease()
+        try:
+            body = await read_within_limits(request, lease)
+        except BaseException:
+            lease.release()
+            raise
+    rendered: Rendered | None = None
+    n_bytes = len(body)
+    if plan.is_short and n_bytes <= INLINE_BODY_BYTES:
+        if lease is not None:
+            lease.release()
+            lease = None
+        wanted = plan.parse(bytes(body), services.engine)
+        live = await choose_tokenizer(request, wanted.tokenizer, vars(wanted).get("model"))
+        if is_light(wanted, n_bytes):
+            rendered = plan.run(wanted, live)
+    else:
+        lease = lease or services.budget.lease()
+        bodies = [bytes(body)]
+        del body
+        wanted, live, rendered = await services.queue.run_for(
+            scope.get(DEPARTURE), lease, _run_large, request, plan, bodies
+        )
+    if rendered is None:
+        lease = lease or services.budget.lease()
+        queue, n_expected = services.quick_queue, 0
+        if is_conversation(wanted):
+            queue, n_expected = services.chat_queue, _CHAT_BYTES_PER_BODY_BYTE * n_bytes
+        rendered = await queue.run_for(
+            scope.get(DEPARTURE), lease, plan.run, wanted, live, n_expected=n_expected
+        )
+    response = ChunkedBody(
+        rendered.chunks,
+        raw_headers=(*live.raw_headers, *rendered.headers),
+        media_type=rendered.media_type,
+        idle_seconds=services.settings.send_seconds,
+    )
+    if response.n_bytes > _UNLEASED_BYTES or lease is not None:
+        response.charge_to(lease or services.budget.lease())
+    if plan.is_decoding:
+        services.metrics.count_decoded(rendered.n_tokens)
+    else:
+        services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
+    return response
+
+
+def _run_large(
+    request: Request, plan: Plan, bodies: list[bytes]
+) -> tuple[Any, LiveTokenizer, Rendered | None]:
+    """Parse, choose and run on a thread; a conversation runs elsewhere.
+
+    Frees the one body in `bodies` after parsing it. Its lease stays: the parsed values take about
+    as much.
+    """
+    wanted = plan.parse(bodies.pop(), services_of(request).engine)
+    live = choose_tokenizer_on_thread(request, wanted.tokenizer, vars(wanted).get("model"))
+    if is_conversation(wanted):
+        return wanted, live, None
+    return None, live, plan.run(wanted, live)
+
+
+async def read_within_limits(request: Request, lease: Lease) -> bytes:
+    """Read the whole body within the limits of the settings and of `lease`. Raises as `read_body`.
+
+    Raises:
+        OverloadedError: the memory for bodies is used up.
+    """
+    settings = services_of(request).settings
+    return await read_body(
+        request,
+        max_bytes=settings.max_body_bytes,
+        reserve=lease.reserve,
+        grace_seconds=settings.header_seconds,
+    )

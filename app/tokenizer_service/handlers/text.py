@@ -1,0 +1,198 @@
+"""Other operations on a text: /count, /truncate, /chunk and /verify."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
+from tokenizer_core import truncate_text
+from tokenizer_core.text.round_trips import check_text
+from tokenizer_core.text.truncate import TextChunks
+from tokenizer_service.access.errors import ChunksTooLargeError, TooManyChunksError
+from tokenizer_service.access.limits import check_wanted, reserve_memory
+from tokenizer_service.handlers.encode import joined, policy_of, sources_of
+from tokenizer_service.responses.decode import check_decoded_size
+from tokenizer_service.responses.errors import refused_text
+from tokenizer_service.responses.json_values import (
+    Rendered,
+    dump_with_identity,
+    escaped_length,
+    render_ids,
+    render_text,
+    utf8_length,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokenizer_client.schemas.text import (
+        ChunkRequest,
+        CountRequest,
+        TruncateRequest,
+        VerifyRequest,
+    )
+    from tokenizer_core import TextPart
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+
+def count(request: CountRequest, live: LiveTokenizer) -> Rendered:
+    """Count the tokens of the text, the segments or the texts of `request`.
+
+    Engines count different distances past the limit, so the response never contains that count.
+
+    Raises:
+        PlacedError, UnknownSpecialTokenError: a text, or the policy, is refused.
+    """
+    policy = policy_of(request, live)
+    is_batch, limit = isinstance(request.text, list), request.limit
+    counts, exceeded, n_tokens, n_bytes = [], [], 0, 0
+    for pointer, source in sources_of(request.text, request.segments):
+        check_wanted()
+        try:
+            if isinstance(source, str):
+                n_found = live.tokenizer.count(source, limit=limit, **policy)
+            else:
+                n_found = live.tokenizer.count_segments(source, limit=limit, **policy)
+        except ValueError as error:
+            raise refused_text(error, pointer) from None
+        is_exceeded = limit is not None and n_found > limit
+        counts.append(limit if is_exceeded else n_found)
+        exceeded.append(is_exceeded)
+        if not is_exceeded:
+            n_tokens += n_found
+            n_bytes += utf8_length(joined(source))
+    fields = {
+        "count": counts if is_batch else counts[0],
+        "limit_exceeded": exceeded if is_batch else exceeded[0],
+    }
+    return Rendered(dump_with_identity(fields, live), n_tokens, n_bytes)
+
+
+def truncate(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
+    """Cut the text of `request` at its limit. Raises as `count`."""
+    policy = policy_of(request, live)
+    try:
+        part = truncate_text(
+            live.tokenizer, request.text, request.max_tokens, side=request.side, **policy
+        )
+    except ValueError as error:
+        raise refused_text(error, "/text") from None
+    is_truncated = len(part.text) < len(request.text)
+    chunks = [
+        b'{"text":',
+        *render_text(part.text),
+        b',"tokens":',
+        *render_ids(part.ids, live.tokenizer),
+        b',"count":%d,"truncated":%b' % (len(part.ids), b"true" if is_truncated else b"false"),
+        b',"tokenizer":%b}' % live.identity_json,
+    ]
+    return Rendered(chunks, len(part.ids), utf8_length(part.text))
+
+
+def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rendered:
+    """Cut the text of `request` into chunks.
+
+    Raises:
+        PlacedError, UnknownSpecialTokenError: as `count`.
+        TooManyChunksError: more chunks than a batch has items.
+        ChunksTooLargeError: the overlaps repeat more than `max_bytes` of text and ids.
+        MaxTokensTooSmallError: a character does not fit.
+    """
+    policy = policy_of(request, live)
+    rendered: list[bytes] = []
+    n_chunks = n_tokens = n_bytes = n_repeated = covered = 0
+    try:
+        parts = TextChunks(
+            live.tokenizer,
+            request.text,
+            request.max_tokens,
+            overlap_tokens=request.overlap_tokens,
+            **policy,
+        )
+        _check_plan(parts, request, max_bytes)
+        for part, start, end in _with_offsets(iter(parts), request.offset_unit):
+            check_wanted()
+            n_chunks += 1
+            n_tokens += len(part.ids)
+            n_bytes += utf8_length(part.text)
+            n_repeated += covered - part.start
+            covered = part.end
+            _check_chunks(n_chunks)
+            _check_repeated(n_repeated, max_bytes)  # the plan may have ended early
+            rendered += [
+                b',{"text":' if n_chunks > 1 else b'{"text":',
+                *render_text(part.text),
+                b',"tokens":',
+                *render_ids(part.ids, live.tokenizer),
+                b',"start":%d,"end":%d}' % (start, end),
+            ]
+    except ValueError as error:
+        raise refused_text(error, "/text") from None
+    chunks = [b'{"chunks":[', *rendered, b'],"tokenizer":%b}' % live.identity_json]
+    return Rendered(chunks, n_tokens, n_bytes)
+
+
+def verify(request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: int) -> Rendered:
+    """Check that the text or the ids of `request` survive a round trip.
+
+    Raises:
+        PlacedError, UnknownSpecialTokenError: as `count`.
+        UnknownIdError: an id is not in the vocabulary.
+        DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
+    """
+    policy, is_lossy = policy_of(request, live), False
+    try:
+        if request.tokens is None:
+            text = request.text or ""
+            difference, is_lossy = check_text(live.tokenizer, text, **policy)
+        else:
+            check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
+            difference = live.tokenizer.first_drift(request.tokens, **policy)
+    except ValueError as error:
+        pointer = "/text" if request.tokens is None else "/tokens"
+        raise refused_text(error, pointer) from None
+    fields = {"ok": difference is None, "first_difference": difference, "lossy": is_lossy}
+    return Rendered(dump_with_identity(fields, live), 0, 0)  # no ids left the service
+
+
+def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPart, int, int]]:
+    """Each part with its start and end in `unit`."""
+    before: TextPart | None = None
+    start = 0
+    for part in parts:
+        if unit == "byte":
+            yield part, part.start, part.end
+            continue
+        if before is not None:
+            start += len(before.text.encode()[: part.start - before.start].decode())
+        yield part, start, start + len(part.text)
+        before = part
+
+
+def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> None:
+    """Refuse too many chunks and too much overlap; else reserve the response's memory."""
+    n_id_bytes = 2 * len(parts.ids)  # one digit and a comma
+    for power in range(1, 10):
+        n_id_bytes += int(np.count_nonzero(parts.ids >= 10**power))
+    n_text_bytes = utf8_length(request.text)
+    bytes_per_text_byte = (escaped_length(request.text) + n_id_bytes) / max(1, n_text_bytes)
+    n_repeated = covered = 0
+    for n_chunks, (start, end) in enumerate(parts.plan(), 1):
+        check_wanted()
+        n_repeated += covered - start
+        covered = end
+        _check_chunks(n_chunks)
+    _check_repeated(int(n_repeated * bytes_per_text_byte), max_bytes)
+    reserve_memory(int((n_text_bytes + n_repeated) * bytes_per_text_byte))
+
+
+def _check_repeated(n_bytes: int, max_bytes: int) -> None:
+    if n_bytes > max_bytes:
+        raise ChunksTooLargeError(max_bytes, n_bytes)
+
+
+def _check_chunks(n_chunks: int) -> None:
+    if n_chunks > MAX_BATCH_ITEMS:
+        raise TooManyChunksError(MAX_BATCH_ITEMS, n_chunks)

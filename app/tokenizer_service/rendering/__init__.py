@@ -1,1 +1,0 @@
-"""Rendering: turns results into responses; shared by several routes."""

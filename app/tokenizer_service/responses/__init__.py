@@ -1,0 +1,1 @@
+"""Responses: turn results into bodies, and errors into problem documents."""

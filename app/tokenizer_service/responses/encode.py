@@ -1,0 +1,104 @@
+"""Bodies with token ids: ours, in JSON and in binary, and vLLM's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from tokenizer_service.access.limits import reserve_memory
+from tokenizer_service.http.id_formats import render_ids_form
+from tokenizer_service.responses.json_values import (
+    Rendered,
+    describe_token,
+    render_described,
+    render_each,
+    render_ids,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core import TokenizerSpec
+    from tokenizer_service.http.id_formats import IdsForm
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+_BYTES_PER_DETAILED_TOKEN: Final = 100
+_NO_OFFSETS: Final = np.empty((0, 2), dtype=np.uint64)
+
+
+class Encoded(NamedTuple):
+    """The ids of a text, the size of the text in bytes of UTF-8 and, if they were asked for, where
+    each token starts and ends in it: shape (n_tokens, 2)."""
+
+    ids: NDArray[np.uint32]
+    n_bytes: int
+    offsets: NDArray[Any] = _NO_OFFSETS
+
+
+def put_around(
+    spec: TokenizerSpec, ids: Any, offsets: NDArray[Any], start: int, end: int
+) -> tuple[NDArray[np.uint32], NDArray[Any]]:
+    """`ids` between the post-processor's, whose offsets are `start`, or `end` after the text."""
+    n_before, n_after = len(spec.prefix_ids), len(spec.suffix_ids)
+    around = [
+        np.full((n, 2), at, dtype=offsets.dtype) for n, at in ((n_before, start), (n_after, end))
+    ]
+    parts = [np.array(part, dtype=np.uint32) for part in (spec.prefix_ids, ids, spec.suffix_ids)]
+    return np.concatenate(parts), np.concatenate([around[0], offsets, around[1]])
+
+
+def render_encoded(
+    texts: list[Encoded],
+    returned: Collection[str],
+    live: LiveTokenizer,
+    *,
+    is_batch: bool,
+) -> Rendered:
+    """The parts `returned` of one text or of a batch as JSON."""
+    n_tokens = sum(len(text.ids) for text in texts)
+    if "pieces" in returned or "offsets" in returned:
+        reserve_memory(n_tokens * _BYTES_PER_DETAILED_TOKEN)
+    chunks = list(_render_parts(texts, returned, live, is_batch=is_batch))
+    return Rendered(chunks, n_tokens, sum(text.n_bytes for text in texts))
+
+
+def _render_parts(
+    texts: list[Encoded], returned: Collection[str], live: LiveTokenizer, *, is_batch: bool
+) -> Iterator[bytes]:
+    vocab = live.tokenizer.spec.vocab
+    yield b"{"
+    if "ids" in returned:
+        yield b'"tokens":'
+        lists = (render_ids(text.ids, live.tokenizer) for text in texts)
+        yield from render_each(lists, is_batch=is_batch)
+        yield b","
+    yield b'"count":'
+    yield from render_counts(texts, is_batch=is_batch)
+    if "pieces" in returned:
+        yield b',"pieces":'
+        pieces = (
+            render_described(text.ids, lambda id_: describe_token(vocab[id_])) for text in texts
+        )
+        yield from render_each(pieces, is_batch=is_batch)
+    if "offsets" in returned:
+        yield b',"offsets":'
+        rows = (render_described(text.offsets, lambda row: row) for text in texts)
+        yield from render_each(rows, is_batch=is_batch)
+    yield b',"tokenizer":%b}' % live.identity_json
+
+
+def render_counts(texts: list[Encoded], *, is_batch: bool) -> Iterator[bytes]:
+    """The number of ids of one text, or of each text of a batch."""
+    yield from render_each((iter([b"%d" % len(text.ids)]) for text in texts), is_batch=is_batch)
+
+
+def render_binary(
+    ids: NDArray[np.uint32], lengths: NDArray[np.uint64] | None, n_bytes: int, form: IdsForm
+) -> Rendered:
+    """Only the ids, in `form`; no id becomes a Python int. `lengths` are those of a batch."""
+    if lengths is None:
+        lengths = np.array([len(ids)], dtype=np.uint64)
+    return Rendered(list(render_ids_form(ids, lengths, form)), len(ids), n_bytes, form.media_type)

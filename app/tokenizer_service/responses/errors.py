@@ -1,0 +1,90 @@
+"""Errors of what a request asks for, at a place in the request. `problems` gives them a status."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tokenizer_core.errors import (
+    SpecialTokenForbiddenError,
+    SpecialTokenReachedError,
+    TokenizerCoreError,
+)
+from tokenizer_service.serving.errors import UnknownSpecialTokenError
+
+
+class ResponseError(Exception):
+    """A response cannot be made. `code` is a stable word; `wrong` lists JSON pointers into the
+    request, each with the reason."""
+
+    code: ClassVar[str]
+
+    def __init__(self, message: str, pointer: str | None = None, reason: str | None = None) -> None:
+        self.wrong = [] if pointer is None else [(pointer, reason or message)]
+        super().__init__(message)
+
+
+class PlacedError(ResponseError):
+    """`cause`, an error of the library, at a JSON pointer; `detail` replaces that of the table."""
+
+    def __init__(self, cause: TokenizerCoreError, pointer: str, detail: str | None = None) -> None:
+        self.cause, self.pointer, self.detail = cause, pointer, detail
+        super().__init__(str(cause))
+
+
+class InvalidFieldError(ResponseError):
+    """A field has a value that does not fit the rest of the request, or the tokenizer."""
+
+    code = "invalid_request"
+
+    def __init__(self, pointer: str, reason: str) -> None:
+        super().__init__(f"{pointer}: {reason}" if pointer else reason, pointer, reason)
+
+
+class UnknownIdError(ResponseError):
+    """An id to decode is not in the vocabulary."""
+
+    code = "unknown_token_id"
+
+    def __init__(self, pointer: str, largest_id: int) -> None:
+        super().__init__(
+            f"The id at {pointer} is not in the vocabulary (largest id {largest_id}). Decode with "
+            f"the tokenizer that made these ids.",
+            pointer,
+            f"no such token; the largest id is {largest_id}",
+        )
+
+
+class UnknownTokenError(ResponseError):
+    """The vocabulary has no token of an id that the path or the request names."""
+
+    code = "unknown_token_id"
+
+
+class NotUtf8Error(ResponseError):
+    """Ids decode to bytes that are not UTF-8."""
+
+    code = "not_utf8"
+
+    def __init__(self, pointer: str) -> None:
+        reason = 'the bytes of these ids are not UTF-8; decode them with "errors": "replace"'
+        super().__init__(f"{pointer}: {reason}.", pointer, reason)
+
+
+def refused_text(error: ValueError, pointer: str) -> Exception:
+    """What to raise for `error`, with which the tokenizer refused the text at `pointer`.
+
+    The text contains a forbidden special token, or gives a special id as plain text, or the policy
+    names an unknown token. Any other error is returned unchanged.
+
+    Example:
+        try:
+            ids = tokenizer.encode(text, **policy)
+        except ValueError as error:
+            raise refused_text(error, "/text") from None
+    """
+    if isinstance(error, SpecialTokenForbiddenError | SpecialTokenReachedError):
+        return PlacedError(error, pointer)
+    # Bodies are validated, so a UnicodeEncodeError is a defect; the table has the other errors.
+    if isinstance(error, UnicodeEncodeError | TokenizerCoreError):
+        return error
+    return UnknownSpecialTokenError("allowed_special")

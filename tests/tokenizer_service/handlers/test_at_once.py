@@ -1,0 +1,320 @@
+"""Small requests served at once: the response is the one that a task of the app gives."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+from pydantic import SecretStr
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.http.clients import open_protocol
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_ITEMS
+from tokenizer_service.handlers import encode as encode_handler
+from tokenizer_service.http.id_formats import OCTETS
+from tokenizer_service.main import create_app
+from tokenizer_service.observability.logs import REQUEST_ID
+from tokenizer_service.observability.tracing import VARIABLES
+from tokenizer_service.settings import Settings
+
+TEXT = {"text": "the quick brown fox"}
+JSON = "Content-Type: application/json"
+
+
+class Outcome(NamedTuple):
+    """The responses (status, headers, content) of a connection, and how many were given at once."""
+
+    responses: list[tuple[str, dict[str, str], bytes]]
+    n_at_once: int
+    is_closed: bool
+
+
+class Served:
+    """An app behind the protocol, without a server."""
+
+    def __init__(self, settings: Settings, **options: Any) -> None:
+        self.runner = asyncio.Runner()
+        self.app = create_app(settings)
+        self.lifespan = self.app.router.lifespan_context(self.app)
+        self.state = self.runner.run(self.lifespan.__aenter__())
+        self.app.middleware_stack = self.app.build_middleware_stack()
+        self.n_at_once = 0
+        serve_now: Callable[..., Any] = self.app.serve_now  # type: ignore[attr-defined]
+
+        def watch(scope: Any, body: bytes) -> Any:
+            response = serve_now(scope, body)
+            self.n_at_once += response is not None
+            return response
+
+        if serve_now is not None:
+            self.app.serve_now = watch  # type: ignore[attr-defined]
+        plain = {"log_config": None, "access_log": False, "proxy_headers": False}
+        self.config = Config(self.app, **{**plain, **options})
+        self.config.load()
+        self.server_state = ServerState()
+        self.server_state.default_headers = [(b"date", b"now")]
+
+    def close(self) -> None:
+        self.runner.run(self.lifespan.__aexit__(None, None, None))
+        self.runner.close()
+
+    def converse(self, *pieces: bytes, n_responses: int = 1, is_paused: bool = False) -> Outcome:
+        """Send the pieces over one connection until it has `n_responses`."""
+
+        async def run() -> Outcome:
+            before, data = self.n_at_once, b""
+            # uvicorn logs each request if its logger has a handler, and pytest adds some.
+            log, handlers = logging.getLogger("uvicorn.access"), [logging.NullHandler()]
+            handlers = handlers if self.config.access_log else []
+            with patch.multiple(log, handlers=handlers, propagate=False):
+                opened = open_protocol(self.config, dict(self.state), self.server_state)
+                protocol, client = await opened
+            if is_paused:
+                protocol.pause_writing()
+            for piece in pieces:
+                protocol.data_received(piece)
+            if is_paused:
+                assert protocol.transport.get_write_buffer_size() == 0
+                protocol.resume_writing()
+            async with asyncio.timeout(30):
+                while len(responses_in(data)) < n_responses:
+                    part = await asyncio.get_running_loop().sock_recv(client, 1 << 16)
+                    assert part, data
+                    data += part
+            is_closed = protocol.transport.is_closing()
+            client.close()
+            protocol.transport.close()
+            await asyncio.sleep(0)
+            return Outcome(responses_in(data), self.n_at_once - before, is_closed)
+
+        return self.runner.run(run())
+
+    def counted(self) -> list[float]:
+        """The sum over its labels of each metric of a request."""
+        services = self.app.services  # type: ignore[attr-defined]
+        text = services.metrics.render().decode()
+        rows = [re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE) for name in COUNTED]
+        return [sum(map(float, values)) for values in rows]
+
+
+def request(path: str, body: bytes | dict[str, Any], *lines: str) -> bytes:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = lines if any(line.startswith("Content-Type") for line in lines) else (JSON, *lines)
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", *lines, f"Content-Length: {len(content)}"]
+    return "\r\n".join([*head, "", ""]).encode() + content
+
+
+def responses_in(data: bytes) -> list[tuple[str, dict[str, str], bytes]]:
+    """The whole responses in `data`."""
+    found = []
+    while b"\r\n\r\n" in data:
+        head, _, data = data.partition(b"\r\n\r\n")
+        status, *lines = head.decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        assert len(headers) == len(lines)
+        size = int(headers["content-length"])
+        if len(data) < size:
+            break
+        found.append((status.split()[1], headers, data[:size]))
+        data = data[size:]
+    return found
+
+
+def plain(outcome: Outcome) -> list[tuple[str, dict[str, str], str]]:
+    """The responses without what differs from one request to the next."""
+    found = []
+    for status, headers, content in outcome.responses:
+        id_ = headers["x-request-id"]
+        assert re.fullmatch("[0-9a-f]{32}", id_)
+        same = {name: value for name, value in headers.items() if name != "x-request-id"}
+        found.append((status, same, content.decode("latin-1").replace(id_, "id")))
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(shared_store: ArtifactStore) -> Iterator[Served]:
+    """For tests that need no settings of their own."""
+    served = Served(settings_for(shared_store))
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def serve(settings: Settings) -> Iterator[Callable[..., Served]]:
+    running: list[Served] = []
+
+    def start(options: dict[str, Any] | None = None, **changes: Any) -> Served:
+        running.append(Served(settings.model_copy(update=changes), **(options or {})))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
+
+
+COUNTED = (
+    "http_requests_total",
+    "tokenizer_encode_bytes_total",
+    "tokenizer_encode_tokens_total",
+    "tokenizer_decode_tokens_total",
+    "http_request_duration_seconds_count",
+    "tokenizer_rejected_total",
+)
+
+
+def status_either_way(served: Served, sent: bytes, *, is_at_once: bool = True) -> int:
+    """Compare the response at once with that to a body in two pieces; return its status."""
+    counts = [served.counted()]
+    whole = served.converse(sent)
+    counts.append(served.counted())
+    cut = served.converse(sent[:-1], sent[-1:])
+    counts.append(served.counted())
+    assert (whole.n_at_once, cut.n_at_once) == (is_at_once, 0)
+    assert plain(whole) == plain(cut)
+    assert whole.is_closed == cut.is_closed == (b"Connection: close" in sent)
+    assert whole.responses[0][1]["x-request-id"] != cut.responses[0][1]["x-request-id"]
+    first, second = (
+        [b - a for a, b in zip(before, after, strict=True)]
+        for before, after in itertools.pairwise(counts)
+    )
+    assert first == second
+    assert first[0] == 1
+    assert served.app.services.budget.used == 0  # type: ignore[attr-defined]
+    return int(whole.responses[0][0])
+
+
+AT_ONCE: list[tuple[str, bytes | dict[str, Any], list[str]]] = [
+    ("/encode", {"text": 'naïve 中文\n"\\ \u2028 😀 <|a|>'}, []),
+    ("/encode", {"allowed_special": "none", **TEXT, "max_tokens": 1000}, []),
+    ("/encode", {**TEXT, "return": ["ids", "offsets"]}, []),
+    ("/encode", {**TEXT, "tokenizer": "active"}, []),
+    ("/encode", TEXT, ["Accept: application/octet-stream; dtype=u16"]),
+    ("/encode", TEXT, ["Connection: close"]),
+    ("/encode", b' { "text" : "\\u0061\\ud83d\\ude00" } ', []),
+    ("/tokenize", {"content": "a b", "with_pieces": True}, []),
+    ("/tokenize", {"prompt": "a b", "model": "starter", "ignored": 1}, []),
+    ("/decode?skip_special_tokens=true", b"\1\0\2\0", [f"Content-Type: {OCTETS}; dtype=u16"]),
+    ("/decode", {"tokens": [72, 105]}, ["Accept: application/octet-stream"]),
+    ("/detokenize", {"tokens": [72, 105]}, []),
+    ("/v1/count", TEXT, []),
+    ("/v1/truncate", {**TEXT, "max_tokens": 2, "side": "left"}, []),
+    ("/verify", TEXT, []),
+]
+BY_THE_APP: list[tuple[str, bytes | dict[str, Any], list[str], int]] = [
+    ("/encode?tokenizer=other", TEXT, [], 422),
+    ("/encode", b"", [], 400),
+    ("/encode", b'{"text": "a"', [], 400),
+    ("/encode", b'{"text": "a", "te\\u0078t": "b"}', [], 400),
+    ("/encode", b'{"text": "\\ud800"}', [], 422),
+    ("/encode", {**TEXT, "max_tokens": 1}, [], 413),
+    ("/encode", {**TEXT, "tokenizer": "missing"}, [], 404),
+    ("/encode", TEXT, ['If-Match: "another"'], 412),
+    ("/encode", TEXT, ["Content-Type: text/plain"], 415),
+    ("/encode", TEXT, ["Accept: text/html"], 406),
+    ("/decode", {"tokens": [1 << 19]}, [], 422),
+    ("/encode", {"text": ["a"] * (INLINE_ITEMS + 1)}, [], 200),
+    ("/encode", {"text": "a" * INLINE_BODY_BYTES}, [], 200),
+    ("/chunk", {**TEXT, "max_tokens": 2}, [], 200),
+    ("/nowhere", TEXT, [], 404),
+]
+
+
+def test_which_requests_are_served_at_once(served: Served) -> None:
+    for path, body, lines in AT_ONCE:
+        assert status_either_way(served, request(path, body, *lines)) == 200
+    for path, body, lines, status in BY_THE_APP:
+        sent = request(path, body, *lines)
+        assert status_either_way(served, sent, is_at_once=False) == status
+
+
+def test_keys_and_the_limit_of_a_body_hold(serve: Callable[..., Served]) -> None:
+    served = serve(read_keys=(SecretStr("a-key-that-reads"),), max_body_bytes=40)
+    for lines, status, is_at_once in (
+        ([], 401, False),
+        (["X-API-Key: another-key"], 401, False),
+        (["X-API-Key: a-key-that-reads"], 200, True),
+        (["Authorization: Bearer a-key-that-reads"], 200, True),
+    ):
+        sent = request("/encode", TEXT, *lines)
+        assert status_either_way(served, sent, is_at_once=is_at_once) == status
+    outcome = served.converse(request("/encode", {"text": "a" * 40}, *lines))
+    assert (outcome.n_at_once, outcome.responses[0][0]) == (0, "413")
+
+
+def test_the_response_has_the_id_of_the_request(served: Served) -> None:
+    sent = request("/encode", TEXT, "X-Request-Id: r-7")
+    outcome = served.converse(sent, sent, n_responses=2)
+    first, second = outcome.responses
+    assert first == second
+    assert (outcome.n_at_once, first[1]["x-request-id"], first[1]["date"]) == (2, "r-7", "now")
+    assert REQUEST_ID.get() == ""
+
+
+def test_pipelined_requests_are_served_in_order(served: Served) -> None:
+    texts = ["one", "two", "three" * 2000, "four", "five"]
+    sent = [request("/count", {"text": text}) for text in texts]
+    together = served.converse(b"".join(sent), n_responses=len(texts))
+    alone = [served.converse(one).responses[0][2] for one in sent]
+    assert [content for _, _, content in together.responses] == alone
+    assert len(set(alone)) > 2
+    wrong, good = request("/encode", b'{"text": 1}'), request("/encode", TEXT)
+    outcome = served.converse(good + wrong + good, n_responses=3)
+    assert [status for status, _, _ in outcome.responses] == ["200", "422", "200"]
+    assert served.converse(good + b"\0garbage").responses[0][0] == "200"
+    outcome = served.converse(good, is_paused=True)
+    assert (outcome.n_at_once, outcome.responses[0][0]) == (0, "200")
+
+
+def test_both_engines_respond_the_same_at_once(
+    served: Served, serve: Callable[..., Served]
+) -> None:
+    python = serve(engine="python")
+    for fields in ({"text": ""}, *(body for _, body, _ in AT_ONCE[:3])):
+        outcomes = [one.converse(request("/encode", fields)) for one in (served, python)]
+        assert [one.n_at_once for one in outcomes] == [1, 1]
+        assert plain(outcomes[0]) == plain(outcomes[1])
+
+
+def test_a_defect_is_reported_by_the_app(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(encode_handler, "Rendered", fail)
+    outcome = served.converse(request("/encode", TEXT))
+    assert (outcome.n_at_once, outcome.responses[0][0]) == (0, "500")
+    assert caplog.text.count("POST /encode failed") == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"proxy_headers": True}, {"root_path": "/behind"}, {"access_log": True}, {}]
+)
+def test_what_the_server_adds_is_left_to_the_app(
+    serve: Callable[..., Served], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not options:
+        monkeypatch.setenv(VARIABLES[0], "http://127.0.0.1:1/v1/traces")
+    assert serve(options).converse(request("/encode", TEXT)).n_at_once == 0
+
+
+def test_a_version_on_the_disk_is_loaded_by_the_app(
+    serve: Callable[..., Served], store: ArtifactStore, other_spec: TokenizerSpec
+) -> None:
+    served = serve()
+    other = store.publish(other_spec, name="other")
+    sent = request("/encode", {"text": "a", "tokenizer": str(other)})
+    first, again = served.converse(sent), served.converse(sent)
+    assert (first.n_at_once, again.n_at_once) == (0, 1)
+    assert plain(first) == plain(again)

@@ -1,0 +1,93 @@
+"""Which thread serves a request, as only short work runs on the event loop; and the memory that a
+response reserves as JSON, where a character may have six bytes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from starlette.requests import HTTPConnection
+from starlette.testclient import TestClient
+
+from tokenizer_core import TokenizerSpec
+from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_DETAILED_BYTES, INLINE_ITEMS
+from tokenizer_service.handlers.plan import Plan
+from tokenizer_service.handlers.respond import PLANNED
+
+LONG = "a " * INLINE_DETAILED_BYTES
+LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
+"""How the names of the threads begin; the test client runs the event loop in the first."""
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "thread"),
+    [
+        ("/encode", {"text": LONG, "return": ["ids"]}, LOOP),
+        ("/encode", {"text": ["a"] * INLINE_ITEMS}, LOOP),
+        ("/encode", {"text": "a", "return": ["ids", "pieces", "offsets"]}, LOOP),
+        ("/encode", {"text": ["a"] * (INLINE_ITEMS + 1)}, SMALL),
+        ("/encode", {"text": LONG, "return": ["pieces"]}, SMALL),
+        ("/encode", {"text": "a" * INLINE_BODY_BYTES}, LARGE),
+        ("/encode", {"text": ["a"] * INLINE_BODY_BYTES}, LARGE),
+        ("/decode", {"tokens": [1] * 500}, LOOP),
+        ("/decode", {"tokens": [[1]] * (INLINE_ITEMS + 1)}, SMALL),
+        ("/count", {"text": ["a"] * (INLINE_ITEMS + 1)}, SMALL),
+        ("/tokenize", {"prompt": LONG, "return_token_strs": True}, SMALL),
+        ("/tokenize", {"inputs": LONG}, SMALL),
+        ("/chunk", {"text": "a", "max_tokens": 1}, LARGE),
+    ],
+)
+def test_where_work_runs(
+    shared_client: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    body: dict[str, Any],
+    thread: str,
+) -> None:
+    route, threads = PLANNED[path], []
+
+    def watched(request: HTTPConnection) -> Plan:
+        plan = route.plan(request)
+
+        def run(*arguments: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return plan.run(*arguments)
+
+        return plan._replace(run=run)
+
+    monkeypatch.setitem(PLANNED, path, route._replace(plan=watched))
+    assert shared_client.post(path, json=body).status_code == 200
+    (used,) = threads
+    assert used.startswith(thread), used
+    assert shared_client.app.services.budget.used == 0  # type: ignore[attr-defined]
+
+
+def test_a_response_reserves_its_size_as_json(
+    shared_client: TestClient, monkeypatch: pytest.MonkeyPatch, small_spec: TokenizerSpec
+) -> None:
+    reserved: list[int] = []
+    for module in ("responses.decode", "handlers.decode", "handlers.text"):
+        name = f"tokenizer_service.{module}.reserve_memory"
+        monkeypatch.setattr(name, reserved.append)
+
+    def check(path: str, **body: Any) -> Any:
+        reserved.clear()
+        response = shared_client.post(path, json=body)
+        assert 0.95 < sum(reserved) / len(response.content) < 1.05
+        return response.json()
+
+    (no_utf8,) = (number for number, token in small_spec.vocab.items() if token == b"\xff")
+    assert check("/decode", tokens=[no_utf8] * 40_000)["text"] == "\ufffd" * 40_000
+    for text_ in ("\x01" * 40_000, '"\\' * 20_000, "abc " * 10_000):
+        check("/chunk", text=text_, max_tokens=2000, overlap_tokens=1000)
+    for text_ in ("\x01" * 40_000, '"\\' * 20_000):
+        ids = shared_client.post("/encode", json={"text": text_}).json()["tokens"]
+        assert check("/decode", tokens=ids)["text"] == text_
+    special = next(iter(small_spec.special_tokens.values()))
+    for ids, n_texts in (([97] * 40_000, 1), ([97] * 40_000 + [special], 2)):
+        reserved.clear()
+        response = shared_client.post("/detokenize", json={"tokens": ids})
+        assert response.json()["text"] == "a" * 40_000
+        # `prompt` and `content` are one text in memory; `text` has no special tokens.
+        assert sum(reserved) == pytest.approx(n_texts * 40_000, rel=0.05)

@@ -1,0 +1,171 @@
+"""A `tokenizer.json` as a whole: its stages, each read once and in the order in which they need one
+another."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
+from tokenizer_core.engines import read_packed_model
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.gpt2_files import check_one_name_an_id
+from tokenizer_core.formats.tokenizer_json.added_tokens import (
+    check_added_tokens_as_pre_tokens,
+    parse_added_tokens,
+    render_added_tokens,
+)
+from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
+from tokenizer_core.formats.tokenizer_json.decoder import check_decoder, render_decoder
+from tokenizer_core.formats.tokenizer_json.fields import check_fields
+from tokenizer_core.formats.tokenizer_json.model import (
+    error_of_fault,
+    merges_characters,
+    parse_model,
+    render_model,
+)
+from tokenizer_core.formats.tokenizer_json.normalizer import parse_normalizer, render_normalizer
+from tokenizer_core.formats.tokenizer_json.post_processor import (
+    parse_post_processor,
+    render_post_processor,
+)
+from tokenizer_core.formats.tokenizer_json.pre_tokenizer import (
+    parse_pre_tokenizer,
+    render_pre_tokenizer,
+)
+from tokenizer_core.spec import TokenizerSpec, pattern_of_characters
+from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
+
+if TYPE_CHECKING:
+    import os
+
+MAX_FILE_BYTES: Final = 128 << 20
+"""The size cap; o200k with all its splits has about 20 MB."""
+
+_LARGE_BYTES: Final = 1 << 20
+"""Of a larger file the first entry or merge at fault is named, without looking for faults of JSON
+behind it."""
+
+
+def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
+    """The spec of a `tokenizer.json`, of kind `merges`.
+
+    Raises:
+        FormatError: not JSON, or a field whose effect on ids is not supported (named).
+        InvalidSpecError: vocabulary, merges and added tokens do not form a tokenizer.
+        OSError: the file cannot be read.
+    """
+    if Path(path).is_dir():
+        raise FormatError(f"{str(path)!r} is a folder; load a model folder with Tokenizer.load")
+    return parse_tokenizer_json(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+
+
+def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
+    """Parse the text of a `tokenizer.json` to a spec; raises as `load_tokenizer_json`."""
+    return parse_tokenizer_table(parse_tokenizer_document(data, "tokenizer.json"))
+
+
+def parse_tokenizer_document(data: bytes, what: str) -> object:
+    """The JSON value of a `tokenizer.json`, as `parse_strict_json`.
+
+    If the compiled module can read entries and merges of the model, which takes a tenth of the
+    time, both `vocab` and `merges` of the model are a `PackedModel` instead. If one of them is at
+    fault, `merges` is the error.
+    """
+    check_number_of_values(data, what)
+    packed = read_packed_model(data)
+    if packed is None:
+        return parse_strict_json(data, what)
+    rest, model = packed
+    with suppress(FormatError):  # named below, with its position
+        table = cast("dict[str, Any]", parse_strict_json(rest, what))
+        table["model"].update(vocab=model, merges=model)
+        if (fault := model.fault()) is None:
+            return table
+        if len(data) >= _LARGE_BYTES:
+            error = error_of_fault(*fault, model, by_characters=merges_characters(table))
+            if error is not None:
+                table["model"]["merges"] = error
+                return table
+    return parse_strict_json(data, what)
+
+
+def parse_tokenizer_table(value: object) -> TokenizerSpec:
+    """Parse the JSON value of a `tokenizer.json` to a spec; raises as `load_tokenizer_json`."""
+    root = check_fields(
+        value,
+        "tokenizer",
+        {"version": ("1.0",)},
+        (
+            "truncation",
+            "padding",
+            "added_tokens",
+            "normalizer",
+            "pre_tokenizer",
+            "post_processor",
+            "decoder",
+            "model",
+        ),
+        ("pre_tokenizer", "decoder", "model"),
+    )
+    by_characters = merges_characters(root)
+    batch_settings = parse_batch_settings(root)
+    pre_tokenizer = parse_pre_tokenizer(root["pre_tokenizer"], by_characters=by_characters)
+    normalizer = parse_normalizer(root.get("normalizer"), pre_tokenizer)
+    check_decoder(root["decoder"], normalizer.kind, by_characters=by_characters)
+    added = parse_added_tokens(root.get("added_tokens", []), normalizer)
+    model = parse_model(root["model"], added, pre_tokenizer.cuts, by_characters=by_characters)
+    prefix_ids, suffix_ids = parse_post_processor(root.get("post_processor"))
+    spec = TokenizerSpec.from_merges(
+        model.vocab,
+        model.merges,
+        added,
+        pattern=pre_tokenizer.pattern or pattern_of_characters(model.merges),
+        ignore_merges=model.ignore_merges,
+        normalizer=normalizer.kind,
+        normalizer_steps=normalizer.steps,
+        prefix_ids=prefix_ids,
+        suffix_ids=suffix_ids,
+        batch_settings=batch_settings,
+        merge_ids=model.merge_ids,
+        **model.alphabet,
+    )
+    if spec.ignore_merges:
+        check_added_tokens_as_pre_tokens(spec, model.entries)
+    return spec
+
+
+def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
+    """Write `spec` for the same ids in Hugging Face `tokenizers`, completely or not at all.
+
+    Ranks are written as their equivalent merges (see `tiktoken_file`) with `ignore_merges`.
+
+    Raises:
+        FormatError: a custom split pattern of another dialect, two names for an id, or tokens whose
+            spelling means another token to `tokenizers`; or it would be too large to be read.
+        OSError: the file cannot be written.
+    """
+    rendered = render_tokenizer_json(spec)
+    check_size(rendered, MAX_FILE_BYTES, "the tokenizer.json")
+    write_whole_file(path, rendered)
+
+
+def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
+    """Render the `tokenizer.json` as UTF-8; raises as `save_tokenizer_json`."""
+    check_one_name_an_id(spec, "a tokenizer.json")
+    table: dict[str, object] = {
+        "version": "1.0",
+        "truncation": spec.batch_settings.get("truncation"),
+        "padding": spec.batch_settings.get("padding"),
+        "added_tokens": render_added_tokens(spec),
+        "normalizer": render_normalizer(spec),
+        "pre_tokenizer": render_pre_tokenizer(spec),
+        "post_processor": render_post_processor(spec),
+        "decoder": render_decoder(spec),
+        "model": render_model(spec),
+    }
+    # Render in pieces: `dumps` would block every other thread for 0.2 s at 200,000 tokens.
+    pieces = json.JSONEncoder(ensure_ascii=False).iterencode(table)
+    return "".join([*pieces, "\n"]).encode()
