@@ -17,7 +17,7 @@ from tokenizers import normalizers
 
 import tokenizer_core
 
-TARGET = Path(tokenizer_core.__file__).parent / "normalizer_tables.py"
+TARGET = Path(tokenizer_core.__file__).parent / "normalizers" / "tables.py"
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
 
