@@ -5,6 +5,7 @@
     ├── UnknownPatternError         (ValueError)   no split pattern of that name
     ├── SpecialTokenForbiddenError  (ValueError)   the text contains a disallowed special token
     ├── SpecialTokenReachedError    (ValueError)   plain text would give a special token's id
+    ├── UnknownSpecialTokenError    (ValueError)   an option names no special token
     ├── UnknownTokenIdError         (ValueError)   an id to decode is outside the vocabulary
     ├── PreTokenTooLongError        (ValueError)   a pre-token of a stream is longer than its cap
     ├── SplitTooSlowError           (ValueError)   a split pattern takes too long on the text
@@ -114,6 +115,16 @@ class SpecialTokenReachedError(TokenizerCoreError, ValueError):
             f"these segments. Leave the token out of the text, mark all segments as trusted, or "
             f"use a vocabulary whose merges do not make its control tokens."
         )
+
+
+class UnknownSpecialTokenError(TokenizerCoreError, ValueError):
+    """`option`, an argument or a field of a request, names no special token of the tokenizer."""
+
+    code = "unknown_special_token"
+
+    def __init__(self, option: str, message: str | None = None) -> None:
+        self.option = option
+        super().__init__(message or f"{option} names no special token of the tokenizer")
 
 
 class UnknownTokenIdError(TokenizerCoreError, ValueError):

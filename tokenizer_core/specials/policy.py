@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
-from tokenizer_core.errors import SpecialTokenForbiddenError
+from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownSpecialTokenError
 from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.specials.matcher import SpecialTokenMatcher, matcher_of
 from tokenizer_core.specials.normalization import passes_of
@@ -37,7 +37,8 @@ def resolve_policy(
     forbidden that `allowed` does not name. (In tiktoken the pair "all", "all" forbids none.)
 
     Raises:
-        ValueError: `allowed` names a token that is not a special token of this tokenizer.
+        UnknownSpecialTokenError: `allowed` names a token that this tokenizer does not have.
+        ValueError: another string than those, or an empty one among the disallowed.
         TypeError: `allowed` or `disallowed` is an iterator.
     """
     special = {token.content for token in added_tokens if token.special}
@@ -80,9 +81,10 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
     unknown = sorted(names - known)
     if unknown:
         listed = ", ".join(map(repr, sorted(special)[:8])) or "none at all"
-        raise ValueError(
+        raise UnknownSpecialTokenError(
+            "allowed_special",
             f"allowed_special names {unknown[0]!r:.60}, which this tokenizer does not have; "
-            f"its special tokens: {listed}"
+            f"its special tokens: {listed}",
         )
     return names
 

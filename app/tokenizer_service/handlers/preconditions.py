@@ -9,11 +9,11 @@ from fastapi import Query
 from starlette.responses import Response
 
 from tokenizer_client.schemas.tokens import NAME_PATTERN
+from tokenizer_core.errors import UnknownSpecialTokenError
 from tokenizer_service.http.bodies import require_acceptable, require_json
 from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.services import services_of
-from tokenizer_service.serving.errors import UnknownSpecialTokenError
 from tokenizer_service.serving.live_tokenizers import ACTIVE
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tokenizer_client.schemas.jobs import find_document_separator
 from tokenizer_core.corpus import ConversationEncoder, plan_token_files
 from tokenizer_core.documents import DEFAULT_FIELD, DEFAULT_MAX_BAD, format_of_name
-from tokenizer_core.errors import ChatError, TokenFilesPlanError
+from tokenizer_core.errors import ChatError, TokenFilesPlanError, UnknownSpecialTokenError
 from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
 from tokenizer_service.jobs.errors import (
     CorpusNotFoundError,
@@ -30,7 +30,6 @@ from tokenizer_service.jobs.input_files import (
     find_input_file,
     reopen_input_file,
 )
-from tokenizer_service.serving.errors import UnknownSpecialTokenError
 
 if TYPE_CHECKING:
     from tokenizer_client.schemas.jobs import TrainRequest

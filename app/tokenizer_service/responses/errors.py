@@ -9,7 +9,6 @@ from tokenizer_core.errors import (
     SpecialTokenReachedError,
     TokenizerCoreError,
 )
-from tokenizer_service.serving.errors import UnknownSpecialTokenError
 
 
 class ResponseError(Exception):
@@ -71,10 +70,9 @@ class NotUtf8Error(ResponseError):
 
 
 def refused_text(error: ValueError, pointer: str) -> Exception:
-    """What to raise for `error`, with which the tokenizer refused the text at `pointer`.
-
-    The text contains a forbidden special token, or gives a special id as plain text, or the policy
-    names an unknown token. Any other error is returned unchanged.
+    """What to raise for `error`, with which the tokenizer refused the text at `pointer`: it
+    contains a forbidden special token, or gives a special id as plain text. Any other error is
+    returned unchanged.
 
     Example:
         try:
@@ -84,7 +82,4 @@ def refused_text(error: ValueError, pointer: str) -> Exception:
     """
     if isinstance(error, SpecialTokenForbiddenError | SpecialTokenReachedError):
         return PlacedError(error, pointer)
-    # Bodies are validated, so a UnicodeEncodeError is a defect; the table has the other errors.
-    if isinstance(error, UnicodeEncodeError | TokenizerCoreError):
-        return error
-    return UnknownSpecialTokenError("allowed_special")
+    return error

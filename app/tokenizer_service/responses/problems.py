@@ -265,11 +265,6 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     serving.PromotionInProgressError: Row(409),
     serving.DiskError: _problem_of_disk_error,
     serving.FormatCannotHoldError: Row(422),
-    serving.UnknownSpecialTokenError: Row(
-        422,
-        "{error.field} names what is no special token of this tokenizer; GET /info lists them",
-        pointer="/{error.field}",
-    ),
     # Jobs
     jobs.QueueFullError: Row(
         409,
@@ -357,6 +352,11 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "As plain text, a part of these segments gives id {error.token_id} of a control token, "
         "which the vocabulary's merges make. Leave that text out, send special: true in all "
         "segments, or name another tokenizer.",
+    ),
+    core.UnknownSpecialTokenError: Row(
+        422,
+        "{error.option} names what is no special token of this tokenizer; GET /info lists them",
+        pointer="/{error.option}",
     ),
     core.UnknownTokenIdError: Row(
         422,

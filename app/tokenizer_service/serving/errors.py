@@ -82,13 +82,3 @@ class FormatCannotHoldError(ServingError):
     """A file format cannot hold the tokenizer: reading it back would give other ids."""
 
     code = "format_cannot_hold_it"
-
-
-class UnknownSpecialTokenError(ServingError):
-    """`field` of the request names a special token that the tokenizer does not have."""
-
-    code = "unknown_special_token"
-
-    def __init__(self, field: str) -> None:
-        self.field = field
-        super().__init__(f"{field} names no special token of the tokenizer")

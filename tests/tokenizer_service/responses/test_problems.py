@@ -55,7 +55,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (jobs.IdempotencyConflictError("j"), 422, "idempotency_key_reused", None, "to job j,"),
     (jobs.TooManyListenersError(64), 503, "too_many_listeners", "5", "GET /jobs/{id} instead"),
     (jobs.InvalidInputsError("empty_corpus", "E {x}."), 422, "empty_corpus", None, "E {x}."),
-    (serving.UnknownSpecialTokenError("a"), 422, "unknown_special_token", None, "a names what is"),
+    (core.UnknownSpecialTokenError("a"), 422, "unknown_special_token", None, "a names what is"),
     (jobs.VersionInUseError(), 409, "tokenizer_in_use", None, "This version is served"),
     (jobs.CorpusNotFoundError(), 404, "corpus_not_found", None, "see GET /corpora"),
     (jobs.CorpusExistsError(), 412, "corpus_exists", None, "If-None-Match: *"),
