@@ -1,13 +1,13 @@
-"""Published vocabularies: those of tiktoken by name, and the folders of the Hugging Face Hub.
+"""Published vocabularies: those of tiktoken by name, and model folders of the Hugging Face Hub.
 
-A preset is file, sha256, split pattern, special tokens.
-
-A `.tiktoken` file has neither pattern nor special tokens; a preset supplies them, as
+A preset supplies what a `.tiktoken` file lacks, the split pattern and the special tokens, as
 `openai_public.py` of tiktoken 0.14 defines them. A file belongs to a preset only if its sha256 is
-the pinned one, so a preset never gives other ids.
-
-This module reads files and downloads nothing: the library uses no network on its own. The command
+the pinned one, so a preset never gives other ids. Presets download nothing: the command
 `tokenizer pull` fetches a file into the cache folder in which this module looks.
+
+`download_model_folder` alone uses the network, through `huggingface_hub`, which is the extra `hub`.
+It keeps the files in its cache and follows its variables of the environment: `HF_ENDPOINT`,
+`HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Disk access of a request: on a thread, and with an answer for a disk that fails."""
+"""Disk access of a request: on a thread, with its own error for a disk that fails."""
 
 from __future__ import annotations
 
