@@ -155,8 +155,8 @@ class PreTokenizer(NamedTuple):
     - `puts_space`: whether it puts a space before a text, which is no part of the pattern.
     - `cuts`: where its steps after a ByteLevel cut a pre-token: between a byte of the set and any
       other byte, and with True between any two of the set.
-    - `spaces`: what that of a vocabulary of characters does with spaces: one of SCHEMES, `none`
-      (there is none), `idle` (it finds none where the normalizer has left none), or `other`.
+    - `spaces`: how a vocabulary of characters treats spaces: one of SCHEMES, `none` (it has no
+      pre-tokenizer), `idle` (it splits at spaces, which the normalizer replaced), or `other`.
     """
 
     pattern: SplitPattern | None = None
