@@ -26,7 +26,7 @@ from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets, require_characters, require_text
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.formats.model_folder import named_special_tokens
-from tokenizer_core.normalizers.normalize import strips_space, touch_any
+from tokenizer_core.normalizers.nfc import touch_any
 from tokenizer_core.parallel.batches import (
     encode_batch_over_processes,
     encode_block,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine
-    from tokenizer_core.normalizers.normalize import NfcChange
+    from tokenizer_core.normalizers.nfc import NfcChange
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
     from tokenizer_core.specials.trust import Segment
@@ -825,7 +825,7 @@ class Tokenizer:
             TypeError: an element is no integer (a float, a bool, a string).
         """
         data = self._engine.decode_bytes(_check_ids(ids))
-        return data.removeprefix(b" ") if self._strips_space else data
+        return data.removeprefix(b" ") if self._spec.normalizer.strips_space else data
 
     def extend(
         self,
@@ -987,11 +987,10 @@ class Tokenizer:
         self._content_matcher = matcher_for(
             spec, {token.content for token in spec.added_tokens if not token.special}
         )
-        self._is_nfc = spec.normalizer == "nfc" and not spec.steps
-        self._puts_or_replaces = bool(spec.steps) or spec.normalizer not in ("none", "nfc")
+        self._is_nfc = spec.normalizer.name == "nfc" and not spec.normalizer.steps
+        self._puts_or_replaces = not self._is_nfc and spec.normalizer.name != "none"
         self._is_cut = self._puts_or_replaces and not self._engine.normalizes_spaces
         self._is_prepared = self._is_cut or self._is_nfc or spec.has_flags
-        self._strips_space = strips_space(spec.normalizer)
         if not self._is_prepared:
             calls = self._engine.calls_of(self._matcher)
             self._encode, self._encode_to_numpy, self._compiled = calls
@@ -1046,7 +1045,7 @@ class Tokenizer:
             return [Trust(guarded, runs)]
         trusts = [Trust(special, runs), Trust(written, own)]
         # Engines find tokens within one list of runs. Most users write no such token.
-        is_simple = not (self._spec.steps or self._spec.reachable_added_ids)
+        is_simple = not (self._spec.normalizer.steps or self._spec.reachable_added_ids)
         if is_simple and not is_any_outside(rendered.text, matcher_of(written), own):
             return trusts[:1]
         return trusts

@@ -276,15 +276,16 @@ class BatchEncoder:
     def _encode_texts(self, texts: Sequence[bytes], first_document: int) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
         spec, normalizer = tokenizer.spec, tokenizer.spec.normalizer
+        is_nfc = normalizer.name == "nfc"
         is_whole = tokenizer.engine.normalizes_spaces or (
-            normalizer in ("none", "nfc") and not spec.steps
+            normalizer.name in ("none", "nfc") and not normalizer.steps
         )
-        if self._forbidden or normalizer == "nfc" or not is_whole:
+        if self._forbidden or is_nfc or not is_whole:
             decoded = [text.decode() for text in texts]
             for number, text in enumerate(decoded, first_document):
                 with _refusing(number):
                     forbid(text, self._forbidden)
-            is_changed = normalizer == "nfc" and any(map(tokenizer.engine.nfc_changes, decoded))
+            is_changed = is_nfc and any(map(tokenizer.engine.nfc_changes, decoded))
             if is_changed or not is_whole:
                 found = [
                     self._encode_text(text, number)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tokenizer_core.engines.protocol import CallsOfMatcher, EncodedDocuments
-from tokenizer_core.normalizers.normalize import changed, changes_by_nfc
-from tokenizer_core.normalizers.steps import run_of
+from tokenizer_core.normalizers.nfc import changed, changes_by_nfc
 from tokenizer_core.specials.trust import join_segments
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import EngineStreams, Row
-    from tokenizer_core.normalizers.normalize import NfcChange
+    from tokenizer_core.normalizers.nfc import NfcChange
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.trust import Segment
@@ -40,7 +39,7 @@ class BaseEngine(ABC):
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._added = {token.content: token.id for token in spec.added_tokens}
-        self._steps = run_of(spec.steps)
+        self._spec = spec
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of `text`; each special token that `matcher` finds becomes one id."""
@@ -148,9 +147,9 @@ class BaseEngine(ABC):
         """The joined text, and the runs of it that are trusted."""
         return join_segments(segments)
 
-    def normalize(self, text: str, *, is_first: bool = True) -> str:
-        """A part of a text after the steps of the normalizer."""
-        return self._steps.normalize(text, is_first=is_first)
+    def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
+        """A part of a text, normalized."""
+        return self._spec.normalizer.normalize(text, is_first=is_first, continues=continues)
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""

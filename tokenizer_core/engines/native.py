@@ -28,7 +28,8 @@ from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, CallsOfMatcher, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.normalizers.normalize import changes_by_nfc, form_tables, strips_space
+from tokenizer_core.normalizers.forms import form_tables
+from tokenizer_core.normalizers.nfc import changes_by_nfc
 from tokenizer_core.normalizers.steps import replacements_of
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
 from tokenizer_core.specials.matcher import TrustedTokenMatcher
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
 
     from tokenizer_core._native import PretokenCounter, WordCounts
     from tokenizer_core.engines.protocol import EngineStreams, PackedModel, Row
-    from tokenizer_core.normalizers.normalize import NfcChange
-    from tokenizer_core.normalizers.steps import NormalizerStep
+    from tokenizer_core.normalizers.nfc import NfcChange
+    from tokenizer_core.normalizers.step import NormalizerStep
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.trust import Segment
@@ -255,7 +256,6 @@ class NativeEngine(BaseEngine):
         self._pattern = spec.pattern
         pattern = compiled_pattern(spec.pattern)
         self._is_compiled = pattern is not None
-        self._spec = spec
         self._vocab = spec.vocab
         self._encoder = _native.NativeEncoder(
             _plain_dict(spec.vocab),
@@ -267,10 +267,10 @@ class NativeEngine(BaseEngine):
             missing=_missing_of(spec),
             word_ends=spec.word_end_ids() or None,
         )
-        self.normalizes_spaces = self._is_compiled and not spec.steps
-        normalizer = spec.normalizer if self.normalizes_spaces else "none"
+        self.normalizes_spaces = self._is_compiled and not spec.normalizer.steps
+        normalizer = spec.normalizer.name if self.normalizes_spaces else "none"
         self._specials = _SpecialsOfMatchers(self._added, normalizer)
-        self._normalizer = compiled_normalizer(spec.steps)
+        self._normalizer = compiled_normalizer(spec.normalizer.steps)
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of `text`, split by the spec's pattern; each match of `matcher` becomes one id."""
@@ -382,11 +382,11 @@ class NativeEngine(BaseEngine):
         joined = _native.join_segments(listed)
         return super().join_segments(listed) if joined is None else joined
 
-    def normalize(self, text: str, *, is_first: bool = True) -> str:
-        """A part of a text after the steps of the normalizer."""
+    def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
+        """A part of a text, normalized; steps run in the module."""
         if self._normalizer is None:
-            return super().normalize(text, is_first=is_first)
-        return self._normalizer.normalize(text, is_first=is_first)
+            return super().normalize(text, is_first=is_first, continues=continues)
+        return self._normalizer.normalize(text, is_first=not continues)
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""
@@ -435,7 +435,7 @@ class NativeEngine(BaseEngine):
         if not self._is_compiled:
             return None
         n_threads = 1 if num_threads is None else max(1, num_threads)
-        specials, is_nfc = self._specials[matcher], self._spec.normalizer == "nfc"
+        specials, is_nfc = self._specials[matcher], self._spec.normalizer.name == "nfc"
         return self._encoder.first_drifts(rows, self._text_rules, specials, is_nfc, n_threads)
 
     def decode_streams(self) -> EngineStreams | None:
@@ -446,13 +446,12 @@ class NativeEngine(BaseEngine):
     def _text_rules(self) -> _native.NativeTextRules:
         spec = self._spec
         special = list(spec.special_tokens.values())
-        strips = strips_space(spec.normalizer)
         return _native.NativeTextRules(
             self._encoder,
             [id_ for id_ in spec.byte_ids if id_ >= 0],
             special,
             list(spec.empty_ids),
-            strips,
+            spec.normalizer.strips_space,
         )
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.normalizers.normalize import NfcChange
+    from tokenizer_core.normalizers.nfc import NfcChange
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.trust import Segment
 
@@ -122,7 +122,7 @@ class Engine(Protocol):
     """Whether the engine uses `num_threads`."""
     normalizes_spaces: bool
     """Whether a call with a matcher runs the normalizer of the spec between the added tokens, if it
-    is one that puts and reads spaces (`normalize.normalize_metaspace`). Without a matcher, every
+    is one that puts and reads spaces (`normalizers.spaces`). Without a matcher, every
     engine takes the text as normalized."""
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
@@ -214,9 +214,8 @@ class Engine(Protocol):
         """As `trust.join_segments`."""
         ...
 
-    def normalize(self, text: str, *, is_first: bool = True) -> str:
-        """A part of a text after the `normalizer_steps` of the spec. With `is_first=False`, `text`
-        continues a part that was cut."""
+    def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
+        """As `Normalizer.normalize` of the spec."""
         ...
 
     def nfc_changes(self, text: str) -> list[NfcChange]:

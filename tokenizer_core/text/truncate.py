@@ -181,9 +181,9 @@ class TextChunks:
         self._starts, self._ends = (
             np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T
         )
-        if tokenizer.spec.steps:
+        if tokenizer.spec.normalizer.steps:
             self._ends = _closed_ends(self._starts, self._ends)
-        if tokenizer.spec.loses_text or tokenizer.spec.steps:
+        if tokenizer.spec.loses_text or tokenizer.spec.normalizer.steps:
             # What is dropped after the last token belongs to its chunk, as does a text without any.
             if not len(self._ends):
                 self._starts, self._ends = np.zeros((2, 1), dtype=np.int64)
@@ -302,7 +302,7 @@ def _first_ends(
             return list(accumulate(_lengths(tokenizer, ids)))
     _, offsets = tokenizer.encode_with_offsets(text, **options)
     starts, ends = offsets[: n_tokens + 1].astype(np.int64).T
-    if tokenizer.spec.steps:
+    if tokenizer.spec.normalizer.steps:
         ends = _closed_ends(starts, ends)
     return list(map(int, ends[:n_tokens]))
 
@@ -332,7 +332,7 @@ def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     spec = tokenizer.spec
     if spec.loses_text or spec.has_flags or spec.word_suffix:
         return True
-    normalizer = tokenizer.spec.normalizer
+    normalizer = tokenizer.spec.normalizer.name
     return normalizer != "none" and (
         normalizer != "nfc" or bool(tokenizer.engine.nfc_changes(text))
     )

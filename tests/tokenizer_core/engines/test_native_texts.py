@@ -14,7 +14,7 @@ from tests.native_module import native_module
 from tests.profiles import examples
 from tests.tokenizer_core.engines.random_specs import random_character_merges, spec_of
 from tokenizer_core.engines import create_engine
-from tokenizer_core.normalizers.normalize import changed
+from tokenizer_core.normalizers.nfc import changed
 from tokenizer_core.splitting.patterns import RULES
 
 WIDTHS = {  # one string of each PEP 393 width
