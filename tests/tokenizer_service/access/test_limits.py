@@ -1,12 +1,9 @@
 """Deadlines, the memory budget, and work on threads that nobody waits for any more."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,7 +18,7 @@ SECONDS = 20
 
 
 @pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
+def executor():
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
@@ -29,12 +26,12 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 class Steps:
     """Work that waits for permission to end and records its steps."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.began = threading.Event()
         self.may_go_on = threading.Event()
         self.ended = threading.Event()
 
-    def run(self) -> str:
+    def run(self):
         self.began.set()
         try:
             assert self.may_go_on.wait(SECONDS)
@@ -44,13 +41,13 @@ class Steps:
             self.ended.set()
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition):
     async with asyncio.timeout(SECONDS):
         while not condition():  # noqa: ASYNC110 - threads set it
             await asyncio.sleep(0.001)
 
 
-def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not() -> None:
+def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not():
     slow, steady, quick = (
         Pace(grace_seconds=10, most_seconds=300, bytes_per_second=1024) for _ in range(3)
     )
@@ -67,13 +64,13 @@ def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not() -> None:
     assert generous.seconds_left == 10
 
 
-def test_a_wait_ends_at_its_deadline() -> None:
+def test_a_wait_ends_at_its_deadline():
     assert asyncio.run(within(math.inf, asyncio.sleep(0.001, "done"))) == "done"
     with pytest.raises(TimeoutError):
         asyncio.run(within(0.01, asyncio.sleep(60)))
 
 
-def test_a_lease_holds_what_it_was_last_told() -> None:
+def test_a_lease_holds_what_it_was_last_told():
     budget = ByteBudget(100)
     one, other = budget.lease(), budget.lease()
     one.hold(60)
@@ -94,7 +91,7 @@ def test_a_lease_holds_what_it_was_last_told() -> None:
     assert budget.used == 0
 
 
-def test_what_is_expected_is_reserved_once() -> None:
+def test_what_is_expected_is_reserved_once():
     budget = ByteBudget(100)
     other, lease = budget.lease(), budget.lease()
     other.hold(1)
@@ -113,10 +110,10 @@ def test_what_is_expected_is_reserved_once() -> None:
     assert budget.used == 1
 
 
-def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor) -> None:
+def test_the_result_comes_back_and_the_lease_stays(executor):
     budget = ByteBudget(100)
 
-    async def run() -> int:
+    async def run():
         REQUEST_ID.set("r-7")
         lease = budget.lease()
         result = await WorkQueue(executor).run_for(Departure(), lease, work, 20)
@@ -124,7 +121,7 @@ def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor)
         lease.release()
         return result
 
-    def work(n: int) -> int:
+    def work(n):
         check_wanted()
         reserve_memory(50)
         assert REQUEST_ID.get() == "r-7"  # for the lines that it logs
@@ -139,13 +136,11 @@ def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor)
 @pytest.mark.parametrize(
     ("max_waiting", "error"), [(64, ValueError), (0, OverloadedError)], ids=["fails", "full queue"]
 )
-def test_work_that_gives_no_result_frees_its_lease(
-    executor: ThreadPoolExecutor, max_waiting: int, error: type[Exception]
-) -> None:
+def test_work_that_gives_no_result_frees_its_lease(executor, max_waiting, error):
     budget = ByteBudget(100)
-    depths: list[int] = []
+    depths = []
 
-    async def run() -> None:
+    async def run():
         lease = budget.lease()
         lease.hold(60)
         queue = WorkQueue(executor, depths.append, max_waiting=max_waiting)
@@ -157,11 +152,11 @@ def test_work_that_gives_no_result_frees_its_lease(
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["client leaves", "cancelled"])
-def test_work_that_runs_ends_at_its_next_check(executor: ThreadPoolExecutor, leaves: bool) -> None:
+def test_work_that_runs_ends_at_its_next_check(executor, leaves):
     """Its memory is held until it has ended: it still exists."""
     budget, departure, steps = ByteBudget(100), Departure(), Steps()
 
-    async def run() -> None:
+    async def run():
         lease = budget.lease()
         lease.hold(60)
         call = WorkQueue(executor).run_for(departure, lease, steps.run)
@@ -181,15 +176,15 @@ def test_work_that_runs_ends_at_its_next_check(executor: ThreadPoolExecutor, lea
     asyncio.run(run())
 
 
-def test_work_that_waits_is_dropped_with_all_it_holds(executor: ThreadPoolExecutor) -> None:
+def test_work_that_waits_is_dropped_with_all_it_holds(executor):
     class Body:
         pass
 
     budget, departure, steps = ByteBudget(100), Departure(), Steps()
-    depths: list[int] = []
-    called: list[Body] = []
+    depths = []
+    called = []
 
-    async def run() -> None:
+    async def run():
         queue = WorkQueue(executor, depths.append)
         first = asyncio.create_task(queue.run(steps.run))
         await until(steps.began.is_set)
@@ -216,13 +211,11 @@ def test_work_that_waits_is_dropped_with_all_it_holds(executor: ThreadPoolExecut
     asyncio.run(run())
 
 
-def test_work_that_ended_just_before_the_client_left_frees_its_lease(
-    executor: ThreadPoolExecutor,
-) -> None:
+def test_work_that_ended_just_before_the_client_left_frees_its_lease(executor):
     budget, departure = ByteBudget(100), Departure()
     ended = threading.Event()
 
-    async def run() -> None:
+    async def run():
         lease = budget.lease()
         lease.hold(60)
         request = asyncio.create_task(WorkQueue(executor).run_for(departure, lease, ended.set))
@@ -238,10 +231,10 @@ def test_work_that_ended_just_before_the_client_left_frees_its_lease(
     asyncio.run(run())
 
 
-def test_work_ends_at_its_deadline_however_long_it_waited(executor: ThreadPoolExecutor) -> None:
+def test_work_ends_at_its_deadline_however_long_it_waited(executor):
     budget, first, second = ByteBudget(100), Steps(), Steps()
 
-    async def run() -> None:
+    async def run():
         queue = WorkQueue(executor, work_seconds=0.2)
         patient = WorkQueue(executor)
         busy = asyncio.create_task(patient.run(first.run))
