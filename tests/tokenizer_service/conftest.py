@@ -23,6 +23,12 @@ CORPUS = (
 
 
 @pytest.fixture(scope="session")
+def anyio_backend():
+    """Tests that are coroutines run on the event loop of the service."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def small_spec(tmp_path_factory):
     corpus = tmp_path_factory.mktemp("corpus") / "corpus.txt"
     corpus.write_bytes(CORPUS.encode())

@@ -14,6 +14,8 @@ from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
 from tokenizer_service.access.limits import ByteBudget, WorkQueue, check_wanted, reserve_memory
 from tokenizer_service.observability.logs import REQUEST_ID
 
+pytestmark = pytest.mark.anyio
+
 SECONDS = 20
 
 
@@ -152,31 +154,28 @@ def test_work_that_gives_no_result_frees_its_lease(executor, max_waiting, error)
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["client leaves", "cancelled"])
-def test_work_that_runs_ends_at_its_next_check(executor, leaves):
+async def test_work_that_runs_ends_at_its_next_check(executor, leaves):
     """Its memory is held until it has ended: it still exists."""
     budget, departure, steps = ByteBudget(100), Departure(), Steps()
 
-    async def run():
-        lease = budget.lease()
-        lease.hold(60)
-        call = WorkQueue(executor).run_for(departure, lease, steps.run)
-        request = asyncio.create_task(call)
-        await until(steps.began.is_set)
-        if leaves:
-            departure.note()
-        else:
-            request.cancel()
-        with pytest.raises(ClientDisconnect if leaves else asyncio.CancelledError):
-            await request
-        assert budget.used == 60
-        steps.may_go_on.set()
-        await until(lambda: budget.used == 0)
-        assert steps.ended.is_set()
-
-    asyncio.run(run())
+    lease = budget.lease()
+    lease.hold(60)
+    call = WorkQueue(executor).run_for(departure, lease, steps.run)
+    request = asyncio.create_task(call)
+    await until(steps.began.is_set)
+    if leaves:
+        departure.note()
+    else:
+        request.cancel()
+    with pytest.raises(ClientDisconnect if leaves else asyncio.CancelledError):
+        await request
+    assert budget.used == 60
+    steps.may_go_on.set()
+    await until(lambda: budget.used == 0)
+    assert steps.ended.is_set()
 
 
-def test_work_that_waits_is_dropped_with_all_it_holds(executor):
+async def test_work_that_waits_is_dropped_with_all_it_holds(executor):
     class Body:
         pass
 
@@ -184,72 +183,63 @@ def test_work_that_waits_is_dropped_with_all_it_holds(executor):
     depths = []
     called = []
 
-    async def run():
-        queue = WorkQueue(executor, depths.append)
-        first = asyncio.create_task(queue.run(steps.run))
-        await until(steps.began.is_set)
-        body = Body()
-        seen = weakref.ref(body)
-        lease = budget.lease()
-        lease.hold(60)
-        second = asyncio.create_task(queue.run_for(departure, lease, called.append, body))
-        del body
-        await until(lambda: sum(depths) == 1)
-        departure.note()
-        with pytest.raises(ClientDisconnect):
-            await second
-        del second
-        with pytest.raises(ClientDisconnect):  # one that left before does not wait at all
-            await queue.run_for(departure, budget.lease(), int)
-        assert (budget.used, sum(depths)) == (0, 0)
-        await until(lambda: seen() is None)
-        steps.may_go_on.set()
-        assert await first == "done"
-        assert await queue.run(int, "7") == 7
-        assert called == []
-
-    asyncio.run(run())
+    queue = WorkQueue(executor, depths.append)
+    first = asyncio.create_task(queue.run(steps.run))
+    await until(steps.began.is_set)
+    body = Body()
+    seen = weakref.ref(body)
+    lease = budget.lease()
+    lease.hold(60)
+    second = asyncio.create_task(queue.run_for(departure, lease, called.append, body))
+    del body
+    await until(lambda: sum(depths) == 1)
+    departure.note()
+    with pytest.raises(ClientDisconnect):
+        await second
+    del second
+    with pytest.raises(ClientDisconnect):  # one that left before does not wait at all
+        await queue.run_for(departure, budget.lease(), int)
+    assert (budget.used, sum(depths)) == (0, 0)
+    await until(lambda: seen() is None)
+    steps.may_go_on.set()
+    assert await first == "done"
+    assert await queue.run(int, "7") == 7
+    assert called == []
 
 
-def test_work_that_ended_just_before_the_client_left_frees_its_lease(executor):
+async def test_work_that_ended_just_before_the_client_left_frees_its_lease(executor):
     budget, departure = ByteBudget(100), Departure()
     ended = threading.Event()
 
-    async def run():
-        lease = budget.lease()
-        lease.hold(60)
-        request = asyncio.create_task(WorkQueue(executor).run_for(departure, lease, ended.set))
-        await asyncio.sleep(0)
-        assert ended.wait(SECONDS)
-        # The thread is done, and the event loop has not seen it.
-        executor.submit(int).result(SECONDS)
-        departure.note()
-        with pytest.raises(ClientDisconnect):
-            await request
-        assert budget.used == 0
-
-    asyncio.run(run())
+    lease = budget.lease()
+    lease.hold(60)
+    request = asyncio.create_task(WorkQueue(executor).run_for(departure, lease, ended.set))
+    await asyncio.sleep(0)
+    assert ended.wait(SECONDS)
+    # The thread is done, and the event loop has not seen it.
+    executor.submit(int).result(SECONDS)
+    departure.note()
+    with pytest.raises(ClientDisconnect):
+        await request
+    assert budget.used == 0
 
 
-def test_work_ends_at_its_deadline_however_long_it_waited(executor):
+async def test_work_ends_at_its_deadline_however_long_it_waited(executor):
     budget, first, second = ByteBudget(100), Steps(), Steps()
 
-    async def run():
-        queue = WorkQueue(executor, work_seconds=0.2)
-        patient = WorkQueue(executor)
-        busy = asyncio.create_task(patient.run(first.run))
-        await until(first.began.is_set)
-        lease = budget.lease()
-        lease.hold(60)
-        late = asyncio.create_task(queue.run_for(None, lease, second.run))
-        await asyncio.sleep(0.5)
-        assert not late.done()
-        first.may_go_on.set()
-        assert await busy == "done"
-        with pytest.raises(WorkTooLongError):
-            await late
-        assert budget.used == 60
-        second.may_go_on.set()
-        await until(lambda: budget.used == 0)
-
-    asyncio.run(run())
+    queue = WorkQueue(executor, work_seconds=0.2)
+    patient = WorkQueue(executor)
+    busy = asyncio.create_task(patient.run(first.run))
+    await until(first.began.is_set)
+    lease = budget.lease()
+    lease.hold(60)
+    late = asyncio.create_task(queue.run_for(None, lease, second.run))
+    await asyncio.sleep(0.5)
+    assert not late.done()
+    first.may_go_on.set()
+    assert await busy == "done"
+    with pytest.raises(WorkTooLongError):
+        await late
+    assert budget.used == 60
+    second.may_go_on.set()
+    await until(lambda: budget.used == 0)
