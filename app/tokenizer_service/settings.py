@@ -11,11 +11,20 @@ import difflib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -57,13 +66,62 @@ Other parts of the project read these.
 | variable | meaning |
 |---|---|"""
 
-KeyList = Annotated[tuple[SecretStr, ...], NoDecode]
-WordList = Annotated[tuple[str, ...], NoDecode]
-FolderList = Annotated[tuple[Path, ...], NoDecode]
-
 
 class SettingsError(ValueError):
     """A variable has a wrong value. The message names the variable and the remedy."""
+
+
+def _entries_of(value: object) -> object:
+    """The entries between commas; an empty text has none, as if the variable were not set."""
+    if not isinstance(value, str):
+        return value
+    entries = tuple(entry.strip() for entry in value.split(",") if entry.strip())
+    if value.strip() and not entries:
+        raise ValueError("it has only commas; name an entry, or leave it out")
+    return entries
+
+
+def _folders_of(value: object) -> object:
+    return tuple(filter(None, value.split(":"))) if isinstance(value, str) else value
+
+
+def _if(check: Callable[[Any], object]) -> AfterValidator:
+    """Take a value that `check` takes without a ValueError."""
+    return AfterValidator(lambda value: (check(value), value)[1])
+
+
+def _check_listed_hosts(entries: tuple[str, ...]) -> None:
+    for entry in entries:
+        ListedHost.parse(entry)
+
+
+def _check_reference(text: str) -> None:
+    name, at, version = text.partition("@")
+    checked_name(name)
+    if at:
+        checked_version(version)
+
+
+def _check_database(address: SecretStr) -> None:
+    """Raise ValueError unless it is a PostgreSQL address; the message never repeats it."""
+    try:
+        parts = urlsplit(address.get_secret_value())
+        # After an @ in a password, the rest of it would be a part of the host, which errors name.
+        is_one = parts.scheme in ("postgresql", "postgres") and parts.netloc.count("@") <= 1
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError(
+            "it must read like postgresql://user:password@host:5432/database; within user and "
+            "password write @ : / as %40 %3A %2F"
+        )
+    if importlib.util.find_spec("psycopg") is None:
+        raise ValueError("it needs the extra postgres; pip install 'tokenizer-service[postgres]'")
+
+
+KeyList = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_entries_of)]
+WordList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries_of)]
+FolderList = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_folders_of)]
 
 
 class Settings(BaseSettings):
@@ -82,7 +140,7 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    host: Annotated[str, Field(min_length=1), _if(socket_path)] = "127.0.0.1"
     """Address to listen on, or `unix:/path` for a Unix socket."""
 
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
@@ -92,7 +150,7 @@ class Settings(BaseSettings):
     """Permissions of the Unix socket, in octal; who may write to it may connect. `660`: the
     service's user and the group of the file. `666`: every user of this machine."""
 
-    allowed_hosts: WordList = ()
+    allowed_hosts: Annotated[WordList, _if(AllowedHosts)] = ()
     """Hosts under which clients may address the service, separated by commas: `name`, `*.name`
     (every name below it), `.name` (both), an address, a network, or `*` for every host; without
     ports. The health routes answer to every host. Unset: every host, but if TOKENIZER_HOST is a
@@ -123,7 +181,7 @@ class Settings(BaseSettings):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of serving processes."""
 
-    default: Annotated[str, Field(min_length=1)] = "starter"
+    default: Annotated[str, Field(min_length=1), _if(_check_reference)] = "starter"
     """Tokenizer to serve until one is promoted: `name`, which is its newest version at the first
     start, or `name@version`."""
 
@@ -191,7 +249,7 @@ class Settings(BaseSettings):
     """Largest total size of uploaded corpora in bytes, and the most that one training job may
     download."""
 
-    corpus_url_hosts: WordList = ()
+    corpus_url_hosts: Annotated[WordList, _if(_check_listed_hosts)] = ()
     """Hosts that training jobs may download from, separated by commas: `host[:port]`, which must
     resolve to a public address, or `host[:port]=ADDRESS` to allow that address or network. Unset:
     none."""
@@ -203,7 +261,7 @@ class Settings(BaseSettings):
     train_queue: Annotated[int, Field(ge=0, le=10_000)] = 8
     """Jobs of any kind that may wait. 0: no queue; a request gets 409 while a job runs."""
 
-    jobs_database: SecretStr | None = None
+    jobs_database: Annotated[SecretStr, _if(_check_database)] | None = None
     """Job database that replicas share: `postgresql://user:password@host/database`. Unset: a SQLite
     file in the artifacts folder."""
 
@@ -242,21 +300,6 @@ class Settings(BaseSettings):
             raise ValueError("is empty; name a folder, or unset the variable")
         return value
 
-    @field_validator("host")
-    @classmethod
-    def _check_host(cls, value: str) -> str:
-        socket_path(value)
-        return value
-
-    @field_validator("default")
-    @classmethod
-    def _check_default(cls, value: str) -> str:
-        name, at, version = value.partition("@")
-        checked_name(name)
-        if at:
-            checked_version(version)
-        return value
-
     @field_validator("ray_address", "run_storage")
     @classmethod
     def _check_executor(cls, value: str | None, known: ValidationInfo) -> str | None:
@@ -265,42 +308,6 @@ class Settings(BaseSettings):
             raise ValueError(
                 "it needs TOKENIZER_EXECUTOR=ray, and the executor is local; set both, or none"
             )
-        return value
-
-    @field_validator("admin_keys", "read_keys", mode="before")
-    @classmethod
-    def _split_keys(cls, value: object) -> object:
-        return _entries_of(value) if isinstance(value, str) else value
-
-    @field_validator("corpus_url_hosts", mode="before")
-    @classmethod
-    def _split_hosts(cls, value: object) -> object:
-        if isinstance(value, str):
-            value = _entries_of(value)
-            for entry in value:
-                ListedHost.parse(entry)
-        return value
-
-    @field_validator("allowed_hosts", mode="before")
-    @classmethod
-    def _split_allowed_hosts(cls, value: object) -> object:
-        if isinstance(value, str):
-            value = _entries_of(value)
-            AllowedHosts(value)
-        return value
-
-    @field_validator("jobs_database", mode="after")
-    @classmethod
-    def _check_database(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            _require_postgres_address(value.get_secret_value())
-        return value
-
-    @field_validator("corpus_roots", mode="before")
-    @classmethod
-    def _split_folders(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(folder for folder in value.split(":") if folder)
         return value
 
     @classmethod
@@ -382,31 +389,6 @@ def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
             remedy = f"did you mean {PREFIX}{near[0]}?" if near else "see docs/settings.md"
             lines.append(f"{name} is not a setting; {remedy}")
     return lines
-
-
-def _entries_of(value: str) -> tuple[str, ...]:
-    """The entries between commas; an empty value has none, as if it were not set."""
-    entries = tuple(entry.strip() for entry in value.split(",") if entry.strip())
-    if value.strip() and not entries:
-        raise ValueError("it has only commas; name an entry, or leave it out")
-    return entries
-
-
-def _require_postgres_address(address: str) -> None:
-    """Raise ValueError unless `address` is a PostgreSQL address; the message never repeats it."""
-    try:
-        parts = urlsplit(address)
-        # After an @ in a password, the rest of it would be a part of the host, which errors name.
-        is_one = parts.scheme in ("postgresql", "postgres") and parts.netloc.count("@") <= 1
-    except ValueError:
-        is_one = False
-    if not is_one:
-        raise ValueError(
-            "it must read like postgresql://user:password@host:5432/database; within user and "
-            "password write @ : / as %40 %3A %2F"
-        )
-    if importlib.util.find_spec("psycopg") is None:
-        raise ValueError("it needs the extra postgres; pip install 'tokenizer-service[postgres]'")
 
 
 def _meaning_of(field: FieldInfo) -> str:
