@@ -27,11 +27,13 @@ import tempfile
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
@@ -48,11 +50,6 @@ from tokenizer_service.ingress import UNIX, socket_path
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.observability.logs import configure_logging
 from tokenizer_service.settings import Settings, SettingsError, describe, missing_corpus_roots
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fastapi import FastAPI
 
 GRACEFUL_SECONDS: Final = 10
 """Requests in progress get this long to finish after SIGTERM."""
