@@ -13,7 +13,7 @@ from tokenizer_core.documents.corpus_files import (
     find_corpus_files,
     place_of_document,
 )
-from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, DocumentPiece, Utf8Piece
+from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, Utf8Piece
 from tokenizer_core.documents.document_reader import (
     BY_NAME,
     CONTENT_BYTES,
@@ -48,7 +48,6 @@ __all__ = [
     "BadDocument",
     "BadDocuments",
     "CorpusFormat",
-    "DocumentPiece",
     "DocumentReader",
     "DocumentSample",
     "PlainTextCopy",
