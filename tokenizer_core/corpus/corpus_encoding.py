@@ -224,7 +224,7 @@ class _Files:
         left = number - (reached.n_documents - reached.n_in_file)
         for file in self._files[len(reached.sources) :]:
             n_in_file = 0
-            with open_utf8_documents(file, **asdict(self._format)) as reader:
+            with open_utf8_documents(file, self._format) as reader:
                 for _, is_last in reader:
                     if is_last and n_in_file == left:
                         place = place_of_document(file, reader.format, left)

@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -97,7 +97,7 @@ class SourceFile:
         """
         if not self.size_bytes and not corpus_format.is_plain_text(self.path):
             try:
-                with open_documents(self.path, **asdict(corpus_format)) as reader:
+                with open_documents(self.path, corpus_format) as reader:
                     deque(reader, maxlen=0)
             except CorpusError as error:
                 raise type(error)(str(error).replace(self.path, self.shown)) from None

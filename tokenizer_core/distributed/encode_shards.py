@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -30,7 +30,6 @@ from tokenizer_core.documents import (
     BadDocument,
     BadDocuments,
     CorpusFormat,
-    can_be_entered,
     open_utf8_documents,
     place_of_document,
     raise_not_utf8,
@@ -86,10 +85,9 @@ def cut_corpus(
         >>> [(s.source.path, s.start, s.stop) for s in cut_corpus(files, CorpusFormat(), 100)]
         [('a.jsonl', 0, 100), ('a.jsonl', 100, 200), ('a.jsonl', 200, 250), ('b.jsonl.gz', 0, 250)]
     """
-    how = {"format": corpus_format.format, "separator": corpus_format.separator}
     for source in sources:
         size_bytes = source.size_bytes
-        step = shard_bytes if can_be_entered(source.path, **how) else max(1, size_bytes)
+        step = shard_bytes if corpus_format.can_be_entered(source.path) else max(1, size_bytes)
         for start in range(0, max(1, size_bytes), step):
             yield CorpusShard(source, start, min(start + step, size_bytes))
 
@@ -124,7 +122,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         RunError: a store does not respond, or this worker has other Unicode tables.
     """
     check_tables(encoding.unicode_tables)
-    source, options = shard.source, asdict(encoding.corpus_format)
+    source, corpus_format = shard.source, encoding.corpus_format
     within = None if shard.is_whole else (shard.start, shard.stop)
     piece_bytes = min(BATCH_BYTES, DEFAULT_PIECE_CHARS)
     skipped: list[BadDocument] | None = [] if encoding.encoder.skip_bad else None
@@ -133,7 +131,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         source.check()
         with (
             open_utf8_documents(
-                source.path, **options, max_piece_bytes=piece_bytes, within=within, bad=skipped
+                source.path, corpus_format, max_piece_bytes=piece_bytes, within=within, bad=skipped
             ) as reader,
             EncodedShardWriter(attempt.scratch, ids_dtype(encoding.plan)) as writer,
         ):
@@ -154,7 +152,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         source.check()
     except UnicodeDecodeError:
         source.check()  # a change may be the reason
-        raise_not_utf8([source.path], encoding.corpus_format, within)
+        raise_not_utf8([source.path], corpus_format, within)
     except DocumentRefusedError as error:
         place = place_of_document(source.path, reader.format, error.number, start=shard.start)
         source.check()
