@@ -191,10 +191,7 @@ class _Files:
                 return False
         return True
 
-    def batches(
-        self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
-    ) -> Generator[EncodedBatch, None, None]:
-        del plan  # the encoder has it
+    def batches(self, position: Mapping[str, Any] | None) -> Generator[EncodedBatch, None, None]:
         start = CorpusPosition() if position is None else CorpusPosition.from_fields(position)
         reached = start
         batch_bytes = BATCH_BYTES if self._has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)

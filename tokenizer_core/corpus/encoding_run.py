@@ -78,9 +78,7 @@ class EncodedCorpus(Protocol):
         """Whether no file changed that was begun before a position from `Position.to_fields`."""
         ...
 
-    def batches(
-        self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
-    ) -> Generator[EncodedBatch, None, None]:
+    def batches(self, position: Mapping[str, Any] | None) -> Generator[EncodedBatch, None, None]:
         """The batches after a position from `Position.to_fields`; None returns all batches. At
         least one batch follows, and the position of the last one has all sources."""
         ...
@@ -133,7 +131,7 @@ class _Run:
         sources: tuple[CorpusSource, ...] = ()
         n_documents = 0
         try:
-            with closing(self._corpus.batches(writer.plan, position)) as batches:
+            with closing(self._corpus.batches(position)) as batches:
                 for batch in batches:
                     bad = check_running_share(bad, batch.bad, batch.bad_numbers, self._max_bad)
                     self._counts.update(batch.counts)

@@ -14,14 +14,14 @@ from tokenizer_core.reference import count_words
 from tokenizer_core.splitting.patterns import PATTERNS, resolve_pattern
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.training import TrainingOptions, count_pretokens, train, train_from_iterator
-from tokenizer_core.training.corpus_chunks import ChunkPlanner, CorpusFile
+from tokenizer_core.training.corpus_chunks import ChunkPlanner
 
 GPT2 = PATTERNS["gpt2"]
 
 
 def pieces(path, specials, chunk_bytes, pattern=GPT2):
     planner = ChunkPlanner(pattern, specials, chunk_bytes=chunk_bytes)
-    return [chunk.read() for chunk in planner.plan(CorpusFile.examine(path))]
+    return [chunk.read() for chunk in planner.plan(str(path))]
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_path_that_is_no_regular_file_is_refused(tmp_path):
         ("a\0b", "cannot be read"),
     ):
         with pytest.raises(CorpusError, match=said):
-            CorpusFile.examine(path)
+            count_pretokens([path], pattern=GPT2)
 
 
 DOCUMENTS = ['the "lower" lowest', "", " newer<|a|>newest\n", "{braces} é 中\r\n", "low"] * 3
