@@ -21,7 +21,7 @@ from tokenizer_core.corpus.document_batches import changed_since
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
 from tokenizer_core.corpus.loss_mask import unmark_ids
 from tokenizer_core.corpus.token_files import TokenFiles
-from tokenizer_core.corpus.token_manifest import LostTokens, parse_lost
+from tokenizer_core.corpus.token_manifest import LostTokens
 from tokenizer_core.corpus.token_plan import SPLITS, Split
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.documents.bad_documents import (
@@ -295,7 +295,7 @@ class LengthLimit:
         """`lost` is that of `to_fields`."""
         self._plan = plan
         self.lost: dict[Split, LostTokens] = {
-            name: parse_lost(lost[name]) for name in SPLITS if name in lost
+            name: LostTokens(**lost[name]) for name in SPLITS if name in lost
         }
         self._held: dict[Split, tuple[DocumentIds, int]] = {}  # with the number of all its ids
 

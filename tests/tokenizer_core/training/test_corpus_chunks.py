@@ -9,6 +9,7 @@ import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.documents import FORMATS, CorpusFormat, make_separator
+from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.reference import count_words
 from tokenizer_core.splitting.patterns import PATTERNS, resolve_pattern
@@ -89,7 +90,7 @@ def test_a_path_that_is_no_regular_file_is_refused(tmp_path):
         ("a\0b", "cannot be read"),
     ):
         with pytest.raises(CorpusError, match=said):
-            count_pretokens([path], pattern=GPT2)
+            open_corpus_file(path)
 
 
 DOCUMENTS = ['the "lower" lowest', "", " newer<|a|>newest\n", "{braces} é 中\r\n", "low"] * 3
