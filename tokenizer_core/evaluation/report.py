@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.evaluation.samples import SamplePiece
+    from tokenizer_core.evaluation.samples import ParallelFile, TextFile
     from tokenizer_core.tokenizer import Tokenizer
 
     Progress = Callable[[str, int], None]
@@ -194,21 +194,9 @@ def _show_character(character: str) -> str:
     return character.encode("unicode_escape").decode() if character != "'" else "\\'"
 
 
-class Corpus(Protocol):
-    """A file to sample: a `TextFile` or a `ParallelFile`."""
-
-    def size_bytes(self) -> int:
-        """The size of the file."""
-        ...
-
-    def pieces(self) -> Iterator[SamplePiece]:
-        """The sample, piece by piece."""
-        ...
-
-
 def build_report(
     tokenizers: Mapping[str, Tokenizer],
-    corpora: Mapping[str, Corpus],
+    corpora: Mapping[str, TextFile | ParallelFile],
     *,
     seed: int = 0,
     is_parallel: bool = False,
@@ -336,7 +324,11 @@ class _Tally:
 
 
 def _read_corpus(
-    name: str, source: Corpus, tallies: Sequence[_Tally], seed: int, show: Progress
+    name: str,
+    source: TextFile | ParallelFile,
+    tallies: Sequence[_Tally],
+    seed: int,
+    show: Progress,
 ) -> CorpusSample:
     size = source.size_bytes()
     n_pieces = n_texts = n_bytes = n_unsafe = n_words = n_word_bytes = n_unspaced = 0

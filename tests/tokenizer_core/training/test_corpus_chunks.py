@@ -2,14 +2,12 @@
 
 import hashlib
 import json
-import os
 from collections import Counter
 
 import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.documents import FORMATS, CorpusFormat, make_separator
-from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.reference import count_words
 from tokenizer_core.splitting.patterns import PATTERNS, resolve_pattern
@@ -79,18 +77,6 @@ def test_an_invalid_byte_ends_the_search_when_it_is_an_error_anyway(corpus):
     assert len(pieces(corpus, [], 10)[0]) == 100
     with pytest.raises(CorpusError, match=r"not UTF-8 at byte 100 \(0xff"):
         count_pretokens([corpus], pattern=GPT2, chunk_bytes=10)
-
-
-def test_a_path_that_is_no_regular_file_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    for path, said in (
-        (tmp_path / "none", "does not exist"),
-        (tmp_path, "is a folder"),
-        (tmp_path / "fifo", "not a regular file"),
-        ("a\0b", "cannot be read"),
-    ):
-        with pytest.raises(CorpusError, match=said):
-            open_corpus_file(path)
 
 
 DOCUMENTS = ['the "lower" lowest', "", " newer<|a|>newest\n", "{braces} é 中\r\n", "low"] * 3
