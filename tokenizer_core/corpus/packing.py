@@ -104,12 +104,7 @@ class PackManifest:
 
 
 def default_pack_folder(folder: Path, length: int) -> Path:
-    """Where the pack of token files is by default: beside them.
-
-    Example:
-        >>> default_pack_folder(Path("data/tokens"), 4096).as_posix()
-        'data/tokens.packed-4096'
-    """
+    """Where the pack of token files is by default: beside them."""
     if folder.name in ("", ".."):  # `.` and `..` name a folder by its position
         folder = folder.resolve()
     return folder.parent / f"{folder.name}.packed-{length}"

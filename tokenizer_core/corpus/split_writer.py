@@ -302,14 +302,6 @@ class UnfinishedDocument:
 
     A shard that must hold the complete document needs its length first. The file has no name, so
     it disappears when the process ends.
-
-    Example:
-        >>> from pathlib import Path
-        >>> document = UnfinishedDocument(Path(tempfile.mkdtemp()))
-        >>> document.append(np.array([1, 2]))
-        >>> [piece.tolist() for piece in document.pieces()]
-        [[1, 2]]
-        >>> document.close()
     """
 
     def __init__(self, folder: Path) -> None:

@@ -259,22 +259,12 @@ class TokenManifest:
 
 
 def ends_name(split: Split) -> str:
-    """The name of a split's file of document ends.
-
-    Example:
-        >>> ends_name("validation")
-        'val.document-ends.u64'
-    """
+    """The name of a split's file of document ends."""
     return split_stem(split) + ENDS_SUFFIX
 
 
 def use_name(split: Split) -> str:
-    """The name of a split's file of counts.
-
-    Example:
-        >>> use_name("train")
-        'train.token-use.u64'
-    """
+    """The name of a split's file of counts."""
     return split_stem(split) + USE_SUFFIX
 
 

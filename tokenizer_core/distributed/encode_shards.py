@@ -63,14 +63,7 @@ _ROW: Final = np.dtype(("<u8", 2))
 def cut_corpus(
     sources: Sequence[SourceFile], corpus_format: CorpusFormat, shard_bytes: int
 ) -> Iterator[Part]:
-    """The shards of the files, in order, of `shard_bytes` each if a file can be entered.
-
-    Example:
-        >>> from tokenizer_core.distributed import SourceFile
-        >>> files = [SourceFile(name, name, 250, "") for name in ("a.jsonl", "b.jsonl.gz")]
-        >>> [(s.source.path, s.start, s.end) for s in cut_corpus(files, CorpusFormat(), 100)]
-        [('a.jsonl', 0, 100), ('a.jsonl', 100, 200), ('a.jsonl', 200, 250), ('b.jsonl.gz', 0, 250)]
-    """
+    """The shards of the files, in order, of `shard_bytes` each if a file can be entered."""
     for source in sources:
         size_bytes = source.size_bytes
         step = shard_bytes if corpus_format.can_be_entered(source.path) else max(1, size_bytes)
@@ -170,18 +163,7 @@ def _encode(
 
 
 class EncodedShardWriter:
-    """Writes the two files into a folder; `n_documents`, `n_tokens` and `n_bytes` of text so far.
-
-    Example:
-        >>> import tempfile; from pathlib import Path
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with EncodedShardWriter(folder, np.dtype("<u2")) as writer:
-        ...     ids, n_bytes = np.array([7, 8, 9], np.uint16), np.array([2, 3], np.uint64)
-        ...     writer.append(DocumentIds(ids, np.array([0, 1, 3]), n_bytes), is_open=False)
-        >>> for batch in read_encoded_shard(folder, np.dtype("<u2"), ShardPosition()):
-        ...     print(batch.documents.ids, batch.documents.offsets, batch.position)
-        [7 8 9] [0 1 3] ShardPosition(n_documents=2, n_open_tokens=0)
-    """
+    """Writes the two files; `n_documents`, `n_tokens` and `n_bytes` of text so far."""
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
         """Raise OSError if the disk refuses, as every method does."""

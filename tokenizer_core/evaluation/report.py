@@ -173,10 +173,6 @@ def shown_token(id_: int, token: bytes, reason: str | None = None) -> ShownToken
 def show_token(token: bytes) -> str:
     """The bytes in quotes on one line, for readers: escapes for unprintable characters, `\\x..` for
     bytes that are not UTF-8, a count for a run of one character, and at most 60 characters.
-
-    Example:
-        >>> show_token(b" the"), show_token(b"\\xe4\\xb8"), show_token(b"-" * 64)
-        ("' the'", "'\\\\xe4\\\\xb8'", "'-' × 64")
     """
     text = token.decode(errors="surrogateescape")
     if len(text) >= _RUN and text == text[0] * len(text):
