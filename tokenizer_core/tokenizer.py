@@ -26,7 +26,7 @@ from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets, require_characters, require_text
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.formats.model_folder import named_special_tokens
-from tokenizer_core.normalizers.nfc import touch_any
+from tokenizer_core.normalizers.nfc import Nfc, touch_any
 from tokenizer_core.parallel.batches import (
     encode_batch_over_processes,
     encode_block,
@@ -987,7 +987,7 @@ class Tokenizer:
         self._content_matcher = matcher_for(
             spec, {token.content for token in spec.added_tokens if not token.special}
         )
-        self._is_nfc = spec.normalizer.name == "nfc" and not spec.normalizer.steps
+        self._is_nfc = isinstance(spec.normalizer, Nfc)
         self._puts_or_replaces = not self._is_nfc and spec.normalizer.name != "none"
         self._is_cut = self._puts_or_replaces and not self._engine.normalizes_spaces
         self._is_prepared = self._is_cut or self._is_nfc or spec.has_flags

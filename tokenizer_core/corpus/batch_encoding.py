@@ -24,6 +24,7 @@ from tokenizer_core.errors import (
     SpecialTokenForbiddenError,
     TurnEndError,
 )
+from tokenizer_core.normalizers.nfc import Nfc
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.policy import forbid, resolve_policy
@@ -275,11 +276,8 @@ class BatchEncoder:
 
     def _encode_texts(self, texts: Sequence[bytes], first_document: int) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
-        spec, normalizer = tokenizer.spec, tokenizer.spec.normalizer
-        is_nfc = normalizer.name == "nfc"
-        is_whole = tokenizer.engine.normalizes_spaces or (
-            normalizer.name in ("none", "nfc") and not normalizer.steps
-        )
+        spec, is_nfc = tokenizer.spec, isinstance(tokenizer.spec.normalizer, Nfc)
+        is_whole = tokenizer.engine.normalizes_spaces or is_nfc or spec.normalizer.name == "none"
         if self._forbidden or is_nfc or not is_whole:
             decoded = [text.decode() for text in texts]
             for number, text in enumerate(decoded, first_document):
