@@ -28,9 +28,8 @@ from tokenizer_core.formats.manifest_fields import build_spec, render_spec_field
 from tokenizer_core.normalizers.normalize import normalize_nfc
 from tokenizer_core.presets import find_preset, load_path_spec
 from tokenizer_core.registry import ArtifactStore
-from tokenizer_core.spec import AddedToken, Alphabet
+from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes
 from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
-from tokenizer_core.spec.alphabet import MissingBytes
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.spec.document_end import find_eos_token
 from tokenizer_core.splitting.patterns import SplitPattern

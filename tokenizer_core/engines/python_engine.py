@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.spec.alphabet import MissingBytes
+    from tokenizer_core.spec import MissingBytes, TokenizerSpec
 
 CACHE_ENTRIES: Final = 1 << 16
 MAX_CACHED_CHARS: Final = 64

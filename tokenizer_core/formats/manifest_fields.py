@@ -15,9 +15,8 @@ from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
 from tokenizer_core.normalizers.steps import NormalizerStep
-from tokenizer_core.spec import AddedToken, Alphabet, Kind, TokenizerSpec
+from tokenizer_core.spec import AddedToken, Alphabet, Kind, MissingBytes, TokenizerSpec
 from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
-from tokenizer_core.spec.alphabet import MissingBytes
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.spec.fingerprint import list_extensions
 from tokenizer_core.splitting.patterns import (

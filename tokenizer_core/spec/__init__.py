@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property, partial
-from itertools import chain, starmap
+from itertools import chain, pairwise, starmap
 from operator import add
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -24,7 +24,7 @@ from tokenizer_core.spec.added_tokens import (
     list_added_tokens,
     place_added_tokens,
 )
-from tokenizer_core.spec.alphabet import Alphabet
+from tokenizer_core.spec.alphabet import Alphabet, MissingBytes
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.spec.checks import check_spec
 from tokenizer_core.spec.fingerprint import make_fingerprint
@@ -33,7 +33,7 @@ from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern, reso
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["AddedToken", "Alphabet", "Kind", "Merge", "Normalizer", "TokenizerSpec"]
+__all__ = ["AddedToken", "Alphabet", "MissingBytes", "TokenizerSpec"]
 
 Merge = tuple[bytes, bytes]
 Kind = Literal["merges", "ranks"]
@@ -121,13 +121,11 @@ class TokenizerSpec:
     def with_added_tokens(
         self,
         tokens: Iterable[str] | Iterable[AddedToken],
-        merge_ids: NDArray[np.uint32] | None = None,
+        known: Mapping[str, object] | None = None,
     ) -> TokenizerSpec:
         """The same spec with these added tokens, checked; tokens not in the vocabulary get the next
-        free ids.
-
-        `merge_ids`, if known, has the ids in `vocab` of both sides and of the product of each
-        merge, of shape (n_merges, 3); looking them up takes most of the time of this call.
+        free ids. `known`, as in the constructor, may have `merge_ids`: looking them up takes most
+        of the time of this call.
 
         Raises:
             InvalidSpecError: as `from_merges`.
@@ -140,9 +138,8 @@ class TokenizerSpec:
         spell = partial(_spell, steps=changed_by, by_characters=alphabet.has_characters)
         added = place_added_tokens(vocab, listed, spell)
         respelt = [t for t in added if self.vocab.get(t.id, vocab[t.id]) != vocab[t.id]]
-        known = None
-        if merge_ids is not None and not respelt and alphabet.has_one_id_each(vocab):
-            known = {"merge_ids": merge_ids}
+        if known and (respelt or ("merge_ids" in known and not alphabet.has_one_id_each(vocab))):
+            known = None
         entries = MappingProxyType(vocab)
         spec = replace(self, vocab=entries, added_tokens=added, known=known)
         check_respelt(spec, [(token, self.vocab[token.id]) for token in respelt])
@@ -182,14 +179,11 @@ class TokenizerSpec:
         if len(entries) != len(ranks):
             raise InvalidSpecError("two tokens share one rank; ranks are ids and must be unique")
         tokens = [AddedToken(content, id_) for content, id_ in (special_tokens or {}).items()]
-        added = place_added_tokens(entries, list_added_tokens(tokens), _spell)
+        table = dict(ranks)  # no special token is a rank, and ranks are unique
+        table.pop(b"", None)
         resolved = resolve_pattern(pattern, dialect="fancy-regex", unmatched="drop")
-        # No special token is a rank, and ranks are unique.
-        table = MappingProxyType({token: rank for token, rank in ranks.items() if token})
-        known = {"token_to_id": table}
-        spec = cls("ranks", MappingProxyType(entries), (), resolved, added, known=known)
-        spec.check()
-        return spec
+        spec = cls("ranks", MappingProxyType(entries), (), resolved)
+        return spec.with_added_tokens(tokens, {"token_to_id": MappingProxyType(table)})
 
     def __repr__(self) -> str:
         """Kind, sizes and names; the tables would take megabytes.
@@ -317,16 +311,7 @@ class TokenizerSpec:
         return self.pattern.drops or self.alphabet.missing is not None
 
     def decoded_pre_token(self, pre_token: bytes) -> bytes:
-        """The bytes that the ids of a pre-token decode to.
-
-        Example:
-            >>> from tokenizer_core.spec.alphabet import MissingBytes
-            >>> vocab = {i: bytes([i]) for i in range(256) if i != 4}
-            >>> lacking = Alphabet(missing=MissingBytes((4,)))
-            >>> spec = TokenizerSpec.from_merges(vocab, [], alphabet=lacking)
-            >>> spec.decoded_pre_token(b"a" + bytes([4]))
-            b'a'
-        """
+        """The bytes that the ids of a pre-token decode to."""
         missing = self.alphabet.missing
         if not missing or (self.ignore_merges and pre_token in self.token_to_id):
             return pre_token
@@ -416,20 +401,13 @@ class TokenizerSpec:
         suffix = self.alphabet.word_suffix
         if not suffix:
             return []
-        ids = [self.token_to_id.get(bytes([byte]) + suffix) for byte in range(256)]
-        # Any id serves for the bytes that no text has.
-        unused = next(id_ for id_ in ids if id_ is not None)
-        return [unused if id_ is None else id_ for id_ in ids]
+        unused = self.token_to_id[b"a" + suffix]  # any id serves for the bytes that no text has
+        return [self.token_to_id.get(bytes([byte]) + suffix, unused) for byte in range(256)]
 
     def gaps(self) -> list[tuple[int, int]]:
         """Ranges of ids without a token, both ends included (cl100k has one at 100256)."""
-        found: list[tuple[int, int]] = []
-        expected = 0
-        for id_ in sorted(self.vocab):
-            if id_ > expected:
-                found.append((expected, id_ - 1))
-            expected = id_ + 1
-        return found
+        pairs = pairwise([-1, *sorted(self.vocab)])
+        return [(before + 1, id_ - 1) for before, id_ in pairs if id_ > before + 1]
 
     def check(self) -> None:
         """Raise InvalidSpecError unless an engine can run this spec."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +16,9 @@ if TYPE_CHECKING:
 _FIELDS_AT_ONCE: Final = 1 << 12
 
 
-class _LengthFields(dict[int, bytes]):
-    """A length -> it as a u64, little-endian."""
-
-    def __missing__(self, length: int) -> bytes:
-        self[length] = field = length.to_bytes(8, "little")
-        return field
+@cache
+def _length_field(length: int) -> bytes:
+    return length.to_bytes(8, "little")
 
 
 def make_fingerprint(spec: TokenizerSpec) -> str:
@@ -37,10 +35,10 @@ def make_fingerprint(spec: TokenizerSpec) -> str:
     sorted keys, no white space) of each by rising name.
     """
     digest = hashlib.sha256()
-    parts, length = _canonical_fields(spec), _LengthFields()
+    parts = _canonical_fields(spec)
     # Many at once: a call of `update` takes longer than hashing a token.
     while block := list(islice(parts, _FIELDS_AT_ONCE)):
-        fields = zip(map(length.__getitem__, map(len, block)), block, strict=True)
+        fields = zip(map(_length_field, map(len, block)), block, strict=True)
         digest.update(b"".join(chain.from_iterable(fields)))
     return digest.hexdigest()
 
@@ -48,38 +46,26 @@ def make_fingerprint(spec: TokenizerSpec) -> str:
 def _canonical_fields(spec: TokenizerSpec) -> Iterator[bytes]:
     pattern, extensions = spec.pattern, list_extensions(spec)
     is_first = pattern.is_plain and not extensions
-    yield b"tokenizer-spec-1" if is_first else b"tokenizer-spec-2"
-    yield spec.kind.encode()
-    yield b"%d" % spec.ignore_merges
-    yield pattern.name.encode()
-    yield pattern.expression.encode()
-    if not is_first:
-        yield pattern.dialect.encode()
-        yield pattern.unmatched.encode()
-    yield spec.unicode_tables.encode()
-    yield spec.normalizer.encode()
-    yield b"%d" % len(spec.vocab)
+    head = ["tokenizer-spec-1" if is_first else "tokenizer-spec-2", spec.kind]
+    head += [f"{spec.ignore_merges:d}", pattern.name, pattern.expression]
+    head += [] if is_first else [pattern.dialect, pattern.unmatched]
+    head += [spec.unicode_tables, spec.normalizer, f"{len(spec.vocab)}"]
+    yield from map(str.encode, head)
     for id_, token in sorted(spec.vocab.items()):
         yield b"%d" % id_
         yield token
     yield b"%d" % len(spec.merges)
     yield from chain.from_iterable(spec.merges)
-    yield b"%d" % len(spec.added_tokens)
+    tail = [f"{len(spec.added_tokens)}"]
     for added in spec.added_tokens:
-        yield added.content.encode()
-        yield b"%d" % added.id
-        yield b"%d" % added.special
+        tail += [added.content, f"{added.id}", f"{added.special:d}"]
     for ids in (spec.prefix_ids, spec.suffix_ids):
-        yield b"%d" % len(ids)
-        for id_ in ids:
-            yield b"%d" % id_
-    if extensions:
-        yield b"%d" % len(extensions)
-        for name, value in sorted(extensions.items()):
-            yield name.encode()
-            yield json.dumps(
-                value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-            ).encode()
+        tail += map(str, (len(ids), *ids))
+    tail += [f"{len(extensions)}"] if extensions else []
+    canonical = partial(json.dumps, ensure_ascii=False, allow_nan=False, sort_keys=True)
+    for name, value in sorted(extensions.items()):
+        tail += [name, canonical(value, separators=(",", ":"))]
+    yield from map(str.encode, tail)
 
 
 def list_extensions(spec: TokenizerSpec) -> dict[str, Any]:

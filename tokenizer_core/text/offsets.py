@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.engines import Engine
-    from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.spec.alphabet import MissingBytes
+    from tokenizer_core.spec import MissingBytes, TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 

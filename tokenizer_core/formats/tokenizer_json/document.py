@@ -131,7 +131,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         suffix_ids=suffix_ids,
         batch_settings=batch_settings,
         alphabet=model.alphabet,
-    ).with_added_tokens(added, model.merge_ids)
+    ).with_added_tokens(added, model.known)
     if spec.ignore_merges:
         check_added_tokens_as_pre_tokens(spec, model.entries)
     return spec

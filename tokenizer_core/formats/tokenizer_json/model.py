@@ -51,12 +51,12 @@ _OTHER_MODELS: Final = MappingProxyType(
 
 
 class Model(NamedTuple):
-    """The fields of a spec that a model has, its `merge_ids`, and its entries as spelt."""
+    """The fields of a spec that a model has, what is `known`, and its entries as spelt."""
 
     entries: Entries
     vocab: dict[int, bytes]
     merges: list[Merge]
-    merge_ids: NDArray[np.uint32] | None
+    known: Mapping[str, object] | None
     ignore_merges: bool
     alphabet: Alphabet
 
@@ -150,7 +150,8 @@ def parse_model(
         if cuts is not None:
             missing = _check_cuts(cuts, fields, merges, missing)
         alphabet = Alphabet(missing=missing, word_suffix=suffix, idle_ids=idle)
-    return Model(entries, vocab, merges, merge_ids, ignore_merges, alphabet)
+    known = None if merge_ids is None else {"merge_ids": merge_ids}
+    return Model(entries, vocab, merges, known, ignore_merges, alphabet)
 
 
 def _check_characters(fields: Mapping[str, object]) -> None:
