@@ -13,9 +13,7 @@ from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, pattern_of_characters
 from tokenizer_core.splitting.patterns import METASPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
-
-    from numpy.typing import NDArray
+    from collections.abc import Container, Mapping
 
     from tokenizer_core.spec import Merge, TokenizerSpec
 
@@ -238,38 +236,21 @@ def _check_merges(spec: TokenizerSpec) -> None:
     try:
         ids = spec.merge_ids
     except KeyError:
-        suspects: Iterable[int] = range(len(spec.merges))
+        is_sound = False
     else:
-        _check_once(spec.merges, ids)
         can_be_made = np.zeros(spec.largest_id + 1, bool)
         can_be_made[np.fromiter(spec.token_to_id.values(), np.uint32)] = True
-        suspects = np.flatnonzero(~can_be_made[ids].all(axis=1)).tolist()
+        pairs = np.sort(ids[:, 0].astype(np.uint64) << 32 | ids[:, 1])
+        is_sound = can_be_made[ids].all() and (pairs[1:] != pairs[:-1]).all()
     seen: set[Merge] = set()
-    for rank in suspects:
-        left, right = merge = spec.merges[rank]
+    for rank, merge in () if is_sound else enumerate(spec.merges):
+        left, right = merge
         for part in (left, right, left + right):
             if part not in spec.token_to_id:
                 raise missing_part_error(rank, merge, part)
         if merge in seen:
-            raise _twice_error(rank, merge)
+            raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
         seen.add(merge)
-
-
-def _check_once(merges: tuple[Merge, ...], ids: NDArray[np.uint32]) -> None:
-    """Refuse a merge that is given twice, by the ids of all."""
-    pairs = ids[:, 0].astype(np.uint64) << 32 | ids[:, 1]
-    ordered = np.sort(pairs)
-    if (ordered[1:] != ordered[:-1]).all():
-        return
-    order = np.argsort(pairs, kind="stable")
-    again = order[1:][pairs[order[1:]] == pairs[order[:-1]]]
-    rank = int(again.min())
-    raise _twice_error(rank, merges[rank])
-
-
-def _twice_error(rank: int, merge: Merge) -> InvalidSpecError:
-    left, right = merge
-    return InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
 
 
 def missing_part_error(rank: int, merge: Merge, part: bytes) -> InvalidSpecError:
