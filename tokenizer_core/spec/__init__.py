@@ -234,11 +234,6 @@ class TokenizerSpec:
         """sha256 (hex) over everything that decides an id: see `make_fingerprint`."""
         return make_fingerprint(self)
 
-    @property
-    def knows_merge_ids(self) -> bool:
-        """Whether `merge_ids` need no computing."""
-        return "merge_ids" in vars(self)
-
     @cached_property
     def token_to_id(self) -> Mapping[bytes, int]:
         """bytes -> id of the tokens that encoding can produce from plain text: no empty one, and
@@ -255,7 +250,7 @@ class TokenizerSpec:
         asked = {self.vocab[id_] for id_ in long_added}
         if self.alphabet.has_characters:
             asked.update(self.vocab[token.id] for token in self.added_tokens)
-        if asked and self.knows_merge_ids:
+        if asked and "merge_ids" in vars(self):
             added = {token.id for token in self.added_tokens}
             made = {self.vocab[id_] for id_ in added.intersection(self.merge_ids[:, 2].tolist())}
         else:

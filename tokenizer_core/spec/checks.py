@@ -30,7 +30,7 @@ _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (
 def check_spec(spec: TokenizerSpec) -> None:
     """Raise InvalidSpecError unless an engine can run this spec with its normalizer."""
     _check_vocab(spec)
-    if not spec.knows_merge_ids:
+    if "merge_ids" not in vars(spec):
         _check_sides(spec.merges)
     _check_added_tokens(spec)
     _check_idle(spec)
