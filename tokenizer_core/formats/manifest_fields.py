@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.pickle_files import check_gaps
-from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.formats.sealed_json import SealedFormat, parse_record, typed
 from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
 from tokenizer_core.normalizers.steps import NormalizerStep
 from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, Kind, MissingBytes, TokenizerSpec
@@ -28,6 +28,8 @@ from tokenizer_core.splitting.patterns import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_Ids = tuple[int, ...]
 
 FORMAT_NAME: Final = "tokenizer-artifact"
 MANIFEST_NAME: Final = "manifest.json"
@@ -104,6 +106,9 @@ def build_spec(
             )
             for token in fields["added_tokens"]
         )
+        byte_ids, idle_ids = (
+            parse_record(_Ids, extensions.get(name, [])) for name in ("byte_ids", "idle_ids")
+        )
         spec = TokenizerSpec(
             kind=_parse_kind(fields["kind"]),
             vocab=MappingProxyType(dict(vocab)),
@@ -112,16 +117,16 @@ def build_spec(
             added_tokens=added,
             ignore_merges=typed(fields["ignore_merges"], bool),
             normalizer=fields["normalizer"],
-            prefix_ids=tuple(typed(id_, int) for id_ in fields["prefix_ids"]),
-            suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
+            prefix_ids=parse_record(_Ids, fields["prefix_ids"]),
+            suffix_ids=parse_record(_Ids, fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
-            byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
+            byte_ids=byte_ids,
             missing=_parse_missing(extensions.get("missing_bytes")),
             batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
-            idle_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("idle_ids", []), list)),
+            idle_ids=idle_ids,
             word_suffix=typed(extensions.get("word_suffix", ""), str).encode("ascii"),
-            normalizer_steps=tuple(
-                map(NormalizerStep.from_fields, typed(extensions.get("normalizer_steps", []), list))
+            normalizer_steps=parse_record(
+                tuple[NormalizerStep, ...], extensions.get("normalizer_steps", [])
             ),
         )
         fingerprint = fields["fingerprint"]
@@ -201,12 +206,11 @@ def _parse_missing(value: object) -> MissingBytes | None:
     if value is None:
         return None
     table = typed(value, dict)
-    unk_id = table["unk_id"]
     return MissingBytes(
-        tuple(typed(byte, int) for byte in typed(table["bytes"], list)),
-        None if unk_id is None else typed(unk_id, int),
+        parse_record(_Ids, table["bytes"]),
+        parse_record(int | None, table["unk_id"]),
         typed(table["fuse_unk"], bool),
-        tuple(typed(byte, int) for byte in typed(table.get("ends", []), list)),
+        parse_record(_Ids, table.get("ends", [])),
     )
 
 
