@@ -44,6 +44,16 @@ def text_path(name: str) -> Path:
     return _find(name, ["corpora"], [".txt"])
 
 
+def text_in(folder: Path, name: str) -> Path:
+    """The file of `text_path`, or `distinct-20`, written to the folder."""
+    if not name.startswith(DISTINCT):
+        return text_path(name)
+    from distinct_text import write_distinct_text  # needs numpy, and this module nothing
+
+    write_distinct_text(folder / name, int(name.removeprefix(DISTINCT)) * 1_000_000)
+    return folder / name
+
+
 def vocab_path(name: str) -> Path:
     """A file that `Tokenizer.load` reads, for argparse's `type`."""
     return _find(name, ["vocab", "vocab_open"], [".tiktoken", ".tokenizer.json", ".json"])
