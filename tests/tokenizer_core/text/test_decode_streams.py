@@ -157,6 +157,26 @@ def test_one_id_for_each_stream_in_an_array(engine):
     assert streams.append([7, 7], [[0xC3], [0xA9]]) == ["", "é"]
 
 
+@pytest.mark.parametrize(
+    ("stops", "text", "before", "stopped"),
+    [
+        (["abcd", "bc"], "xabcd", "xa", "bc"),  # the one that ends first
+        (["c", "bc"], "xabcd", "xa", "bc"),  # of those that end there, the longest
+        (["aab"], "aaaab", "aa", "aab"),
+        (["abac", "ba!"], "abab!aba!", "abab!a", "ba!"),
+        (["é!", "!"], "éé!", "é", "é!"),
+    ],
+)
+def test_which_stop_string_ends_a_text(engine, stops, text, before, stopped):
+    for parts in ([text], list(text)):
+        streams = DecodeStreams(tokenizer_of("bytes", engine), stop=stops)
+        one, whole = streams.open(), streams.open(include_stop=True)
+        given_out = [streams.append([one, whole], [list(part.encode())] * 2) for part in parts]
+        joined = ["".join(texts) for texts in zip(*given_out, strict=True)]
+        assert joined == [before, before + stopped]
+        assert streams.stopped == {one: stopped, whole: stopped}
+
+
 def test_a_run_of_byte_ids_has_a_bound(engine):
     tokenizer = tokenizer_of("metaspace-first", engine)
     streams = DecodeStreams(tokenizer)
