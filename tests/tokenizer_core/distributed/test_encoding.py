@@ -12,19 +12,23 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
+from tests.tokenizer_core.corpus.small_corpora import (
+    LAYOUT_NAMES,
+    NARROW,
+    WIDE,
+    content,
+    small_batches,
+)
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import (
     CorpusFormat,
     can_resume,
-    corpus_encoding,
     encode_corpus,
-    encoding_run,
     plan_token_files,
 )
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
-from tokenizer_core.distributed import Attempt, encode_shards
+from tokenizer_core.distributed import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources
 from tokenizer_core.distributed.encode_shards import (
     ShardEncoding,
@@ -51,16 +55,6 @@ texts = st.lists(
     | st.sampled_from(["", "word ab " * 30, "the end<|end|>", "<|begin|>", "\ufeffab\r\n"]),
     max_size=12,
 )
-
-
-def small_batches(patch, batch_bytes, batch_tokens):
-    """A document counts as long after a few bytes, and every batch ends with a checkpoint."""
-    patch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
-    patch.setattr(encode_shards, "BATCH_BYTES", batch_bytes)
-    patch.setattr(encode_shards, "BATCH_TOKENS", batch_tokens)
-    patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
-    patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    patch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def write_files(folder, corpora):
