@@ -45,10 +45,10 @@ def text_path(name: str) -> Path:
 
 
 def text_in(folder: Path, name: str) -> Path:
-    """The file of `text_path`, or `distinct-20`, written to the folder."""
+    """As `text_path`; a distinct text is written to `folder`."""
     if not name.startswith(DISTINCT):
         return text_path(name)
-    from distinct_text import write_distinct_text  # needs numpy, and this module nothing
+    from distinct_text import write_distinct_text  # needs numpy
 
     write_distinct_text(folder / name, int(name.removeprefix(DISTINCT)) * 1_000_000)
     return folder / name

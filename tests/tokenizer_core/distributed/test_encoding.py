@@ -29,9 +29,8 @@ from tokenizer_core.corpus import (
 )
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.distributed import Attempt
-from tokenizer_core.distributed.corpus_sources import SourceFile, hash_sources
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources
 from tokenizer_core.distributed.encode_shards import (
-    CorpusShard,
     ShardEncoding,
     ShardPosition,
     encode_shard,
@@ -239,7 +238,7 @@ def attempt(tmp_path):
 
 def shard_of(path, start=0, stop=None):
     source = SourceFile.examine(str(path))
-    return CorpusShard(source, start, source.size_bytes if stop is None else stop)
+    return Part(source, start, source.size_bytes if stop is None else stop)
 
 
 FORBIDDEN = r"the text holds .*<\|end\|>"
@@ -273,7 +272,7 @@ def test_a_file_that_has_changed_or_is_away_is_refused(tmp_path, attempt):
             work(encoding(), task, attempt)
     store = fsspec.filesystem("memory")
     store.pipe("/some/a.txt", b"one")
-    shard = CorpusShard(SourceFile.examine("memory://some/a.txt"), 0, 3)
+    shard = Part(SourceFile.examine("memory://some/a.txt"), 0, 3)
     store.rm("/some", recursive=True)
     with pytest.raises(RunError, match="cannot be opened"):
         encode_shard(encoding(), shard, attempt)
