@@ -28,8 +28,10 @@ from tokenizer_core.formats.manifest_fields import build_spec, render_spec_field
 from tokenizer_core.normalizers.normalize import normalize_nfc
 from tokenizer_core.presets import find_preset
 from tokenizer_core.registry import ArtifactStore
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, MissingBytes
+from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes
+from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_core.spec.document_end import find_eos_token
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.text.pieces import MAX_SHOWN
 
@@ -299,7 +301,9 @@ def test_everything_that_decides_an_id_changes_the_fingerprint():
         ),
         *(TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, **option) for option in options),
         *(
-            TokenizerSpec.from_merges(without, MERGES, missing=MissingBytes((4,), *rule))
+            TokenizerSpec.from_merges(
+                without, MERGES, alphabet=Alphabet(missing=MissingBytes((4,), *rule))
+            )
             for rule in rules
         ),
     ]
@@ -366,7 +370,7 @@ EOS_AND_DOCUMENT_END = [
 @pytest.mark.parametrize(("names", "how", "eos", "end"), EOS_AND_DOCUMENT_END)
 def test_eos_and_document_end_are_two_roles(names, how, eos, end):
     tokenizer = Tokenizer.from_spec(replace(TokenizerSpec.from_merges(BYTES, [], names), **how))
-    assert tokenizer.spec.eos_token == eos
+    assert find_eos_token(tokenizer.spec) == eos
     if end in names:
         assert tokenizer.eot_token == tokenizer.special_tokens[end]
         return

@@ -22,7 +22,7 @@ from tokenizer_core.engines import (
     resolve_engine,
 )
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec import Alphabet, TokenizerSpec
 from tokenizer_core.splitting.patterns import METASPACE, PATTERNS
 from tokenizer_core.splitting.pretokenize import split
 
@@ -65,7 +65,7 @@ def test_merges_of_whole_characters_equal_those_of_the_python_engine(seed, text)
         merges,
         pattern=METASPACE,
         normalizer="metaspace",
-        byte_ids=tuple(range(256)),
+        alphabet=Alphabet(tuple(range(256))),
     )
     native, python = create_engine(spec, "native"), create_engine(spec, "python")
     for repeated in (text, text * 9):

@@ -15,7 +15,8 @@ from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id
 from tokenizer_core.formats.tokenizer_json.fields import check_fields
 from tokenizer_core.normalizers.steps import run_of
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS, NFC_MAKES, AddedToken, needed_steps
+from tokenizer_core.spec import NFC_MAKES, AddedToken, needed_steps
+from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:

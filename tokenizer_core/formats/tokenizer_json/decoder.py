@@ -43,7 +43,7 @@ def check_decoder(value: object, normalizer: str, *, by_characters: bool) -> Non
 
 def render_decoder(spec: TokenizerSpec) -> dict[str, object]:
     """The `decoder` of a spec."""
-    if spec.byte_ids:
+    if spec.alphabet.has_characters:
         return {"type": "Sequence", "decoders": _steps_after(spec.normalizer)}
     return render_byte_level()
 

@@ -13,7 +13,7 @@ from itertools import chain, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, cast
 
-from tokenizer_core.errors import FormatError, TokenizerCoreError
+from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
     check_id,
@@ -24,8 +24,8 @@ from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids, check_added_ids
 from tokenizer_core.formats.tokenizer_json.fields import check_fields, kind_of
 from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
-from tokenizer_core.spec import MAX_TOKEN_ID, NEVER_IN_UTF8, MissingBytes, missing_part_error
-from tokenizer_core.strict_json import parse_strict_json
+from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, Alphabet, MissingBytes
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.engines.protocol import PackedModel
     from tokenizer_core.formats.tokenizer_json.fields import Entries
     from tokenizer_core.spec import AddedToken, TokenizerSpec
 
@@ -50,17 +49,14 @@ _OTHER_MODELS: Final = MappingProxyType(
 
 
 class Model(NamedTuple):
-    """The arguments of `TokenizerSpec.from_merges` that a model has, and its entries as spelt.
-
-    `alphabet` says what merging starts from: `byte_ids`, `missing`, `word_suffix`, `idle_ids`.
-    """
+    """The fields of a spec that a model has, what is `known`, and its entries as spelt."""
 
     entries: Entries
     vocab: dict[int, bytes]
     merges: list[Merge]
-    merge_ids: NDArray[np.uint32] | None
+    known: Mapping[str, object] | None
     ignore_merges: bool
-    alphabet: dict[str, Any]
+    alphabet: Alphabet
 
 
 def merges_characters(root: Mapping[str, Any]) -> bool:
@@ -136,8 +132,6 @@ def parse_model(
     ignore_merges = fields.get("ignore_merges") is True
     if by_characters:
         _check_characters(fields)
-    if isinstance(fields["merges"], TokenizerCoreError):
-        raise fields["merges"]
     contents = [token.content for token in added]
     entries = _check_entries(fields["vocab"], () if by_characters else contents)
     check_added_ids(added, entries)
@@ -145,14 +139,15 @@ def parse_model(
         entries, fields["merges"], contents, by_characters=by_characters
     )
     if by_characters:
-        alphabet: dict[str, Any] = {"byte_ids": _parse_byte_ids(entries, contents)}
+        alphabet = Alphabet(_parse_byte_ids(entries, contents))
     else:
         missing = _parse_missing(fields, entries)
         suffix = _parse_word_suffix(fields, entries, missing)
         if cuts is not None:
             missing = _check_cuts(cuts, fields, merges, missing)
-        alphabet = {"missing": missing, "word_suffix": suffix, "idle_ids": idle}
-    return Model(entries, vocab, merges, merge_ids, ignore_merges, alphabet)
+        alphabet = Alphabet(missing=missing, word_suffix=suffix, idle_ids=idle)
+    known = None if merge_ids is None else {"merge_ids": merge_ids}
+    return Model(entries, vocab, merges, known, ignore_merges, alphabet)
 
 
 def _check_characters(fields: Mapping[str, object]) -> None:
@@ -188,7 +183,9 @@ def _check_entries(value: object, contents: Collection[str]) -> Entries:
         if owner is not text and not (
             _spell_the_same(owner, text) and (owner in known or text in known)
         ):
-            raise _two_tokens_error(id_, owner, text)
+            raise FormatError(
+                f"tokenizer.json: id {id_} stands for two tokens, {owner!r:.60} and {text!r:.60}"
+            )
     return value
 
 
@@ -198,17 +195,11 @@ def _spell_the_same(one: str, other: str) -> bool:
     return any(render_token(text.encode(errors="replace")) == spelt for text, spelt in pairs)
 
 
-def _two_tokens_error(id_: int, owner: str, text: str) -> FormatError:
-    return FormatError(
-        f"tokenizer.json: id {id_} stands for two tokens, {owner!r:.60} and {text!r:.60}"
-    )
-
-
 def _parse_entries(
     entries: Entries, merges: object, contents: Sequence[str], *, by_characters: bool
 ) -> tuple[dict[int, bytes], tuple[int, ...], list[Merge], NDArray[np.uint32] | None]:
     """id -> bytes of the entries, the idle ids among them, the merges, and, if known, their ids as
-    in `TokenizerSpec.from_merges`; `contents`: of the added tokens."""
+    in `TokenizerSpec.with_added_tokens`; `contents`: of the added tokens."""
     if not isinstance(entries, dict):
         built = entries.build(list(contents), by_characters=by_characters)
         if built is not None:
@@ -459,52 +450,10 @@ def _check_cuts(
     return missing and replace(missing, ends=tuple(sorted(digits)))
 
 
-def error_of_fault(
-    number: int | None, data: bytes, model: PackedModel, *, by_characters: bool
-) -> TokenizerCoreError | None:
-    """The error for the member of `vocab` or the merge (with its number) that the compiled module
-    found at fault; None if only the whole document tells. Reading all of a million takes seconds.
-    """
-    try:
-        document = data if number is not None else b"{%b}" % data
-        value: Any = parse_strict_json(document, "tokenizer.json")
-    except FormatError as error:
-        return error if "surrogate" in str(error) else None
-    try:
-        if number is None:
-            ((text, id_),) = value.items()
-            return _error_of_entry(text, id_, model)
-        left, right = _sides_of([value])
-        merge = (_merges_of_characters([value]) if by_characters else _parse_merges([value], {}))[0]
-    except FormatError as error:
-        is_numbered = "model.merges[0]" in str(error)
-        return _merge_error(number or 0, value) if is_numbered else error
-    tokens = {left: merge[0], right: merge[1], left + right: merge[0] + merge[1]}
-    token = next((token for text, token in tokens.items() if text not in model), None)
-    # An added token or the token of a byte may have these bytes.
-    if (
-        token is None
-        or token.decode(errors="replace") in model
-        or (by_characters and len(token) == 1)
-    ):
-        return None
-    return missing_part_error(number or 0, merge, token)
-
-
-def _error_of_entry(text: str, id_: int, model: PackedModel) -> FormatError | None:
-    check_id(id_, text)
-    if text in model:
-        return FormatError(f"tokenizer.json gives the key {text!r:.60} twice")
-    owner = model.text_of(id_)
-    if owner is None or _spell_the_same(owner, text):
-        return None
-    return _two_tokens_error(id_, owner, text)
-
-
 def render_model(spec: TokenizerSpec) -> dict[str, object]:
     """The `model` of a spec. Ranks are written as their equivalent merges (see `tiktoken_file`)
     with `ignore_merges`."""
-    by_characters, missing = bool(spec.byte_ids), spec.missing
+    by_characters, missing = spec.alphabet.has_characters, spec.alphabet.missing
     vocab = _render_characters(spec) if by_characters else _render_bytes(spec)
     merges: Sequence[Merge] = spec.merges
     if spec.kind == "ranks":
@@ -516,7 +465,7 @@ def render_model(spec: TokenizerSpec) -> dict[str, object]:
         "dropout": None,
         "unk_token": next((text for text, id_ in vocab.items() if id_ == unk_id), None),
         "continuing_subword_prefix": None,
-        "end_of_word_suffix": spec.word_suffix.decode() or None,
+        "end_of_word_suffix": spec.alphabet.word_suffix.decode() or None,
         "fuse_unk": by_characters or (missing is not None and missing.is_fused),
         "byte_fallback": by_characters,
         "ignore_merges": spec.ignore_merges or spec.kind == "ranks",
@@ -529,9 +478,10 @@ def _render_bytes(spec: TokenizerSpec) -> dict[str, int]:
     """The entries by rising id, including the added tokens if their ids require it."""
     contents = {token.id: token.content for token in spec.added_tokens}
     learned = {id_: token for token, id_ in spec.token_to_id.items()}
-    unk_id = spec.missing.unk_id if spec.missing else None
+    missing = spec.alphabet.missing
+    unk_id = missing.unk_id if missing else None
     texts: dict[str, int] = {}
-    idle = {id_: spec.vocab[id_].decode() for id_ in spec.idle_ids}
+    idle = {id_: spec.vocab[id_].decode() for id_ in spec.alphabet.idle_ids}
     for id_, token in sorted(spec.vocab.items()):
         is_added = id_ in contents and id_ not in learned
         if is_added and id_ != unk_id:
@@ -553,7 +503,7 @@ def _render_bytes(spec: TokenizerSpec) -> dict[str, int]:
                 )
     # Refuse to write a file that cannot be read back.
     _bytes_of(texts, dict(zip(texts, parse_tokens(texts), strict=True)), names)
-    for byte in spec.missing.values if spec.missing else ():
+    for byte in missing.values if missing else ():
         if render_token(bytes([byte])) in texts:
             raise FormatError(
                 f"the added token of the byte 0x{byte:02x} would be the byte itself to tokenizers, "
@@ -582,5 +532,5 @@ def render_piece(token: bytes) -> str:
 
 
 def render_byte_tokens(spec: TokenizerSpec) -> dict[int, str]:
-    """The spelling of the tokens in `byte_ids`, by id."""
-    return {id_: f"<0x{byte:02X}>" for byte, id_ in enumerate(spec.byte_ids) if id_ >= 0}
+    """The spelling of the tokens of bytes, by id."""
+    return {id_: f"<0x{byte:02X}>" for byte, id_ in enumerate(spec.alphabet.byte_ids) if id_ >= 0}
