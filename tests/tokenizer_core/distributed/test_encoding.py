@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pickle
 import random
 from functools import partial
 
@@ -239,6 +240,22 @@ def attempt(tmp_path):
 def shard_of(path, start=0, stop=None):
     source = SourceFile.examine(str(path))
     return Part(source, start, source.size_bytes if stop is None else stop)
+
+
+def test_a_shard_has_the_ids_of_its_documents(tmp_path, attempt):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"ab\nxyz\n\nlast")
+    figures = encode_shard(encoding(), shard_of(path, 2, 8), attempt)
+    sizes = {"n_documents": 2, "n_tokens": 3, "n_bytes": 3}
+    counted = {"bad": {"reasons": {}, "first": []}, "counts": {}}
+    assert figures == {**sizes, "sha256": None, **counted}
+    assert np.fromfile(attempt.scratch / "ids", "<u2").tolist() == list(b"xyz")
+    assert sorted(attempt.commit(figures).files) == ["documents", "ids"]
+
+
+def test_an_encoder_is_made_once_in_a_process():
+    data = pickle.dumps(encoding())
+    assert pickle.loads(data) is pickle.loads(data)
 
 
 FORBIDDEN = r"the text holds .*<\|end\|>"
