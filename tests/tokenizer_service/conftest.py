@@ -25,7 +25,7 @@ CORPUS = (
 @pytest.fixture(scope="session")
 def anyio_backend():
     """Tests that are coroutines run on the event loop of the service."""
-    return "asyncio"
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(scope="session")
