@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.documents import DocumentSample, corpus_file_size, find_corpus_files
+from tokenizer_core.documents import (
+    CorpusFormat,
+    DocumentSample,
+    corpus_file_size,
+    find_corpus_files,
+)
 from tokenizer_service.commands.command_line import CommandError, UsageError, add_command
 from tokenizer_service.commands.corpus_options import add_corpus_format, field_of
 from tokenizer_service.commands.outputs import (
@@ -78,9 +83,7 @@ def run_sample(arguments: argparse.Namespace) -> None:
             files,
             arguments.fraction,
             arguments.seed,
-            format=arguments.format,
-            field=field,
-            separator=arguments.separator,
+            CorpusFormat(arguments.format, field, arguments.separator),
             progress=lambda done: bar.update(done - bar.n),
         )
         write_output(output, _render(sample, output.suffix, arguments.separator))

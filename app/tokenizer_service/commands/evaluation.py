@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.evaluation import (
     ParallelFile,
     Report,
@@ -161,8 +162,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
     (name_a, a), (name_b, b) = tokenizers.items()
     found, on_text = diff_specs(a.spec, b.spec), None
     if arguments.corpus:
-        field = field_of(arguments, [arguments.corpus])
-        source = _text_file(arguments, arguments.corpus, field)
+        how = _corpus_format(arguments, [arguments.corpus])
+        source = _text_file(arguments, arguments.corpus, how)
         with progress_bar(
             quiet=arguments.quiet, total=source.read_bytes(), desc="comparing"
         ) as bar:
@@ -218,30 +219,26 @@ def _sources(
     arguments: argparse.Namespace, paths: dict[str, Path]
 ) -> dict[str, TextFile | ParallelFile]:
     if not arguments.parallel:
-        field = field_of(arguments, paths.values())
-        return {name: _text_file(arguments, path, field) for name, path in paths.items()}
+        how = _corpus_format(arguments, paths.values())
+        return {name: _text_file(arguments, path, how) for name, path in paths.items()}
     if len(paths) < 2:
         raise UsageError("--parallel compares languages; give two corpora or more")
     files = parallel_files(
         list(paths.values()),
         _sample_bytes(arguments),
         arguments.seed,
-        format=arguments.format,
-        field=field_of(arguments, paths.values()),
-        separator=arguments.separator,
+        _corpus_format(arguments, paths.values()),
     )
     return dict(zip(paths, files, strict=True))
 
 
-def _text_file(arguments: argparse.Namespace, path: Path, field: str) -> TextFile:
-    return TextFile(
-        path,
-        sample_bytes=_sample_bytes(arguments),
-        seed=arguments.seed,
-        separator=arguments.separator,
-        format=arguments.format,
-        field=field,
-    )
+def _corpus_format(arguments: argparse.Namespace, paths: Iterable[Path]) -> CorpusFormat:
+    field = field_of(arguments, paths)
+    return CorpusFormat(arguments.format, field, arguments.separator or None)
+
+
+def _text_file(arguments: argparse.Namespace, path: Path, how: CorpusFormat) -> TextFile:
+    return TextFile(path, _sample_bytes(arguments), arguments.seed, how)
 
 
 def _sample_bytes(arguments: argparse.Namespace) -> int | None:

@@ -9,6 +9,7 @@ import fsspec
 import pytest
 
 from tokenizer_core.documents import (
+    CorpusFormat,
     corpus_file_size,
     corpus_files,
     find_corpus_files,
@@ -103,33 +104,6 @@ def test_unreadable_files_and_folders_are_errors(folder, monkeypatch, pattern):
     match = r"folder '(\./)?deep/er' cannot be read: Permission denied"
     with pytest.raises(CorpusError, match=match):
         find_corpus_files(pattern)
-
-
-def read_all(source):
-    for _ in source.blocks():
-        pass
-    source.finish()
-
-
-@pytest.mark.row(26)
-def test_a_file_that_changes_or_grows_is_an_error(folder):
-    for change in (b"", b"longer than it was", b"c.txt"):
-        source = open_corpus_file("b.txt")
-        (folder / "b.txt").write_bytes(change)
-        os.utime("b.txt", ns=(1, 1))
-        with pytest.raises(CorpusError, match=r"'b\.txt' changed while it was read"):
-            read_all(source)
-        source.file.close()
-        (folder / "b.txt").write_text("b.txt")
-    read_all(open_corpus_file("b.txt"))
-
-    def grow_on(source):
-        for _ in source.blocks():
-            with (folder / "b.txt").open("ab") as file:
-                file.write(b"more")
-
-    with pytest.raises(CorpusError, match="changed while it was read"):
-        grow_on(open_corpus_file("b.txt"))
 
 
 def test_a_disk_that_fails_is_an_error(folder):
@@ -264,7 +238,7 @@ def test_a_missing_remote_file_is_an_error_without_secrets(memory, path, told):
     for use in (
         find_corpus_files,
         corpus_file_size,
-        lambda path: open_documents(path, format="txt"),
+        lambda path: open_documents(path, CorpusFormat("txt")),
     ):
         if "*" in path and use is not find_corpus_files:
             continue
