@@ -4,6 +4,7 @@ import os
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -41,15 +42,12 @@ def in_threads(number, work):
     """Do the work that many times at once."""
     begin = threading.Barrier(number)
 
-    def start():
+    def start(_):
         begin.wait()
         work()
 
-    threads = [threading.Thread(target=start) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(number) as threads:
+        list(threads.map(start, range(number)))
 
 
 @pytest.mark.promise(17)
