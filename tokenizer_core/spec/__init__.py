@@ -130,7 +130,9 @@ class TokenizerSpec:
         Raises:
             InvalidSpecError: as `from_merges`.
         """
-        vocab, alphabet = dict(self.vocab), self.alphabet
+        alphabet = self.alphabet
+        # `dict` of a proxy would look up each key.
+        vocab: dict[int, bytes] = self.vocab.copy()  # type: ignore[attr-defined]
         _check_normalizer(self.normalizer, self.normalizer_steps)
         listed = list_added_tokens(tokens)
         steps = needed_steps(self.normalizer, self.normalizer_steps, listed)
