@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenizer_core.normalizers.normalize import OriginalOffsets, metaspace_offsets
+from tokenizer_core.normalizers.normalize import OriginalOffsets, metaspace_offsets, normalize_nfc
 from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.specials.normalization import normalized_parts, passes_of
 from tokenizer_core.splitting.pretokenize import find_kept_spans, split
@@ -48,7 +48,7 @@ def find_byte_offsets(
     if spec.steps:
         return _find_with_steps(spec, engine, matcher, text)
     known = None if sizes is None else _OffsetsOfIds(sizes, ids)
-    if known is not None and _is_encoded_as_given(spec, engine, matcher, text):
+    if known is not None and _is_encoded_as_given(spec, matcher, text):
         return known.offsets
     parts = [np.empty((0, 2), dtype=np.uint64)]
     spans = list(matcher.spans(text))
@@ -70,13 +70,11 @@ def find_byte_offsets(
     return np.concatenate(parts)
 
 
-def _is_encoded_as_given(
-    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
-) -> bool:
+def _is_encoded_as_given(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str) -> bool:
     """Whether no normalizer changes the text, and no added token includes white space around it."""
     if matcher.has_flags and matcher.may_match(text):
         return False
-    return spec.normalizer == "none" or (spec.normalizer == "nfc" and not engine.nfc_changes(text))
+    return spec.normalizer == "none" or (spec.normalizer == "nfc" and normalize_nfc(text) == text)
 
 
 class _OffsetsOfIds:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from tokenizer_core.errors import MaxTokensTooSmallError, PreTokenTooLongError
+from tokenizer_core.normalizers.normalize import normalize_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -332,10 +333,8 @@ def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     spec = tokenizer.spec
     if spec.loses_text or spec.has_flags or spec.word_suffix:
         return True
-    normalizer = tokenizer.spec.normalizer
-    return normalizer != "none" and (
-        normalizer != "nfc" or bool(tokenizer.engine.nfc_changes(text))
-    )
+    normalizer = spec.normalizer
+    return normalizer != "none" and (normalizer != "nfc" or normalize_nfc(text) != text)
 
 
 def _lengths(tokenizer: Tokenizer, ids: list[int]) -> Iterator[int]:

@@ -84,7 +84,7 @@ def truncate(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
         b'{"text":',
         *render_text(part.text),
         b',"tokens":',
-        *render_ids(part.ids, live.tokenizer),
+        *render_ids(part.ids),
         b',"count":%d,"truncated":%b' % (len(part.ids), b"true" if is_truncated else b"false"),
         b',"tokenizer":%b}' % live.identity_json,
     ]
@@ -125,7 +125,7 @@ def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rend
                 b',{"text":' if n_chunks > 1 else b'{"text":',
                 *render_text(part.text),
                 b',"tokens":',
-                *render_ids(part.ids, live.tokenizer),
+                *render_ids(part.ids),
                 b',"start":%d,"end":%d}' % (start, end),
             ]
     except ValueError as error:
