@@ -34,7 +34,6 @@ from tokenizer_core.engines import (
 )
 from tokenizer_core.engines.base import require_characters, require_text
 from tokenizer_core.formats.model_folder import named_special_tokens
-from tokenizer_core.normalizers.normalize import strips_space
 from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_policy
 from tokenizer_core.presets import download_model_folder, load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
@@ -794,7 +793,7 @@ class Tokenizer:
             TypeError: an element is no integer (a float, a bool, a string).
         """
         data = self._engine.decode(_check_ids(ids), None)
-        return data.removeprefix(b" ") if self._strips_space else data
+        return data.removeprefix(b" ") if self._spec.normalizer.strips_space else data
 
     def extend(
         self,
@@ -948,7 +947,6 @@ class Tokenizer:
         self._special_ids = frozenset(spec.special_tokens.values())
         self._added_contents = frozenset(self._added)
         self._tokens = TokenFinder(spec)
-        self._strips_space = strips_space(spec.normalizer)
         self._encode_to_list = self._engine.encoder(self._tokens.all, LIST)
         self._encode_to_array = self._engine.encoder(self._tokens.all, ARRAY)
 
@@ -1012,7 +1010,7 @@ class Tokenizer:
             return [Trust(guarded, runs)]
         trusts = [Trust(guarded - written, runs), Trust(written, own)]
         # Engines find tokens within one list of runs. Most users write no such token.
-        is_simple = not (self._spec.steps or self._spec.reachable_added_ids)
+        is_simple = not (self._spec.normalizer.steps or self._spec.reachable_added_ids)
         if is_simple and not is_any_outside(chat.text, matcher_of(written), own):
             return trusts[:1]
         return trusts

@@ -181,7 +181,7 @@ class TokenStream:
 
     def __init__(self, tokenizer: Tokenizer, documents: Sequence[str]) -> None:
         ids, offsets = tokenizer.encode_batch_to_numpy(documents, allowed_special=())
-        is_plain = tokenizer.spec.normalizer == "none"
+        is_plain = tokenizer.spec.normalizer.name == "none"
         if is_plain and tokenizer.decode_bytes(ids) != "".join(documents).encode():
             raise JudgeError(
                 "a tokenizer drops a part of the text, so that its loss per byte says nothing; "

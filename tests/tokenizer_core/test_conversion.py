@@ -34,6 +34,7 @@ from tokenizer_core.conversion import (
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats import load_spec, save_tokenizer_json
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.normalizers import Normalizer
 from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import SplitPattern
@@ -168,8 +169,7 @@ STEPS = parse_tokenizer_json(file_of({"type": "Lowercase"}, []))
 IDLE = replace(SPEC, vocab={**SPEC.vocab, 400: "中".encode()}, idle_ids=(400,))
 SUFFIXED = replace(
     parse_tokenizer_json(clip("byte-level")),
-    normalizer="none",
-    normalizer_steps=(),
+    normalizer=Normalizer(),
     added_tokens=(),
 )
 NFC = trained_spec(normalizer="nfc")

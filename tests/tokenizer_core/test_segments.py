@@ -22,7 +22,8 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.chat.renderer import RenderedChat
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE, TRUSTED
 from tokenizer_core.errors import SpecialTokenReachedError
-from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep
+from tokenizer_core.normalizers.step import NormalizerStep
+from tokenizer_core.normalizers.steps import Steps
 from tokenizer_core.spec import AddedToken, TokenizerSpec, pattern_of_characters
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
@@ -117,8 +118,7 @@ SPECS = {
     "prefix-space": spec_of(TOKENS, normalizer="prefix-space"),
     "steps": spec_of(
         TOKENS,
-        normalizer="steps",
-        normalizer_steps=(NormalizerStep("NFD"), NormalizerStep("Strip")),
+        normalizer=Steps("steps", (NormalizerStep("NFD"), NormalizerStep("Strip"))),
     ),
     "ranks": TokenizerSpec.from_ranks(
         {token: id_ for id_, token in BYTES.items()} | {b"ab": 300, b"<a": 301},
@@ -287,10 +287,10 @@ def test_no_untrusted_text_becomes_special_in_a_normalizer(engine, steps, parts)
         return
     tokens = [AddedToken(t, 1000 + i, normalized=True) for i, t in enumerate(NORMALIZED)]
     tokens.append(AddedToken("||", 2000, special=False))  # found in the text as given
-    run = NormalizerRun(tuple(steps))
+    run = Steps("steps", tuple(steps))
     if not all(run.normalize(content) for content in NORMALIZED):
         return
-    spec = spec_of(tokens, normalizer="steps", normalizer_steps=tuple(steps))
+    spec = spec_of(tokens, normalizer=run)
     tokenizer = Tokenizer.from_spec(spec, engine=engine)
     names = {token.id: run.normalize(token.content) for token in tokens if token.normalized}
     text, runs = join_segments(parts)
@@ -323,7 +323,7 @@ def test_trust_through_a_normalizer(engine, step, content, parts, expected):
     tokens = [AddedToken(content, 1000, normalized=True)]
     # NFC alone would be another kind of normalizer.
     steps = (NormalizerStep(step), NormalizerStep("Lowercase"))
-    spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
+    spec = spec_of(tokens, normalizer=Steps("steps", steps))
     ids = Tokenizer.from_spec(spec, engine=engine).encode_segments(parts)
     assert ids.count(1000) == expected
 
@@ -331,7 +331,7 @@ def test_trust_through_a_normalizer(engine, step, content, parts, expected):
 def test_tokens_that_a_first_search_or_a_flag_finds(engine):
     tokens = [AddedToken("<s>", 1000), AddedToken("É", 1001, normalized=True)]
     steps = (NormalizerStep("Lowercase"),)
-    spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
+    spec = spec_of(tokens, normalizer=Steps("steps", steps))
     parts = [("<s>x<s>", True), ("É<s>É<", False), ("É", True), ("É", False)]
     ids, offsets = Tokenizer.from_spec(spec, engine=engine).encode_segments_with_offsets(parts)
     assert [id_ for id_ in ids if id_ >= 1000] == [1000, 1000, 1001]

@@ -25,7 +25,7 @@ from tokenizer_core.errors import (
     UnknownTokenIdError,
 )
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
-from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.presets import find_preset, load_path_spec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, MissingBytes

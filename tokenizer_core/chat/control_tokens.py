@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tokenizer_core.chat.traced_text import ROLES
-from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
+from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
 from tokenizer_core.specials.matcher import matcher_of
 
 if TYPE_CHECKING:

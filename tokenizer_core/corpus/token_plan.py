@@ -61,7 +61,7 @@ class TokenizerIdentity:
             version=ref.version if ref else None,
             pattern=spec.pattern,
             unicode_tables=spec.unicode_tables,
-            normalizer=spec.normalizer,
+            normalizer=spec.normalizer.name,
             vocab_size=len(spec.vocab),
             largest_id=spec.largest_id,
         )

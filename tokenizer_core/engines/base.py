@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.engines.protocol import ARRAY, LIST, LISTS, EncodedDocuments
-from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.specials.normalization import normalized_parts
 from tokenizer_core.splitting.pretokenize import split_in_windows
 
@@ -42,7 +41,7 @@ class BaseEngine(ABC):
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
         self._added = {token.content: token.id for token in spec.added_tokens}
-        self._steps = run_of(spec.steps)
+        self.normalize: Callable[..., str] = spec.normalizer.normalize
 
     def encode(
         self, text: str, matcher: SpecialTokenMatcher | None = None, wanted: Wanted[Any] = LIST
@@ -75,9 +74,6 @@ class BaseEngine(ABC):
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         return list(chain.from_iterable(self._tokens_of(pre_tokens)))
-
-    def normalize(self, text: str, *, is_first: bool = True) -> str:
-        return self._steps.normalize(text, is_first=is_first)
 
     def decode_batch(
         self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False

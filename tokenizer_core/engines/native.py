@@ -29,12 +29,8 @@ from tokenizer_core.engines.base import BaseEngine, as_wanted, require_character
 from tokenizer_core.engines.protocol import ARRAYS, LISTS, CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.normalizers.normalize import (
-    changes_by_nfc,
-    form_tables,
-    strips_space,
-    touch_any,
-)
+from tokenizer_core.normalizers.forms import form_tables
+from tokenizer_core.normalizers.nfc import changes_by_nfc, touch_any
 from tokenizer_core.normalizers.steps import replacements_of
 from tokenizer_core.specials import trust
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
@@ -58,8 +54,8 @@ if TYPE_CHECKING:
 
     from tokenizer_core._native import PretokenCounter, WordCounts
     from tokenizer_core.engines.protocol import EngineStreams, PackedModel, Row, Wanted
-    from tokenizer_core.normalizers.normalize import NfcChange
-    from tokenizer_core.normalizers.steps import NormalizerStep
+    from tokenizer_core.normalizers.nfc import NfcChange
+    from tokenizer_core.normalizers.step import NormalizerStep
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.trust import Segment
@@ -299,12 +295,15 @@ class NativeEngine(BaseEngine):
             missing=_missing_of(spec),
             word_ends=spec.word_end_ids() or None,
         )
-        self._is_nfc = spec.normalizer == "nfc" and not spec.steps
-        puts_spaces = self._is_compiled and not (self._is_nfc or spec.steps)
+        normalizer = spec.normalizer
+        self._is_nfc = normalizer.name == "nfc" and not normalizer.steps
+        puts_spaces = self._is_compiled and not (self._is_nfc or normalizer.steps)
         self._specials = _SpecialsOfMatchers(
-            self._added, spec.normalizer if puts_spaces else "none"
+            self._added, normalizer.name if puts_spaces else "none"
         )
-        self._normalizer = compiled_normalizer(spec.steps)
+        compiled = compiled_normalizer(normalizer.steps)
+        if compiled is not None:
+            self.normalize = partial(_normalize, compiled)
 
     def encoder(
         self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any]
@@ -334,7 +333,7 @@ class NativeEngine(BaseEngine):
         """Whether Python finds the added tokens, because the module does not change the parts
         between them, or because they have flags and are found within runs, or because there are two
         lists of runs."""
-        if self._spec.steps:
+        if self._spec.normalizer.steps:
             return True
         if not isinstance(matcher, TrustedTokenMatcher):
             return False
@@ -396,11 +395,6 @@ class NativeEngine(BaseEngine):
             return self._encoder.encode_batch(specials, n_threads, list(texts))
         return self._encoder.encode_batch_to_numpy(specials, n_threads, list(texts))
 
-    def normalize(self, text: str, *, is_first: bool = True) -> str:
-        if self._normalizer is None:
-            return super().normalize(text, is_first=is_first)
-        return self._normalizer.normalize(text, is_first=is_first)
-
     def decode(
         self, ids: Iterable[int] | NDArray[np.integer], errors: str | None = "replace"
     ) -> Any:
@@ -436,8 +430,8 @@ class NativeEngine(BaseEngine):
     def first_drifts(
         self, rows: list[Row], matcher: SpecialTokenMatcher, num_threads: int | None = None
     ) -> NDArray[np.int64] | None:
-        has_normalizer = self._spec.normalizer != "none" and not self._is_nfc
-        if not self._is_compiled or has_normalizer or self._spec.steps or matcher.has_flags:
+        is_known = self._is_nfc or self._spec.normalizer.name == "none"
+        if not self._is_compiled or not is_known or matcher.has_flags:
             return None
         n_threads = 1 if num_threads is None else max(1, num_threads)
         specials, is_nfc = self._specials[matcher], self._is_nfc
@@ -450,13 +444,12 @@ class NativeEngine(BaseEngine):
     def _text_rules(self) -> _native.NativeTextRules:
         spec = self._spec
         special = list(spec.special_tokens.values())
-        strips = strips_space(spec.normalizer)
         return _native.NativeTextRules(
             self._encoder,
             [id_ for id_ in spec.byte_ids if id_ >= 0],
             special,
             list(spec.empty_ids),
-            strips,
+            spec.normalizer.strips_space,
         )
 
     def cache_statistics(self) -> CacheStatistics:
@@ -465,6 +458,13 @@ class NativeEngine(BaseEngine):
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> list[list[int]]:
         return [self._encoder.encode_pre_tokens(pre_tokens)]
+
+
+def _normalize(
+    compiled: _native.NativeNormalizer, text: str, *, is_first: bool = True, continues: bool = False
+) -> str:
+    del is_first
+    return compiled.normalize(text, is_first=not continues)
 
 
 def _apply(run: Callable[[str], Any], wanted: Wanted[Any], text: str) -> Any:

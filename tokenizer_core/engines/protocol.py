@@ -155,6 +155,8 @@ class Engine(Protocol):
     name: str
     has_threads: bool
     """Whether the engine uses `num_threads`."""
+    normalize: Callable[..., str]
+    """`Normalizer.normalize` of the spec; steps may run in the compiled module."""
 
     @overload
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = ...) -> list[int]: ...
@@ -195,11 +197,6 @@ class Engine(Protocol):
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         """Ids of pre-tokens, joined."""
-        ...
-
-    def normalize(self, text: str, *, is_first: bool = True) -> str:
-        """A part of a text after the `steps` of the spec. With `is_first=False`, `text` continues a
-        part that was cut."""
         ...
 
     @overload

@@ -186,7 +186,7 @@ def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference
         ("dialect of the expression", a.pattern.dialect, b.pattern.dialect),
         ("text without a match", a.pattern.unmatched, b.pattern.unmatched),
         ("Unicode tables", a.unicode_tables, b.unicode_tables),
-        ("normalizer", a.normalizer, b.normalizer),
+        ("normalizer", a.normalizer.name, b.normalizer.name),
         ("whole pre-tokens first", str(a.ignore_merges), str(b.ignore_merges)),
         ("ids before a text", str(a.prefix_ids), str(b.prefix_ids)),
         ("ids after a text", str(a.suffix_ids), str(b.suffix_ids)),

@@ -302,7 +302,7 @@ class _Tally:
         spec = self.tokenizer.spec
         for text, words in zip(texts, spans, strict=True):
             # Tokens with flags take white space, without which two words would be one.
-            if spec.normalizer == "none" or spec.has_flags:
+            if spec.normalizer.name == "none" or spec.has_flags:
                 yield text, words
                 continue
             normalized = text_as_encoded(spec, text)
@@ -379,7 +379,7 @@ def _vocabulary(name: str, tokenizer: Tokenizer, tallies: Sequence[_Tally]) -> V
         fingerprint=spec.fingerprint,
         kind=spec.kind,
         pattern=spec.pattern.name,
-        normalizer=spec.normalizer,
+        normalizer=spec.normalizer.name,
         engine=tokenizer.engine_name,
         vocab_size=tokenizer.vocab_size,
         largest_id=spec.largest_id,

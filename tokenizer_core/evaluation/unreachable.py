@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from tokenizer_core.evaluation.measures import is_utf8
-from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.normalizers.forms import normalize_nfc
 
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
@@ -121,7 +121,7 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
     if found != id_:
         return "merges" if found is None else "same_bytes"
     is_in_nfc = not is_text or normalize_nfc(token.decode()) == token.decode()
-    if is_of_text and spec.normalizer == "nfc" and not is_in_nfc:
+    if is_of_text and spec.normalizer.name == "nfc" and not is_in_nfc:
         return "normalizer"  # every substring of an NFC text is in NFC
     if _merge(token, spec, ranks) != [token]:
         takes_whole = spec.kind == "ranks" or spec.ignore_merges

@@ -15,7 +15,8 @@ from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
-from tokenizer_core.normalizers.steps import NormalizerStep
+from tokenizer_core.normalizers import normalizer_of
+from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, Kind, MissingBytes, TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.splitting.patterns import (
@@ -66,7 +67,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "ignore_merges": spec.ignore_merges,
         "pattern": pattern.fields(),
         "unicode_tables": spec.unicode_tables,
-        "normalizer": spec.normalizer,
+        "normalizer": spec.normalizer.name,
         "added_tokens": [
             {"content": token.content, "id": token.id, "special": token.special}
             for token in spec.added_tokens
@@ -104,6 +105,8 @@ def build_spec(
             )
             for token in fields["added_tokens"]
         )
+        listed = typed(extensions.get("normalizer_steps", []), list)
+        steps = tuple(map(NormalizerStep.from_fields, listed))
         spec = TokenizerSpec(
             kind=_parse_kind(fields["kind"]),
             vocab=MappingProxyType(dict(vocab)),
@@ -111,7 +114,7 @@ def build_spec(
             pattern=pattern,
             added_tokens=added,
             ignore_merges=typed(fields["ignore_merges"], bool),
-            normalizer=fields["normalizer"],
+            normalizer=normalizer_of(fields["normalizer"], steps),
             prefix_ids=tuple(typed(id_, int) for id_ in fields["prefix_ids"]),
             suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
@@ -120,11 +123,10 @@ def build_spec(
             batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
             idle_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("idle_ids", []), list)),
             word_suffix=typed(extensions.get("word_suffix", ""), str).encode("ascii"),
-            normalizer_steps=tuple(
-                map(NormalizerStep.from_fields, typed(extensions.get("normalizer_steps", []), list))
-            ),
         )
         fingerprint = fields["fingerprint"]
+    except InvalidSpecError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"the manifest is malformed: {error!r:.120}") from None
     if not spec.vocab:

@@ -50,7 +50,7 @@ from tokenizer_core.formats.tokenizer_json import (
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids, render_added_tokens
 from tokenizer_core.formats.tokenizer_json.fields import render_byte_level
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
-from tokenizer_core.normalizers.steps import NormalizerStep
+from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.spec import MissingBytes
 from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH
 from tokenizer_core.specials.flags import matcher_for
@@ -713,10 +713,10 @@ def _check_prefix_space(
     if spec.byte_ids:
         rule = "metaspace-first" if config.get("legacy") is False else "metaspace-prepend"
         named = config.get("tokenizer_class")
-        is_same = not str(named).startswith("Llama") or spec.normalizer == rule
+        is_same = not str(named).startswith("Llama") or spec.normalizer.name == rule
     else:
         is_free = rebuilt is None and table["pre_tokenizer"]["type"] == "Sequence"
-        is_same = is_free or spec.normalizer == "prefix-space"
+        is_same = is_free or spec.normalizer.name == "prefix-space"
     if not is_same:
         raise _DisputedIdsError(
             f"{CONFIG}: add_prefix_space is true, which some versions of transformers follow, and "
@@ -731,9 +731,10 @@ def _check_rebuilt(
     normalizer = rebuilt.normalizer
     if normalizer == "none" and config.get("add_prefix_space"):
         normalizer = "prefix-space"
+    steps = [step.fields() for step in rebuilt.steps]
     found = {
         "pre_tokenizer": rebuilt.pattern in (None, spec.pattern),
-        "normalizer": (spec.normalizer, spec.normalizer_steps) == (normalizer, rebuilt.steps),
+        "normalizer": spec.normalizer.name == normalizer and spec.normalizer.fields() == steps,
         "ignore_merges": not spec.ignore_merges,
         # The class leaves out missing bytes: it gives its model no unknown token.
         "model": spec.missing == (spec.missing and MissingBytes(spec.missing.values))

@@ -336,7 +336,7 @@ def _check_bare(spec: TokenizerSpec) -> Sequence[tuple[bytes, bytes]]:
             f"{spec.pattern.name}: loaded again it would give other ids. Publish the tokenizer as "
             f"an artifact, or save a tokenizer.json"
         )
-    if spec.normalizer != "none" or spec.ignore_merges or spec.word_suffix:
+    if spec.normalizer.name != "none" or spec.ignore_merges or spec.word_suffix:
         raise FormatError(
             "bare pickles cannot say that text is normalized, that whole pre-tokens are looked up "
             "before merging, or that words end with a suffix; publish the tokenizer as an "

@@ -26,8 +26,9 @@ from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json.added_tokens import search_together
-from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
-from tokenizer_core.normalizers.steps import NormalizerStep
+from tokenizer_core.normalizers import META_TO_SPACE, PREPEND, normalizer_of
+from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
+from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.spec import MAX_TOKEN_ID, AddedToken, TokenizerSpec, pattern_of_characters
 from tokenizer_core.spec.chat_templates import ChatTemplates
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from tokenizer_core.spec import Normalizer
 
 MAX_FILE_BYTES: Final = 32 << 20
 """The size cap; published files have up to 5 MB."""
@@ -78,8 +78,6 @@ _USUAL_PIECE: Final = re.compile(rb"\n([\x01-\x7f])(.+)\x15(.{4})(?:\x18([\x00-\
 """A piece as SentencePiece writes it: size of the text, text, score, and a type but NORMAL. An
 expression reads it in a fifth of the time."""
 
-_META_TO_SPACE: Final = NormalizerStep("Replace", METASPACE_CHARACTER, content=" ")
-_PREPEND: Final = NormalizerStep("Prepend", content=" ")
 # Only spaces of the text are extra, but those at its end are also the ones of U+2581.
 _EXTRA_AT_START: Final = NormalizerStep("Replace", r"\A +", is_regex=True)
 _EXTRA_WITHIN: Final = NormalizerStep("Replace", " {2,}", is_regex=True, content=" ")
@@ -286,13 +284,13 @@ def _spec_of(pieces: list[_Piece], *, puts_space: bool, drops_extra: bool) -> To
             added.append(AddedToken(text, id_, special=False, normalized=True))
     vocab |= {id_: bytes([byte]) for byte, id_ in enumerate(byte_ids)}
     merges = _merges_of(pieces)
-    normalizer: Normalizer = "metaspace-prepend" if puts_space else "metaspace"
-    steps: tuple[NormalizerStep, ...] = ()
+    normalizer = normalizer_of("metaspace-prepend" if puts_space else "metaspace")
     if drops_extra:
-        begin = _PREPEND if puts_space else _EXTRA_AT_START
-        steps = (begin, _EXTRA_WITHIN, _META_TO_SPACE, _EXTRA_AT_END)
+        begin = PREPEND if puts_space else _EXTRA_AT_START
+        steps = (begin, _EXTRA_WITHIN, META_TO_SPACE, _EXTRA_AT_END)
+        normalizer = normalizer_of("metaspace-steps", steps)
     elif puts_space and any(token.normalized for token in added):
-        steps = (_PREPEND, _META_TO_SPACE)
+        normalizer = normalizer_of("metaspace-steps", (PREPEND, META_TO_SPACE))
     elif not puts_space:
         added = search_together(added, normalizer)
     return TokenizerSpec.from_merges(
@@ -300,9 +298,8 @@ def _spec_of(pieces: list[_Piece], *, puts_space: bool, drops_extra: bool) -> To
         merges,
         added,
         pattern=pattern_of_characters(merges),
-        normalizer="metaspace-steps" if steps else normalizer,
+        normalizer=normalizer,
         byte_ids=byte_ids,
-        normalizer_steps=steps,
     )
 
 

@@ -213,8 +213,8 @@ def check_is_plain(spec: TokenizerSpec, files: str) -> None:
     flagged = next((token for token in spec.added_tokens if token.flags), None)
     artifact = ", or publish an artifact"
     found, way_on = "", " instead"
-    if spec.normalizer != "none":
-        found = f"that text is normalized ({spec.normalizer})"
+    if spec.normalizer.name != "none":
+        found = f"that text is normalized ({spec.normalizer.name})"
     elif spec.idle_ids:
         token = spec.vocab[spec.idle_ids[0]]
         found = f"that no text gives the token of id {spec.idle_ids[0]}, {token!r:.60}"

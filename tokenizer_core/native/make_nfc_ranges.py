@@ -17,7 +17,7 @@ import sys
 import unicodedata
 from pathlib import Path
 
-from tokenizer_core.normalizers.normalize import is_newer
+from tokenizer_core.normalizers.forms import is_newer
 
 TARGET = Path(__file__).parent / "src" / "unicode" / "nfc_ranges.rs"
 

@@ -1,1 +1,75 @@
-"""What is done to a text before it is split."""
+"""What is done to a text before it is split: `protocol` says what a normalizer is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tokenizer_core.errors import InvalidSpecError
+from tokenizer_core.normalizers.nfc import Nfc, is_found_alike
+from tokenizer_core.normalizers.protocol import Normalizer
+from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER, Spaces
+from tokenizer_core.normalizers.step import NormalizerStep
+from tokenizer_core.normalizers.steps import NFC_ALONE, OF_STEPS, Steps, step_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["META_TO_SPACE", "PREPEND", "Normalizer", "Steps", "normalizer_for", "normalizer_of"]
+
+META_TO_SPACE: Final = NormalizerStep("Replace", pattern=METASPACE_CHARACTER, content=" ")
+PREPEND: Final = NormalizerStep("Prepend", content=" ")
+
+_NAMES: Final = (
+    "none",
+    "nfc",
+    "steps",
+    "metaspace",
+    "metaspace-prepend",
+    "metaspace-first",
+    "metaspace-always",
+    "metaspace-steps",
+    "prefix-space",
+)
+
+
+class SearchedToken(Protocol):
+    """The part of an added token that `normalizer_for` uses."""
+
+    @property
+    def content(self) -> str: ...
+    @property
+    def single_word(self) -> bool: ...
+    @property
+    def normalized(self) -> bool: ...
+
+
+def normalizer_of(name: str, steps: tuple[NormalizerStep, ...] = ()) -> Normalizer:
+    """The normalizer with this name.
+
+    Raises:
+        InvalidSpecError: there is none, or it needs steps, or has none.
+    """
+    if name not in _NAMES:
+        raise InvalidSpecError(f"unknown normalizer {name!r:.40}: one of {', '.join(_NAMES)}")
+    if (name in OF_STEPS) != bool(steps):
+        raise step_error(name, len(steps))
+    if steps:
+        return Steps(name, steps)
+    return Normalizer() if name == "none" else Nfc() if name == "nfc" else Spaces(name)
+
+
+def normalizer_for(normalizer: Normalizer, added: Iterable[SearchedToken]) -> Normalizer:
+    """The normalizer beside these tokens. It has steps where `normalized` tokens must be searched
+    in the text that it makes. Searching the text as given finds the same tokens, faster, if the
+    normalizer can neither make nor change one."""
+    name = normalizer.name
+    if name in OF_STEPS:
+        return normalizer
+    searched = [token for token in added if token.normalized]
+    if name == "nfc" and any(t.single_word or not is_found_alike(t.content) for t in searched):
+        return Steps(name, NFC_ALONE)
+    if name == "metaspace-prepend" and searched:
+        return Steps(name, (META_TO_SPACE, PREPEND))
+    if name == "metaspace" and any({" ", METASPACE_CHARACTER} & {*t.content} for t in searched):
+        return Steps(name, (META_TO_SPACE,))
+    return normalizer_of(name)

@@ -1,30 +1,31 @@
-"""The steps of a general normalizer: as data (`NormalizerStep`), and what runs them
-(`NormalizerRun`).
-
-A `tokenizer.json` may normalize a text in several steps.
-"""
+"""Steps: a normalizer of several steps, as a `tokenizer.json` may have."""
 
 from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
-from itertools import compress, pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import regex
 
-from tokenizer_core.errors import InvalidSpecError
-from tokenizer_core.normalizers.normalize import (
-    Form,
+from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
+from tokenizer_core.normalizers.aligned import Aligned, each_character
+from tokenizer_core.normalizers.forms import (
+    JOINING,
     form_tables,
     is_form,
-    is_newer,
     normalize_form,
+    pieces_of_form,
+    sources_of_form,
 )
+from tokenizer_core.normalizers.protocol import Normalizer
+from tokenizer_core.normalizers.spaces import with_spaces
+from tokenizer_core.normalizers.step import NormalizerStep, check_steps
 from tokenizer_core.normalizers.tables import LOWERCASE, MARKS
-from tokenizer_core.splitting.patterns import CUSTOM, SplitPattern, resolve_pattern, sets_of_matches
+from tokenizer_core.splitting.patterns import sets_of_matches
 from tokenizer_core.splitting.pretokenize import find_matches
 from tokenizer_core.splitting.unicode_sets import compile_exactly
 
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-StepKind = Literal[
-    "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Replace", "Prepend"
-]
-
-MAX_STEPS: Final = 64
-MAX_GROWTH: Final = 1024
-"""All `Replace` steps together may make a character at most this many characters: a chain of small
-steps could make gigabytes of one letter."""
-
 # What Rust calls white space; `str.strip` alone strips more.
 _WHITE_SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -49,150 +41,60 @@ _WHITE_SPACE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NormalizerStep:
-    """A step, named as in Hugging Face's `tokenizers`.
+@dataclass(frozen=True)
+class Steps(Normalizer):
+    """Runs steps, one after the other; `normalized` tokens are searched in the result.
 
-    - `pattern`, `is_regex`: what `Replace` looks for: a text, or an expression for Oniguruma.
-    - `content`: what `Replace` writes instead, and what `Prepend` puts before a text.
-    - `strips_left`, `strips_right`: the sides at which `Strip` removes white space.
-
-    Example:
-        >>> NormalizerStep("Replace", pattern=" ", content="_").fields()
-        {'type': 'Replace', 'pattern': {'String': ' '}, 'content': '_'}
-    """
-
-    kind: StepKind
-    pattern: str = ""
-    is_regex: bool = False
-    content: str = ""
-    strips_left: bool = False
-    strips_right: bool = False
-
-    @property
-    def split_pattern(self) -> SplitPattern:
-        """The expression of a `Replace`, whose matches are replaced."""
-        return SplitPattern(CUSTOM, self.pattern, "oniguruma")
-
-    def fields(self) -> dict[str, object]:
-        """The fields of the step in a `tokenizer.json` and in a manifest."""
-        table: dict[str, object] = {"type": self.kind}
-        if self.kind == "Replace":
-            kind = "Regex" if self.is_regex else "String"
-            table |= {"pattern": {kind: self.pattern}, "content": self.content}
-        elif self.kind == "Prepend":
-            table |= {"prepend": self.content}
-        elif self.kind == "Strip":
-            table |= {"strip_left": self.strips_left, "strip_right": self.strips_right}
-        return table
-
-    @classmethod
-    def from_fields(cls, table: dict[str, Any]) -> NormalizerStep:
-        """The step of such fields; raises KeyError, TypeError or ValueError for malformed ones."""
-        if not isinstance(table, dict) or table["type"] not in get_args(StepKind):
-            raise ValueError(f"{table!r:.80} is no step of a normalizer")
-        step = cls(table["type"])
-        if step.kind == "Replace":
-            (kind, pattern), *others = table["pattern"].items()
-            if kind not in ("String", "Regex") or others:
-                raise ValueError(f"a pattern is a String or a Regex, not {table['pattern']!r:.60}")
-            step = cls(step.kind, pattern, kind == "Regex", table["content"])
-        elif step.kind == "Prepend":
-            step = cls(step.kind, content=table["prepend"])
-        elif step.kind == "Strip":
-            left, right = table["strip_left"], table["strip_right"]
-            step = cls(step.kind, strips_left=left, strips_right=right)
-        types = [type(step.pattern), type(step.content), type(step.strips_left)]
-        if types != [str, str, bool] or type(step.strips_right) is not bool:
-            raise TypeError(f"a field of {table!r:.80} has another type")
-        if step.fields() != table:
-            raise ValueError(f"{table!r:.80} has fields that no {step.kind} has")
-        return step
-
-
-def check_steps(steps: tuple[NormalizerStep, ...]) -> None:
-    """Raise an error unless these steps can run.
-
-    Raises:
-        InvalidSpecError: too many steps, a text that grows too much, or a lone surrogate.
-        UnknownPatternError: an expression cannot be translated exactly.
-    """
-    if len(steps) > MAX_STEPS:
-        raise InvalidSpecError(f"a normalizer has at most {MAX_STEPS} steps, not {len(steps)}")
-    growth = 1
-    for step in steps:
-        for text in (step.pattern, step.content):
-            if any("\ud800" <= character <= "\udfff" for character in text):
-                raise InvalidSpecError(f"{step.kind} has a lone surrogate, which is no text")
-        if step.kind == "Prepend" and not step.content:
-            raise InvalidSpecError(
-                "Prepend has an empty text, on which Hugging Face's tokenizers may stop; leave it "
-                "out"
-            )
-        if step.kind == "Replace":
-            growth *= max(1, len(step.content))
-            _check_pattern(step)
-    if growth > MAX_GROWTH:
-        raise InvalidSpecError(
-            f"the Replace steps of the normalizer make a text up to {growth:.3g} times as long; "
-            f"at most {MAX_GROWTH} times is allowed: shorten what they write"
-        )
-
-
-def _check_pattern(step: NormalizerStep) -> None:
-    pattern = resolve_pattern(step.split_pattern) if step.is_regex else None
-    if not step.pattern or (pattern and pattern.restarts_after_empty_matches):
-        raise InvalidSpecError(
-            f"Replace looks for {step.pattern!r:.80}, which may match nothing; Hugging Face's "
-            f"tokenizers may stop on that: give a pattern that matches at least one character"
-        )
-
-
-@lru_cache(maxsize=64)
-def run_of(steps: tuple[NormalizerStep, ...]) -> NormalizerRun:
-    """What runs these steps; cached."""
-    return NormalizerRun(steps)
-
-
-class NormalizerRun:
-    """Runs the steps of a normalizer, one after the other.
+    `steps` is the name of any steps. `metaspace-steps` are those of SentencePiece, after which
+    `normalized` tokens are searched as they are, not as the steps would make them. Other names are
+    those of a normalizer that does the same (see `normalizer_for`).
 
     Example:
-        >>> from tokenizer_core.normalizers.steps import NormalizerStep
-        >>> run = NormalizerRun((NormalizerStep("Lowercase"), NormalizerStep("NFD")))
-        >>> run.normalize("\\u00c9") == "e\\u0301"
+        >>> from tokenizer_core.normalizers.step import NormalizerStep
+        >>> steps = Steps("steps", (NormalizerStep("Lowercase"), NormalizerStep("NFD")))
+        >>> steps.normalize("\\u00c9") == "e\\u0301"
         True
     """
 
-    def __init__(self, steps: tuple[NormalizerStep, ...]) -> None:
-        self._steps = steps
+    def check(self) -> None:
+        """Raise InvalidSpecError unless the steps can run."""
+        if self.name in OF_STEPS and self.steps in ((), NFC_ALONE):
+            raise step_error(self.name, len(self.steps))
+        try:
+            check_steps(self.steps)
+        except UnknownPatternError as error:
+            raise InvalidSpecError(f"a Replace step of the normalizer: {error}") from None
 
-    def normalize(self, text: str, *, is_first: bool = True) -> str:
-        """The whole part of a text, normalized; with `is_first=False`, a part after a cut."""
-        for step in self._steps:
-            text = _normalized(step, text, is_first=is_first)
+    def fields(self) -> list[dict[str, object]]:
+        """The fields of each step, unless the name says what they are."""
+        return [step.fields() for step in self.steps] if self.name in OF_STEPS else []
+
+    def spell(self, content: str) -> str:
+        """As the steps make it; those of SentencePiece search it as it is."""
+        return with_spaces(content) if self.name == "metaspace-steps" else self.normalize(content)
+
+    def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
+        """Alike in all parts of a text."""
+        del is_first
+        for step in self.steps:
+            text = _normalized(step, text, is_first=not continues)
         return text
 
-    def normalize_with_spans(
-        self, text: str, *, is_first: bool = True
-    ) -> tuple[str, NDArray[np.int64]]:
-        """Also start and end in `text` of what each character comes from, in characters: shape
-        (n_chars, 2), as Hugging Face follows it through each step."""
-        spans = np.stack([np.arange(len(text)), np.arange(1, len(text) + 1)], axis=1)
-        for step in self._steps:
-            text, spans = _normalized_with_spans(step, text, spans, is_first=is_first)
-        return text, spans
+    def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
+        """As Hugging Face follows each character through each step."""
+        del is_first
+        return Aligned.of(text, *self._follow(text, is_first=not continues, whole=False))
 
     def normalize_runs(self, text: str, runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The runs of a text, in characters, as runs of the normalized text: the characters that
+        """The runs of a part, in characters, as runs of the normalized part: the characters that
         depend on one run alone. Where text between two runs vanished, they may touch."""
         if not runs:
             return []
         if runs[0] == (0, len(text)):
             return [(0, len(self.normalize(text)))]
-        spans = np.stack([np.arange(len(text)), np.arange(1, len(text) + 1)], axis=1)
-        for step in self._steps:
-            text, spans = _normalized_with_sources(step, text, spans)
+        _, spans = self._follow(text, is_first=True, whole=True)
+        if spans is None:
+            spans = each_character(len(text))
         starts, ends = np.array(runs).T
         run_of = np.searchsorted(ends, spans[:, 0], side="right")
         is_within = run_of < len(runs)
@@ -202,29 +104,57 @@ class NormalizerRun:
         edges = np.flatnonzero(np.diff(run_of, prepend=-1, append=-1))
         return [(start, end) for start, end in pairwise(edges.tolist()) if run_of[start] >= 0]
 
-    def find_cut(self, text: str, *, is_first: bool = False) -> int:
-        """The last index where `text` may be cut, whatever follows it: the two sides, normalized by
-        themselves, join to the normalized text. 0 if there is none. With `is_first`, `text` begins
-        a part."""
-        found = self._cut.search(text) if self._cut else None
+    def _follow(
+        self, text: str, *, is_first: bool, whole: bool
+    ) -> tuple[str, NDArray[np.int64] | None]:
+        """The normalized text, and start and end in `text` of what each character came from, shape
+        (n_chars, 2); None if it is the one at the same index. With `whole`, that is all that it
+        depends on."""
+        spans = None
+        for step in self.steps:
+            text, sources = _followed(step, text, is_first=is_first, whole=whole)
+            if sources is not None and spans is None:
+                spans = sources
+            elif sources is not None and spans is not None:
+                spans = np.stack([spans[sources[:, 0], 0], spans[sources[:, 1] - 1, 1]], axis=1)
+        return text, spans
+
+    def find_cut(self, text: str, *, continues: bool = True) -> int:
+        """Where no step reaches from one side to the other."""
+        expression = _compile_cut(self.steps)
+        found = expression.search(text) if expression else None
         cut = found.start() if found else 0
-        return 0 if is_first and not self._prepends_to(text[:cut]) else cut
+        return cut if continues or self._prepends_to(text[:cut]) else 0
 
     def _prepends_to(self, text: str) -> bool:
         """Whether each `Prepend` has some of `text` left to precede: steps may remove all of it."""
-        kinds = [step.kind for step in self._steps]
+        kinds = [step.kind for step in self.steps]
         n_steps = len(kinds) - kinds[::-1].index("Prepend") if "Prepend" in kinds else 0
-        for step in self._steps[:n_steps]:
+        for step in self.steps[:n_steps]:
             if step.kind == "Prepend" and not text:
                 return False
             text = _normalized(step, text, is_first=True)
         return True
 
-    @cached_property
-    def _cut(self) -> regex.Pattern[str] | None:
-        return _compile_cut(self._steps)
+    @property
+    def cuts_documents(self) -> bool:
+        """Each part would begin with what is put before a text."""
+        return not self.strips_space and all(step.kind != "Prepend" for step in self.steps)
 
 
+OF_STEPS: Final = ("steps", "metaspace-steps")
+NFC_ALONE: Final = (NormalizerStep("NFC"),)
+
+
+def step_error(name: str, n_steps: int) -> InvalidSpecError:
+    """For steps without their name, or the other way round."""
+    return InvalidSpecError(
+        f"the normalizers `steps` and `metaspace-steps` have steps, and no other has; NFC "
+        f"alone is `nfc`. The normalizer is {name}, with {n_steps} steps"
+    )
+
+
+@lru_cache(maxsize=64)
 def _compile_cut(steps: tuple[NormalizerStep, ...]) -> regex.Pattern[str] | None:
     """An expression for the last cut; None if there is no cut.
 
@@ -233,7 +163,7 @@ def _compile_cut(steps: tuple[NormalizerStep, ...]) -> regex.Pattern[str] | None
     before it, and what a step writes after the cut begins a piece too. A `Strip` does not reach
     the cut from the left: it does not touch the character before it.
     """
-    joining = [f"[{_JOINING}]", f"[{_members(_characters(MARKS))}]"]
+    joining = [f"[{JOINING}]", f"[{_members(_characters(MARKS))}]"]
     touching = [step for step in steps if step.kind in ("Replace", "Strip")]
     begins = _all_but(joining)
     if not touching:
@@ -350,152 +280,51 @@ def _matches(step: NormalizerStep, text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _normalized_with_spans(
-    step: NormalizerStep, text: str, spans: NDArray[np.int64], *, is_first: bool
-) -> tuple[str, NDArray[np.int64]]:
-    """The text after a step, and the spans of its characters, from those before."""
+def _followed(
+    step: NormalizerStep, text: str, *, is_first: bool, whole: bool
+) -> tuple[str, NDArray[np.int64] | None]:
+    """The text after a step, and the spans of what its characters came from, as
+    `Steps._follow`."""
     changed = _normalized(step, text, is_first=is_first)
     if step.kind == "Replace":
-        return changed, _spans_after_replace(step, text, spans)
-    if changed == text or not changed:
-        return changed, spans[: len(changed)]
+        matches = _matches(step, text)
+        return changed, _around(matches, len(text), len(step.content), whole) if matches else None
+    if changed == text:
+        return text, None
+    sources = np.arange(len(text))
     match step.kind:
         case "NFC" | "NFD" | "NFKC" | "NFKD":
-            return changed, _follow(spans, _edits_of_form(step.kind, text))
+            if whole:
+                return pieces_of_form(step.kind, text)
+            sources = np.array(sources_of_form(step.kind, text), dtype=np.int64)
         case "Lowercase":
-            sizes = [len(_lower(character)) for character in text]
-            return changed, np.repeat(spans, sizes, axis=0)
+            if len(changed) == len(text):
+                return changed, None
+            sources = np.repeat(sources, [len(_lower(character)) for character in text])
         case "StripAccents":
-            return changed, spans[[not _marks().match(character) for character in text]]
+            sources = sources[[not _marks().match(character) for character in text]]
         case "Strip":
-            return changed, spans[slice(*_stripped(step, text, is_first=is_first))]
+            sources = sources[slice(*_stripped(step, text, is_first=is_first))]
         case "Prepend":
-            added = np.repeat(spans[:1], len(step.content), axis=0)
-            return changed, np.concatenate([added, spans])
+            sources = np.concatenate([sources[:1].repeat(len(step.content)), sources])
+    return changed, np.stack([sources, sources + 1], axis=1)
 
 
-def _normalized_with_sources(
-    step: NormalizerStep, text: str, spans: NDArray[np.int64]
-) -> tuple[str, NDArray[np.int64]]:
-    """As `_normalized_with_spans`, where the span of a character has all that it depends on."""
-    if step.kind == "Replace":
-        changed, edits = _normalized(step, text, is_first=True), _matches(step, text)
-        sizes = [len(step.content)] * len(edits)
-    elif is_form(step.kind):
-        pieces = [(match.span(), match.group()) for match in _PIECE.finditer(text)]
-        written = [normalize_form(step.kind, piece) for _, piece in pieces]
-        changed = "".join(written)
-        is_new = [new != piece for new, (_, piece) in zip(written, pieces, strict=True)]
-        edits = list(compress((span for span, _ in pieces), is_new))
-        sizes = list(map(len, compress(written, is_new)))
-    else:
-        return _normalized_with_spans(step, text, spans, is_first=True)
-    parts, end = [], 0
-    for (start, stop), size in zip(edits, sizes, strict=True):
-        source = [[spans[start:stop, 0].min(), spans[start:stop, 1].max()]]
-        parts += [spans[end:start], np.repeat(source, size, axis=0)]
-        end = stop
-    return changed, np.concatenate([*parts, spans[end:]])
-
-
-def _spans_after_replace(
-    step: NormalizerStep, text: str, spans: NDArray[np.int64]
+def _around(
+    matches: list[tuple[int, int]], n_chars: int, size: int, whole: bool
 ) -> NDArray[np.int64]:
-    """Each new character comes from the last character of the match."""
-    parts, end = [], 0
-    for start, stop in _matches(step, text):
-        parts += [spans[end:start], np.repeat(spans[stop - 1 : stop], len(step.content), axis=0)]
-        end = stop
-    return np.concatenate([*parts, spans[end:]])
-
-
-def _follow(spans: NDArray[np.int64], edits: Iterable[int]) -> NDArray[np.int64]:
-    """The spans of new characters. Each has a number: 1 if it is inserted after the one before it,
-    else how many characters vanish after the one that it replaces, negative."""
-    sources, position = [], 0
-    for edit in edits:
-        if edit > 0:
-            sources.append(position - 1)
-        else:
-            sources.append(position)
-            position += 1 - edit
-    return spans[sources]
-
-
-# What may join the character before it in some normal form, and parts of a text that begin with
-# no such character.
-_JOINING: Final = (
-    r"\p{M}\u1161-\u1175\u11a8-\u11c2\u3133\u3135-\u3136\u313a-\u313f\u314f-\u3163"
-    r"\uff9e-\uff9f\uffa3\uffa5-\uffa6\uffaa-\uffaf\uffc2-\uffc7\uffca-\uffcf\uffd2-\uffd7"
-    r"\uffda-\uffdc"
-)
-_PIECE: Final = compile_exactly(
-    rf"[\x00-\x7f]++(?![{_JOINING}])|[^{_JOINING}][{_JOINING}]*+|[{_JOINING}]++", regex.DOTALL
-)
-
-
-def _edits_of_form(form: Form, text: str) -> list[int]:
-    """The number of each character that a normal form writes, see `_follow`."""
-    edits: list[int] = []
-    for piece in _PIECE.findall(text):
-        is_same = normalize_form(form, piece) == piece
-        edits += [0] * len(piece) if is_same else _edits_of_piece(form, piece)
-    return edits
-
-
-def _edits_of_piece(form: Form, text: str) -> list[int]:
-    """As the algorithm of Unicode makes them: it decomposes, sorts, and composes."""
-    parts: list[tuple[str, int]] = []
-    for character in text:
-        decomposed = normalize_form("NFKD" if "K" in form else "NFD", character)
-        parts += zip(decomposed, [0, *[1] * (len(decomposed) - 1)], strict=True)
-    parts = _in_canonical_order(parts, form)
-    return [edit for _, edit in (_composed(parts, form) if form[-1] == "C" else parts)]
-
-
-def _combining_class(character: str, form: Form) -> int:
-    return 0 if is_newer(character, form) else unicodedata.combining(character)
-
-
-def _in_canonical_order(parts: list[tuple[str, int]], form: Form) -> list[tuple[str, int]]:
-    ordered: list[tuple[str, int]] = []
-    marks: list[tuple[int, tuple[str, int]]] = []
-    for part in parts:
-        mark = _combining_class(part[0], form)
-        if mark:
-            marks.append((mark, part))
-            continue
-        ordered += [kept for _, kept in sorted(marks, key=lambda item: item[0])]
-        marks = []
-        ordered.append(part)
-    return ordered + [kept for _, kept in sorted(marks, key=lambda item: item[0])]
-
-
-def _composed(parts: list[tuple[str, int]], form: Form) -> list[tuple[str, int]]:
-    composed: list[tuple[str, int]] = []
-    starter, last_class = -1, 0
-    for character, edit in parts:
-        mark = _combining_class(character, form)
-        # A mark is blocked by one of the same class between it and the starter.
-        is_near = starter >= 0 and (len(composed) == starter + 1 or 0 < last_class < mark)
-        if is_near and (whole := _compose(composed[starter][0], character, form)):
-            composed[starter] = whole, composed[starter][1] + edit - 1
-            continue
-        if not mark:
-            starter = len(composed)
-        composed.append((character, edit))
-        last_class = mark
-    return composed
-
-
-def _compose(left: str, right: str, form: Form) -> str | None:
-    """The one character that the two compose to."""
-    whole = unicodedata.normalize("NFC", left + right)
-    if len(whole) != 1 or is_newer(left, form) or is_newer(right, form):
-        return None
-    is_syllable = "\uac00" <= whole <= "\ud7a3"
-    parts = unicodedata.decomposition(whole)
-    return whole if is_syllable or parts == f"{ord(left):04X} {ord(right):04X}" else None
+    """The spans of the characters after a `Replace` that writes `size` characters for each match.
+    They come from its last character, or with `whole` from all of it."""
+    starts, ends = np.array(matches).T
+    depth = np.zeros(n_chars + 1, dtype=np.int64)
+    depth[starts] += 1
+    depth[ends] -= 1
+    counts = 1 - np.cumsum(depth[:-1])
+    counts[ends - 1] = size
+    spans = each_character(n_chars)
+    if whole:
+        spans[ends - 1, 0] = starts
+    return np.repeat(spans, counts, axis=0)
 
 
 def _lower(character: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import ArtifactCorruptError
-from tokenizer_core.normalizers.normalize import normalize_nfc
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import NO_TOKENS, text_as_decoded
 from tokenizer_core.tokenizer import Tokenizer
@@ -35,10 +34,10 @@ def check_golden_text(spec: TokenizerSpec) -> None:
         ArtifactCorruptError: it does not; the message names the first difference.
     """
     tokenizer = Tokenizer.from_spec(spec)
-    normalize = normalize_nfc if spec.normalizer == "nfc" else str
+    normalize = spec.normalizer.normalize if spec.normalizer.name == "nfc" else str
     text = text_as_decoded(spec, NO_TOKENS, GOLDEN_TEXT, with_lost=False)
     encoded = [(tokenizer.encode_ordinary(GOLDEN_TEXT), text)]
-    if not spec.loses_text and not spec.normalizer_steps and not spec.word_suffix:
+    if not spec.loses_text and not spec.normalizer.fields() and not spec.word_suffix:
         # The others change the text beside a special token. A normalizer may put a space before
         # each part between added tokens.
         contents = {token.content for token in spec.added_tokens}

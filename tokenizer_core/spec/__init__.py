@@ -14,12 +14,12 @@ from functools import cached_property, partial
 from itertools import chain, islice, starmap
 from operator import add
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
-from tokenizer_core.normalizers.steps import NormalizerStep, check_steps, run_of
+from tokenizer_core.errors import InvalidSpecError
+from tokenizer_core.normalizers import Normalizer, normalizer_for, normalizer_of
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import (
     METASPACE,
@@ -76,28 +76,11 @@ _DERIVED: Final = (
     "merge_ids",
     "normalized_tokens",
     "reachable_added_ids",
-    "steps",
     "token_to_id",
 )
 
 Merge = tuple[bytes, bytes]
 Kind = Literal["merges", "ranks"]
-Normalizer = Literal[
-    "none",
-    "nfc",
-    "steps",
-    "metaspace",
-    "metaspace-prepend",
-    "metaspace-first",
-    "metaspace-always",
-    "metaspace-steps",
-    "prefix-space",
-]
-"""What is done to a text before it is split: `steps` are those of `normalizer_steps`; the metaspace
-ones are those of SentencePiece, and `prefix-space` is `add_prefix_space` of byte-level BPE, see
-`normalize.normalize_metaspace`. `metaspace-steps` are `normalizer_steps` after which `normalized`
-tokens are searched as they are, not as the steps would make them."""
-
 
 _FIELDS_AT_ONCE: Final = 1 << 12
 
@@ -173,7 +156,7 @@ class TokenizerSpec:
     - `ignore_merges`: a pre-token that is a vocabulary entry becomes that token (Llama 3).
     - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
       `add_special_tokens=True`.
-    - `normalizer_steps`: what the normalizer `steps` does, in order; empty with any other.
+    - `normalizer`: what is done to a text before it is split.
     - `word_suffix`: what the tokens at the end of a pre-token have after their bytes (CLIP's
       `</w>`). Merging starts with the last byte of a pre-token as such a token.
     - `byte_ids`: the ids of the 256 bytes in a vocabulary that merges characters (SentencePiece's,
@@ -194,17 +177,21 @@ class TokenizerSpec:
     pattern: SplitPattern
     added_tokens: tuple[AddedToken, ...] = ()
     ignore_merges: bool = False
-    normalizer: Normalizer = "none"
+    normalizer: Normalizer = field(default=Normalizer())
     prefix_ids: tuple[int, ...] = ()
     suffix_ids: tuple[int, ...] = ()
     unicode_tables: str = field(default=UNICODE_TABLES)
     byte_ids: tuple[int, ...] = ()
     missing: MissingBytes | None = None
     batch_settings: Mapping[str, Any] = field(default_factory=dict)
-    normalizer_steps: tuple[NormalizerStep, ...] = ()
     word_suffix: bytes = b""
     idle_ids: tuple[int, ...] = ()
     chat: ChatTemplates = field(default=ChatTemplates())
+
+    def __post_init__(self) -> None:
+        """The added tokens decide where they are searched."""
+        normalizer = normalizer_for(self.normalizer, self.added_tokens)
+        object.__setattr__(self, "normalizer", normalizer)
 
     @classmethod
     def from_merges(
@@ -215,13 +202,12 @@ class TokenizerSpec:
         *,
         pattern: str | SplitPattern = "gpt2",
         ignore_merges: bool = False,
-        normalizer: Normalizer = "none",
+        normalizer: str | Normalizer = "none",
         prefix_ids: tuple[int, ...] = (),
         suffix_ids: tuple[int, ...] = (),
         byte_ids: tuple[int, ...] = (),
         missing: MissingBytes | None = None,
         batch_settings: Mapping[str, Any] | None = None,
-        normalizer_steps: tuple[NormalizerStep, ...] = (),
         word_suffix: bytes = b"",
         idle_ids: tuple[int, ...] = (),
         merge_ids: NDArray[np.uint32] | None = None,
@@ -237,11 +223,12 @@ class TokenizerSpec:
                 product are not in the vocabulary, a special token that is empty or given twice.
         """
         entries = dict(vocab)
-        _check_normalizer(normalizer, normalizer_steps)
+        if isinstance(normalizer, str):
+            normalizer = normalizer_of(normalizer)
+        normalizer.check()
         listed = _list_added_tokens(special_tokens)
-        steps = needed_steps(normalizer, normalizer_steps, listed)
-        changed_by = () if normalizer == "metaspace-steps" else steps
-        spell = partial(_spell, steps=changed_by, by_characters=bool(byte_ids))
+        searching = normalizer_for(normalizer, (t for t in listed if isinstance(t, AddedToken)))
+        spell = partial(_spell, normalizer=searching, by_characters=bool(byte_ids))
         added = _place_added_tokens(entries, listed, spell)
         respelt = [t for t in added if vocab.get(t.id, entries[t.id]) != entries[t.id]]
         if respelt:
@@ -259,7 +246,6 @@ class TokenizerSpec:
             byte_ids=byte_ids,
             missing=missing,
             batch_settings=dict(batch_settings or {}),
-            normalizer_steps=normalizer_steps,
             word_suffix=word_suffix,
             idle_ids=idle_ids,
         )
@@ -300,7 +286,8 @@ class TokenizerSpec:
         if len(entries) != len(ranks):
             raise InvalidSpecError("two tokens share one rank; ranks are ids and must be unique")
         tokens = [AddedToken(content, id_) for content, id_ in (special_tokens or {}).items()]
-        added = _place_added_tokens(entries, _list_added_tokens(tokens), _spell)
+        spell = partial(_spell, normalizer=Normalizer())
+        added = _place_added_tokens(entries, _list_added_tokens(tokens), spell)
         resolved = resolve_pattern(pattern, dialect="fancy-regex", unmatched="drop")
         spec = cls("ranks", MappingProxyType(entries), (), resolved, added)
         # Same as the table of `token_to_id`: no special token is a rank, and ranks are unique.
@@ -321,7 +308,7 @@ class TokenizerSpec:
         return (
             f"<TokenizerSpec {self.kind}: {len(self.vocab)} tokens ({len(self.added_tokens)} "
             f"added), {len(self.merges)} merges, pattern {self.pattern.name}, normalizer "
-            f"{self.normalizer}, fingerprint {self.fingerprint[:12]}>"
+            f"{self.normalizer.name}, fingerprint {self.fingerprint[:12]}>"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -386,7 +373,7 @@ class TokenizerSpec:
             # An added token may have such a byte; merging does not start from it.
             lost = {bytes([byte]) for byte in self.missing.values}
             left_out |= {id_ for id_, token in self.vocab.items() if token in lost}
-        if self.steps:
+        if self.normalizer.steps:
             spell = self.spelling
             # Its bytes are not those of its content, which merging would make.
             given = [replace(token, normalized=False) for token in self.added_tokens]
@@ -449,22 +436,15 @@ class TokenizerSpec:
         return re.sub(run, lambda _: unknown, pre_token, flags=re.DOTALL)
 
     @cached_property
-    def steps(self) -> tuple[NormalizerStep, ...]:
-        """The normalizer as steps, where `normalized` tokens must be searched in the text that it
-        makes; else none. Searching the text as given finds the same tokens, faster, if the
-        normalizer can neither make nor change one.
-        """
-        return needed_steps(self.normalizer, self.normalizer_steps, self.added_tokens)
-
-    @cached_property
     def added_token_set(self) -> frozenset[AddedToken]:
         """The added tokens; the hash of a frozenset is computed once."""
         return frozenset(self.added_tokens)
 
     @cached_property
     def has_flags(self) -> bool:
-        """Whether an added token has flags. With `steps`, `normalized` is no matter of flags."""
-        ignored = ["normalized"] if self.steps else []
+        """Whether an added token has flags. With steps of the normalizer,
+        `normalized` is no matter of flags."""
+        ignored = ["normalized"] if self.normalizer.steps else []
         return any(token.flags not in ([], ignored) for token in self.added_tokens)
 
     def missing_bytes(self) -> list[int]:
@@ -548,8 +528,7 @@ class TokenizerSpec:
     def spelling(self, token: AddedToken) -> bytes:
         """What an added token decodes to: its content, in a vocabulary of characters with a space
         for U+2581, or its normalized content if it is searched in normalized text."""
-        steps = () if self.normalizer == "metaspace-steps" else self.steps
-        return _spell(token, steps, by_characters=bool(self.byte_ids))
+        return _spell(token, normalizer=self.normalizer, by_characters=bool(self.byte_ids))
 
     def second_names(self) -> list[str]:
         """The added tokens whose id decodes to another one, in order."""
@@ -630,7 +609,7 @@ class TokenizerSpec:
             yield self.pattern.dialect.encode()
             yield self.pattern.unmatched.encode()
         yield self.unicode_tables.encode()
-        yield self.normalizer.encode()
+        yield self.normalizer.name.encode()
         yield number(len(self.vocab))
         for id_, token in sorted(self.vocab.items()):
             yield number(id_)
@@ -674,7 +653,7 @@ class TokenizerSpec:
             "byte_ids": list(self.byte_ids),
             "idle_ids": list(self.idle_ids),
             "missing_bytes": self.missing.fields() if self.missing else {},
-            "normalizer_steps": [step.fields() for step in self.normalizer_steps],
+            "normalizer_steps": self.normalizer.fields(),
             "split_steps": steps,
             "word_suffix": self.word_suffix.decode("ascii"),
         }
@@ -696,7 +675,7 @@ class TokenizerSpec:
             vars(self)["merge_ids"] = merge_ids
         if merge_ids is None:
             _check_sides(self.merges)
-        _check_normalizer(self.normalizer, self.normalizer_steps)
+        self.normalizer.check()
         _check_added_tokens(self)
         _check_idle(self)
         _check_missing(self)
@@ -776,54 +755,9 @@ def _check_respelt(spec: TokenizerSpec, respelt: list[tuple[AddedToken, bytes]])
             )
 
 
-def _spell(
-    token: AddedToken, steps: tuple[NormalizerStep, ...] = (), *, by_characters: bool = False
-) -> bytes:
-    content = token.content
-    if token.normalized and steps:
-        content = run_of(steps).normalize(content)
+def _spell(token: AddedToken, *, normalizer: Normalizer, by_characters: bool = False) -> bytes:
+    content = normalizer.spell(token.content) if token.normalized else token.content
     return (content.replace("\u2581", " ") if by_characters else content).encode()
-
-
-_NFC: Final = (NormalizerStep("NFC"),)
-_META_TO_SPACE: Final = NormalizerStep("Replace", pattern="\u2581", content=" ")
-_PREPEND: Final = NormalizerStep("Prepend", content=" ")
-
-
-def needed_steps(
-    normalizer: Normalizer, steps: tuple[NormalizerStep, ...], added: Iterable[str | AddedToken]
-) -> tuple[NormalizerStep, ...]:
-    """`TokenizerSpec.steps` of a spec with this normalizer, its steps and these tokens."""
-    if normalizer in ("steps", "metaspace-steps"):
-        return steps
-    searched = [t for t in added if isinstance(t, AddedToken) and t.normalized]
-    if normalizer == "nfc" and not all(map(_is_same_in_nfc, searched)):
-        return _NFC
-    if normalizer == "metaspace-prepend" and searched:
-        return (_META_TO_SPACE, _PREPEND)
-    if normalizer == "metaspace" and any(set(" \u2581") & set(t.content) for t in searched):
-        return (_META_TO_SPACE,)
-    return ()
-
-
-NFC_MAKES: Final = frozenset("K;`")
-"""The ASCII characters that NFC makes of others: of U+212A, U+037E and U+1FEF."""
-
-
-def _is_same_in_nfc(token: AddedToken) -> bool:
-    """Whether the token is found at the same positions in a text and in the text's NFC.
-
-    NFC changes an ASCII character only by composing it with marks after it, which have to follow
-    the token's last character: a letter, or `<`, `=`, `>`. It makes those of `NFC_MAKES`. It joins
-    marks, which are word characters, to symbols, which are none.
-    """
-    last = token.content[-1]
-    return (
-        token.content.isascii()
-        and not token.single_word
-        and not (last.isalpha() or last in "<=>")
-        and NFC_MAKES.isdisjoint(token.content)
-    )
 
 
 def check_content(content: object) -> None:
@@ -908,21 +842,6 @@ def _check_added_tokens(spec: TokenizerSpec) -> None:
         seen.add(token.content)
 
 
-def _check_normalizer(normalizer: str, steps: tuple[NormalizerStep, ...]) -> None:
-    if normalizer not in get_args(Normalizer):
-        known = ", ".join(get_args(Normalizer))
-        raise InvalidSpecError(f"unknown normalizer {normalizer!r:.40}: one of {known}")
-    if (normalizer in ("steps", "metaspace-steps")) != bool(steps) or steps == _NFC:
-        raise InvalidSpecError(
-            f"the normalizers `steps` and `metaspace-steps` have steps, and no other has; NFC "
-            f"alone is `nfc`. The normalizer is {normalizer}, with {len(steps)} steps"
-        )
-    try:
-        check_steps(steps)
-    except UnknownPatternError as error:
-        raise InvalidSpecError(f"a Replace step of the normalizer: {error}") from None
-
-
 def _check_word_suffix(spec: TokenizerSpec) -> None:
     if not spec.word_suffix:
         return
@@ -953,10 +872,10 @@ def _check_word_suffix(spec: TokenizerSpec) -> None:
 
 
 def _check_byte_ids(spec: TokenizerSpec) -> None:
-    if (spec.normalizer.startswith("metaspace")) != bool(spec.byte_ids):
+    if spec.normalizer.is_of_characters != bool(spec.byte_ids):
         raise InvalidSpecError(
-            f"the normalizer {spec.normalizer} belongs to a vocabulary of characters with the ids "
-            f"of the 256 bytes, and to no other; there are {len(spec.byte_ids)} ids"
+            f"the normalizer {spec.normalizer.name} belongs to a vocabulary of characters with the "
+            f"ids of the 256 bytes, and to no other; there are {len(spec.byte_ids)} ids"
         )
     if not spec.byte_ids:
         if spec.pattern.name == METASPACE.name and spec.pattern != METASPACE:

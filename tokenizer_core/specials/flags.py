@@ -265,9 +265,9 @@ def matcher_of_tokens(tokens: Iterable[AddedToken]) -> SpecialTokenMatcher:
 
 
 def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenMatcher:
-    """The matcher of the added tokens of `spec` with these contents; cached. If the spec has
-    `steps`, it finds only the contents as they are: `normalization.passes_of` searches instead."""
-    if spec.has_flags and not spec.steps:
+    """The matcher of the added tokens of `spec` with these contents; cached. If the
+    normalizer has steps, it finds only the contents as they are: `passes_of` searches instead."""
+    if spec.has_flags and not spec.normalizer.steps:
         return matcher_of_tokens(t for t in spec.added_tokens if t.content in contents)
     return matcher_of(frozenset(contents))
 

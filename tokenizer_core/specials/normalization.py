@@ -12,13 +12,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
-from tokenizer_core.normalizers.normalize import (
-    METASPACE_CHARACTER,
-    normalize_metaspace,
-    normalize_nfc,
-    strips_space,
-)
-from tokenizer_core.normalizers.steps import run_of
+from tokenizer_core.normalizers.spaces import with_spaces
+from tokenizer_core.normalizers.steps import Steps
 from tokenizer_core.specials.flags import matcher_for, matcher_of_tokens
 from tokenizer_core.specials.matcher import (
     Span,
@@ -33,7 +28,6 @@ from tokenizer_core.stopping import check_stop
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep
     from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 Part = tuple[str, str | None]
@@ -54,33 +48,14 @@ def normalized_parts(
     `begins` says where `text` begins: at the beginning of a text, after an added token, or inside a
     part, whose beginning is normalized already.
     """
-    if not spec.steps:
-        for index, (plain, token) in enumerate(matcher.split(text)):
-            yield (
-                _normalize_part(
-                    spec.normalizer,
-                    plain,
-                    is_first=index == 0 and begins == "text",
-                    continues=index == 0 and begins == "inside",
-                ),
-                token,
-            )
-        return
     passes = passes_of(spec, matcher)
-    normalize = normalize or run_of(spec.steps).normalize
-    for index, (start, end, span) in enumerate(passes.parts(text)):
+    normalize = normalize or spec.normalizer.normalize
+    for start, end, span in passes.parts(text):
         plain = text[start:end]
-        normalized = normalize(plain, is_first=index > 0 or begins != "inside")
+        is_first, continues = not start and begins == "text", not start and begins == "inside"
+        normalized = normalize(plain, is_first=is_first, continues=continues)
         for part, found in passes.second_in(plain, start).split(normalized):
             yield part, (span and span.content) if found is None else passes.names[found]
-
-
-def _normalize_part(normalizer: str, plain: str, *, is_first: bool, continues: bool) -> str:
-    if normalizer == "none":
-        return plain
-    if normalizer == "nfc":
-        return normalize_nfc(plain)
-    return normalize_metaspace(normalizer, plain, is_first=is_first, continues=continues)
 
 
 def parts_as_encoded(spec: TokenizerSpec, text: str) -> list[Part]:
@@ -132,16 +107,17 @@ def text_as_decoded(
             data = b"".join(map(spec.decoded_pre_token, pre_tokens))
         parts += [data, b"" if token is None else spec.spelling(added[token])]
     joined = b"".join(parts).decode(errors="replace")  # bytes that are lost may break a character
-    if spec.normalizer.startswith("metaspace"):
-        joined = joined.replace(METASPACE_CHARACTER, " ")  # of special tokens
-    return joined.removeprefix(" ") if strips_space(spec.normalizer) else joined
+    if spec.normalizer.is_of_characters:
+        joined = with_spaces(joined)  # of special tokens
+    return joined.removeprefix(" ") if spec.normalizer.strips_space else joined
 
 
 NO_TOKENS: Final = matcher_of(frozenset())
 
 
 class Passes:
-    """The two searches for added tokens: in the text as given, and in its normalized parts.
+    """The two searches for added tokens: in the text as given, and, if its normalizer has steps, in
+    its normalized parts.
 
     `names`: the strings of the second search, and the tokens that they stand for. `trusts`: those
     of the text as given.
@@ -150,17 +126,18 @@ class Passes:
     def __init__(
         self,
         first: SpecialTokenMatcher,
-        second: SpecialTokenMatcher,
-        names: Mapping[str, str],
-        run: NormalizerRun,
+        second: SpecialTokenMatcher = NO_TOKENS,
+        names: Mapping[str, str] = MappingProxyType({}),
+        normalizer: Steps | None = None,
         trusts: tuple[Trust, ...] = (),
     ) -> None:
         self.first, self.second, self.names = first, second, names
-        self._run, self._trusts = run, trusts
+        self._normalizer, self._trusts = normalizer, trusts
 
     def trusting(self, *trusts: Trust) -> Passes:
         """The same searches in the one text that `trusts` are for."""
-        return Passes(self.first.trusting(*trusts), self.second, self.names, self._run, trusts)
+        first = self.first.trusting(*trusts)
+        return Passes(first, self.second, self.names, self._normalizer, trusts)
 
     def parts(self, text: str) -> Iterator[tuple[int, int, Span | None]]:
         """Start and end of each part that is normalized, and the match of the first search after
@@ -173,45 +150,36 @@ class Passes:
 
     def second_in(self, plain: str, start: int) -> SpecialTokenMatcher:
         """The second search for a part of the text that begins at `start`."""
-        if not self._trusts or not self.second:
+        if not self._trusts or not self._normalizer or not self.second:
             return self.second
-        return self.second.trusting(
-            *(self._in_normalized(trust, plain, start) for trust in self._trusts)
-        )
-
-    def _in_normalized(self, trust: Trust, plain: str, start: int) -> Trust:
-        control = frozenset(n for n, content in self.names.items() if content in trust.control)
-        runs = trust.within(start, start + len(plain)).runs
-        return Trust(control, self._run.normalize_runs(plain, runs))
+        trusts = []
+        for trust in self._trusts:
+            control = frozenset(n for n, content in self.names.items() if content in trust.control)
+            runs = trust.within(start, start + len(plain)).runs
+            trusts.append(Trust(control, self._normalizer.normalize_runs(plain, runs)))
+        return self.second.trusting(*trusts)
 
 
 def passes_of(spec: TokenizerSpec, matcher: SpecialTokenMatcher) -> Passes:
-    """How the tokens of `matcher` are searched where the spec has `steps`."""
+    """How the tokens of `matcher` are searched in a text."""
+    if not isinstance(spec.normalizer, Steps):
+        return Passes(matcher)
     if isinstance(matcher, TrustedTokenMatcher):
         return passes_of(spec, matcher.matcher).trusting(*matcher.trusts)
-    are_changed = spec.normalizer != "metaspace-steps"
-    return _passes_of(spec.steps, spec.added_token_set, matcher, are_changed)
+    return _passes_of(spec.normalizer, spec.added_token_set, matcher)
 
 
 @lru_cache(maxsize=64)
 def _passes_of(
-    steps: tuple[NormalizerStep, ...],
-    added: frozenset[AddedToken],
-    matcher: SpecialTokenMatcher,
-    are_changed: bool,
+    normalizer: Steps, added: frozenset[AddedToken], matcher: SpecialTokenMatcher
 ) -> Passes:
-    run, contents = run_of(steps), frozenset(matcher.contents)
+    contents = frozenset(matcher.contents)
     tokens = [token for token in added if token.content in contents]
-    spell = run.normalize if are_changed else _with_spaces
-    later = {spell(token.content): token for token in tokens if token.normalized}
+    later = {normalizer.spell(token.content): token for token in tokens if token.normalized}
     renamed = (replace(token, content=n, normalized=False) for n, token in later.items())
     return Passes(
         matcher_of_tokens(token for token in tokens if not token.normalized),
         matcher_of_tokens(renamed),
         MappingProxyType({normalized: token.content for normalized, token in later.items()}),
-        run,
+        normalizer,
     )
-
-
-def _with_spaces(content: str) -> str:
-    return content.replace(METASPACE_CHARACTER, " ")

@@ -12,7 +12,6 @@ from tokenizer_core.errors import (
     SpecialTokenReachedError,
     UnknownSpecialTokenError,
 )
-from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.specials.flags import matcher_for, matcher_without
 from tokenizer_core.specials.matcher import SpecialTokenMatcher, matcher_of
 from tokenizer_core.specials.normalization import normalized_parts, passes_of
@@ -187,11 +186,11 @@ def forbid_normalized(
 ) -> None:
     """Raise SpecialTokenForbiddenError if a normalized part of `text`, in which `matcher` finds
     the recognised tokens, has one of `forbidden` that is searched there."""
-    if not spec.steps or not spec.normalized_tokens & forbidden:
+    if not spec.normalizer.steps or not spec.normalized_tokens & forbidden:
         return
-    guard, run = passes_of(spec, matcher_of(forbidden)), run_of(spec.steps)
+    guard, normalize = passes_of(spec, matcher_of(forbidden)), spec.normalizer.normalize
     for start, end, _ in passes_of(spec, matcher).parts(text):
-        forbid_matches(guard.second, run.normalize(text[start:end]), guard.names)
+        forbid_matches(guard.second, normalize(text[start:end]), guard.names)
 
 
 def forbid_matches(

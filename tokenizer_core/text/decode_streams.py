@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.engines.python_engine import naming_ids
-from tokenizer_core.normalizers.normalize import strips_space
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +47,7 @@ class StreamingDecoder:
         self._engine = tokenizer.engine
         self._vocab = tokenizer.spec.vocab
         self._errors = errors
-        self._strips = strips_space(tokenizer.spec.normalizer)
+        self._strips = tokenizer.spec.normalizer.strips_space
         # Hugging Face's byte fallback: of a run of bytes that is no text, each becomes U+FFFD.
         is_by_run = errors == "replace"
         self._byte_ids = frozenset(tokenizer.spec.byte_ids if is_by_run else ())
@@ -144,7 +143,7 @@ class BytesDecoder:
 
     def __init__(self, tokenizer: EncodesStreams) -> None:
         self._engine = tokenizer.engine
-        self._strips = strips_space(tokenizer.spec.normalizer)
+        self._strips = tokenizer.spec.normalizer.strips_space
 
     def feed(self, ids: Iterable[int]) -> bytes:
         """Return the bytes of `ids`; raises UnknownTokenIdError."""

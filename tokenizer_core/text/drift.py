@@ -61,7 +61,7 @@ def continue_text(
     if not added:
         return text, "inside"
     rest = text.lstrip(WHITE_SPACE) if any(token.rstrip for token in added) else text
-    is_border = spec.normalizer in _SPACES_AFTER_TOKENS or not all(t.normalized for t in added)
+    is_border = spec.normalizer.name in _SPACES_AFTER_TOKENS or not all(t.normalized for t in added)
     return rest, "part" if is_border else "inside"
 
 

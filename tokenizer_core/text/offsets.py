@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenizer_core.normalizers.normalize import OriginalOffsets, metaspace_offsets, normalize_nfc
-from tokenizer_core.normalizers.steps import run_of
-from tokenizer_core.specials.normalization import normalized_parts, passes_of
+from tokenizer_core.specials.normalization import passes_of
 from tokenizer_core.splitting.pretokenize import find_kept_spans, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from tokenizer_core.engines import Engine
     from tokenizer_core.spec import MissingBytes, TokenizerSpec
-    from tokenizer_core.specials.matcher import SpecialTokenMatcher
+    from tokenizer_core.specials.matcher import Span, SpecialTokenMatcher
 
 
 def token_sizes(spec: TokenizerSpec) -> NDArray[np.uint32] | None:
@@ -45,53 +43,83 @@ def find_byte_offsets(
     """The UTF-8 byte offsets (start, end) in `text` of its ids, which encoding gave with the tokens
     of `matcher`: shape (n_tokens, 2), uint64. `sizes` are the `token_sizes` of the spec; without
     them, the parts of the text are encoded again."""
-    if spec.steps:
-        return _find_with_steps(spec, engine, matcher, text)
-    known = None if sizes is None else _OffsetsOfIds(sizes, ids)
-    if known is not None and _is_encoded_as_given(spec, matcher, text):
-        return known.offsets
-    parts = [np.empty((0, 2), dtype=np.uint64)]
-    spans = list(matcher.spans(text))
-    rest = spans[-1].end if spans else 0
-    normalized = normalized_parts(spec, matcher, text)
-    positions = _BytePositions(text)
-    for span, (changed, _) in zip([*spans, None], normalized, strict=True):
-        start, end = (rest, len(text)) if span is None else (span.plain_start, span.start)
-        if start < end:
-            plain = text[start:end]
-            found = known.next(changed) if known else _encode_text(spec, engine, changed)[1]
-            offsets = _offsets_before_normalizing(spec, plain, changed, found)
-            parts.append(offsets + np.uint64(positions[start]))
-        if span is not None:
-            around = [positions[span.start], positions[span.end]]
-            parts.append(np.array([around], dtype=np.uint64))
-            if known:
-                known.next(span.content)
-    return np.concatenate(parts)
+    encoded = _EncodedAgain(spec, engine) if sizes is None else _OffsetsOfIds(sizes, ids)
+    if isinstance(encoded, _OffsetsOfIds) and _is_encoded_as_given(spec, matcher, text):
+        return encoded.offsets
+    passes, align = passes_of(spec, matcher), spec.normalizer.align
+
+    def find(plain: str, start: int) -> NDArray[np.uint64]:
+        aligned = align(plain, is_first=not start)
+        spans = passes.second_in(plain, start).spans(aligned.text)
+        found = _find_between(aligned.text, spans, encoded, lambda part, _: encoded.next(part))
+        return aligned.sources_of(found)
+
+    return _find_between(text, passes.first.spans(text), encoded, find)
+
+
+def _find_between(
+    text: str,
+    spans: Iterable[Span],
+    encoded: _OffsetsOfIds | _EncodedAgain,
+    find: Callable[[str, int], NDArray[np.uint64]],
+) -> NDArray[np.uint64]:
+    """The offsets of matches in `text`, and of the ids between them. `find` gives those within a
+    part, which begins at an index."""
+    parts, positions, end = [], _BytePositions(text), 0
+    for span in spans:
+        plain = text[span.plain_start : span.start]
+        parts.append(find(plain, span.plain_start) + positions[span.plain_start])
+        around = [positions[span.start], positions[span.end]]
+        parts.append(np.array([around], dtype=np.uint64))
+        encoded.skip(span.content)
+        end = span.end
+    rest = find(text[end:], end)
+    return np.concatenate([*parts, rest + positions[end]]) if parts else rest
 
 
 def _is_encoded_as_given(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str) -> bool:
     """Whether no normalizer changes the text, and no added token includes white space around it."""
     if matcher.has_flags and matcher.may_match(text):
         return False
-    return spec.normalizer == "none" or (spec.normalizer == "nfc" and normalize_nfc(text) == text)
+    normalizer = spec.normalizer
+    is_nfc = normalizer.name == "nfc" and not normalizer.steps
+    return normalizer.name == "none" or (is_nfc and normalizer.normalize(text) == text)
 
 
 class _OffsetsOfIds:
     """The offsets of ids whose bytes, joined, are the encoded text."""
 
     def __init__(self, sizes: NDArray[np.uint32], ids: NDArray[np.uint32]) -> None:
-        ends = np.cumsum(sizes[ids], dtype=np.uint64)
-        self.offsets = np.stack([np.insert(ends[:-1], 0, 0)[: len(ends)], ends], axis=1)
-        self._ends = ends
+        self.offsets = np.zeros((len(ids), 2), dtype=np.uint64)
+        np.cumsum(sizes[ids], out=self.offsets[:, 1])
+        self.offsets[1:, 0] = self.offsets[:-1, 1]
         self._n_taken = self._position = 0
 
     def next(self, text: str) -> NDArray[np.uint64]:
         """The offsets of the ids of the next part of the encoded text, in that part."""
         start, first = self._position, self._n_taken
         self._position += len(text.encode())
-        self._n_taken = int(np.searchsorted(self._ends, self._position, side="right"))
+        ends, position = self.offsets[:, 1], np.uint64(self._position)
+        self._n_taken = int(np.searchsorted(ends, position, side="right"))
         return self.offsets[first : self._n_taken] - np.uint64(start)
+
+    def skip(self, token: str) -> None:
+        """Pass over the id of an added token."""
+        self.next(token)
+
+
+class _EncodedAgain:
+    """As `_OffsetsOfIds`, where the bytes of ids are not the encoded text."""
+
+    def __init__(self, spec: TokenizerSpec, engine: Engine) -> None:
+        self._spec, self._engine = spec, engine
+
+    def next(self, text: str) -> NDArray[np.uint64]:
+        """The offsets of the ids of a part, in that part."""
+        return _encode_text(self._spec, self._engine, text)[1]
+
+    def skip(self, token: str) -> None:
+        """Nothing: a token has one id."""
 
 
 class _BytePositions:
@@ -101,93 +129,12 @@ class _BytePositions:
         self._text = text
         self._index = self._position = 0
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: int) -> np.uint64:
         start, end = sorted((self._index, index))
         n_between = len(self._text[start:end].encode())
         self._position += n_between if index > self._index else -n_between
         self._index = index
-        return self._position
-
-
-def _find_with_steps(
-    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
-) -> NDArray[np.uint64]:
-    """As `find_byte_offsets`, for a spec with `steps`."""
-    passes, run = passes_of(spec, matcher), run_of(spec.steps)
-    parts = [np.empty((0, 2), dtype=np.uint64)]
-    positions = _BytePositions(text)
-    for start, end, token in passes.parts(text):
-        plain = text[start:end]
-        normalized, sources = run.normalize_with_spans(plain)
-        found = _find_in_normalized(spec, engine, passes.second_in(plain, start), normalized)
-        mapped = _source_offsets(plain, normalized, sources, found)
-        parts.append(mapped + np.uint64(positions[start]))
-        if token is not None:
-            around = [positions[token.start], positions[token.end]]
-            parts.append(np.array([around], dtype=np.uint64))
-    return np.concatenate(parts)
-
-
-def _find_in_normalized(
-    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
-) -> NDArray[np.uint64]:
-    """The offsets in a normalized part, in bytes, of its ids and of the tokens of `matcher`."""
-    parts = [np.empty((0, 2), dtype=np.uint64)]
-    positions, end = _BytePositions(text), 0
-    for span in matcher.spans(text):
-        plain = _encode_text(spec, engine, text[span.plain_start : span.start])[1]
-        parts.append(plain + np.uint64(positions[span.plain_start]))
-        around = [positions[span.start], positions[span.end]]
-        parts.append(np.array([around], dtype=np.uint64))
-        end = span.end
-    rest = _encode_text(spec, engine, text[end:])[1]
-    return np.concatenate([*parts, rest + np.uint64(positions[end])])
-
-
-def _source_offsets(
-    source: str, text: str, spans: NDArray[np.int64], offsets: NDArray[np.uint64]
-) -> NDArray[np.uint64]:
-    """Offsets in `source`, in bytes, for those in its normalized text, whose characters come from
-    `spans`. Bytes of an unchanged character keep their own; others have those of the span."""
-    if text == source and np.array_equal(spans[:, 0], np.arange(len(text))):
-        return offsets
-    source_starts = np.cumsum([0, *map(len, map(str.encode, source))])
-    starts = np.cumsum([0, *map(len, map(str.encode, text))])
-    is_same = np.array(
-        [
-            end == start + 1 and source[start] == character
-            for character, (start, end) in zip(text, spans.tolist(), strict=True)
-        ],
-        dtype=bool,
-    )
-    signed = offsets.astype(np.int64)
-    first = np.searchsorted(starts, signed[:, 0], side="right") - 1
-    last = np.searchsorted(starts, signed[:, 1], side="left") - 1
-    first_starts = source_starts[spans[first, 0]]
-    last_starts = source_starts[spans[last, 0]]
-    mapped = np.stack(
-        [
-            first_starts + np.where(is_same[first], signed[:, 0] - starts[first], 0),
-            np.where(
-                is_same[last],
-                last_starts + signed[:, 1] - starts[last],
-                source_starts[spans[last, 1]],
-            ),
-        ],
-        axis=1,
-    )
-    return mapped.astype(np.uint64)
-
-
-def _offsets_before_normalizing(
-    spec: TokenizerSpec, plain: str, text: str, offsets: NDArray[np.uint64]
-) -> NDArray[np.uint64]:
-    """Offsets in `plain` for those in its normalized text."""
-    if text == plain:
-        return offsets
-    if spec.normalizer != "nfc":
-        return metaspace_offsets(plain, text, offsets)
-    return OriginalOffsets(plain).map(offsets)
+        return np.uint64(self._position)
 
 
 def _offsets_around_missing(

@@ -14,14 +14,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.normalizers.normalize import (
-    MetaspaceSource,
-    SourceSize,
-    normalize_metaspace,
-    normalize_nfc,
-    settled_length,
-)
-from tokenizer_core.normalizers.steps import run_of
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.specials.normalization import passes_of
@@ -39,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokenizer_core.engines import Engine
-    from tokenizer_core.normalizers.steps import NormalizerRun
     from tokenizer_core.spec import TokenizerSpec
 
 MAX_PENDING_CHARS: Final = 1 << 24
@@ -68,13 +59,15 @@ class EncodesStreams(Protocol):
         ...
 
 
-class _StepsSource:
+class _Source:
     """Original text, in blocks that were normalized by themselves, whose normalized text was not
     yet returned."""
 
-    def __init__(self, steps: NormalizerRun, engine: Engine) -> None:
-        self._steps, self._engine = steps, engine
-        self._blocks: deque[tuple[str, int, bool]] = deque()  # source, length normalized, is first
+    def __init__(self, tokenizer: EncodesStreams) -> None:
+        self._align = tokenizer.spec.normalizer.align
+        self._normalize = tokenizer.engine.normalize
+        # Each block: its source, the length of its normalized text, and how it was normalized.
+        self._blocks: deque[tuple[str, int, dict[str, bool]]] = deque()
         self._n_given = 0  # normalized characters of the first block that were returned
         self._n_held = 0  # normalized characters that were not
 
@@ -83,15 +76,14 @@ class _StepsSource:
         """UTF-8 bytes of the source that were not yet returned."""
         held = sum(len(source.encode()) for source, _, _ in self._blocks)
         if self._n_given:
-            source, _, is_first = self._blocks[0]
-            _, spans = self._steps.normalize_with_spans(source, is_first=is_first)
-            held -= len(source[: int(spans[self._n_given, 0])].encode())
+            source, _, options = self._blocks[0]
+            held -= self._align(source, **options).source_of(self._n_given)
         return held
 
-    def normalize(self, source: str, *, is_first: bool) -> str:
+    def normalize(self, source: str, **options: bool) -> str:
         """Add a block, and return its normalized text."""
-        text = self._engine.normalize(source, is_first=is_first)
-        self._blocks.append((source, len(text), is_first))
+        text = self._normalize(source, **options)
+        self._blocks.append((source, len(text), options))
         self._n_held += len(text)
         return text
 
@@ -129,24 +121,16 @@ class StreamingEncoder:
         )
         self._engine = tokenizer.engine
         self._pattern = spec.pattern
-        matcher = matcher_for(spec, allowed)
-        self._tokens = matcher.stream()
+        passes = passes_of(spec, matcher_for(spec, allowed))
+        self._tokens, self._names = passes.first.stream(), passes.names
+        self._normalized_tokens = passes.second.stream()
         self._guard = matcher_of(self._forbidden)
+        self._normalized_guard = passes_of(spec, self._guard)
         self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
-        self._normalizer = spec.normalizer
-        self._source: SourceSize | MetaspaceSource | _StepsSource | None = None
-        if spec.steps:
-            self._steps, passes = run_of(spec.steps), passes_of(spec, matcher)
-            self._normalized_guard = passes_of(spec, self._guard)
-            self._tokens = passes.first.stream()
-            self._normalized_tokens, self._names = passes.second.stream(), passes.names
-            self._source = _StepsSource(self._steps, tokenizer.engine)
-        elif spec.normalizer == "nfc":
-            self._source = SourceSize()
-        elif spec.normalizer != "none":
-            self._source = MetaspaceSource()
-        self._n_segments = 0  # parts between special tokens that ended
-        self._is_in_segment = False
+        self._find_cut = spec.normalizer.find_cut
+        self._source = _Source(tokenizer)
+        self._is_first = True  # no special token was found
+        self._is_in_part = False
         self._max_pending_chars = max_pending_chars
         self._waiting: list[str] = []  # pieces not yet examined
         self._waiting_chars = 0
@@ -162,8 +146,7 @@ class StreamingEncoder:
     def bytes_settled(self) -> int:
         """UTF-8 bytes of the input whose ids the stream has returned."""
         raw = self._tokens.held + self._unnormalized + "".join(self._waiting)
-        unsplit = self._source.held_bytes if self._source else len(self._unsplit.encode())
-        return self._bytes_fed - len(raw.encode()) - unsplit
+        return self._bytes_fed - len(raw.encode()) - self._source.held_bytes
 
     def feed(self, text: str) -> list[int]:
         """Return the ids that `text` settles, after all earlier text.
@@ -206,10 +189,8 @@ class StreamingEncoder:
         return ids
 
     def _held_chars(self) -> int:
-        raw = len(self._tokens.held) + len(self._unnormalized)
-        if isinstance(self._source, _StepsSource):
-            raw += len(self._normalized_tokens.held)
-        return raw + len(self._unsplit)
+        held = len(self._tokens.held) + len(self._unnormalized)
+        return held + len(self._normalized_tokens.held) + len(self._unsplit)
 
     def _require_open(self) -> None:
         if self._is_finished:
@@ -238,76 +219,53 @@ class StreamingEncoder:
                 ids.append(self._added[token])
 
     def _feed_plain(self, plain: str, ids: list[int], *, is_last: bool) -> None:
-        if isinstance(self._source, _StepsSource):
-            self._feed_steps(plain, ids, self._source, is_last=is_last)
-            return
-        if isinstance(self._source, MetaspaceSource):
-            plain = self._feed_metaspace(plain, self._source)
-            if is_last:
-                self._n_segments += 1
-                self._is_in_segment = False
-        elif self._source:
-            plain = self._unnormalized + plain
-            cut = len(plain) if is_last else settled_length(plain)
-            self._unnormalized = plain[cut:]
-            self._source.add(plain[:cut])
-            plain = normalize_nfc(plain[:cut])
-        self._feed_normalized(plain, ids, is_last=is_last)
-
-    def _feed_steps(
-        self, plain: str, ids: list[int], source: _StepsSource, *, is_last: bool
-    ) -> None:
         plain = self._unnormalized + plain
-        is_first = not self._is_in_segment
-        cut = len(plain) if is_last else self._steps.find_cut(plain, is_first=is_first)
+        cut = len(plain) if is_last else self._find_cut(plain, continues=self._is_in_part)
         self._unnormalized = plain[cut:]
         text = ""
         # A short last block makes it cheap to find what its characters come from.
-        near = self._steps.find_cut(plain[: max(0, cut - _NEAR_CHARS)], is_first=is_first)
+        near = self._find_cut(plain[: max(0, cut - _NEAR_CHARS)], continues=self._is_in_part)
         for block in (plain[:near], plain[near:cut]):
             if block:
-                text += source.normalize(block, is_first=not self._is_in_segment)
-                self._is_in_segment = True
+                text += self._source.normalize(
+                    block, is_first=self._is_first, continues=self._is_in_part
+                )
+                self._is_in_part = True
         self._check_forbidden_normalized(text)
-        pairs = self._normalized_tokens.feed(text)
-        if is_last:
-            pairs += self._normalized_tokens.finish()
-            self._is_in_segment, self._guarded_normalized = False, ""
-        for part, name in pairs:
+        pairs: list[tuple[str, str | None]] = [(text, None)]
+        if self._names:
+            pairs = self._normalized_tokens.feed(text)
+            pairs += self._normalized_tokens.finish() if is_last else []
+        *found, (rest, _) = pairs
+        for part, name in found:
             self._feed_normalized(part, ids, is_last=name is not None)
             if name is not None:
                 ids.append(self._added[self._names[name]])
+        self._feed_normalized(rest, ids, is_last=is_last)
         if is_last:
-            self._feed_normalized("", ids, is_last=True)
-        source.keep(len(self._normalized_tokens.held) + len(self._unsplit))
+            self._is_first = self._is_in_part = False
+            self._guarded_normalized = ""
+        self._source.keep(len(self._normalized_tokens.held) + len(self._unsplit))
 
     def _feed_normalized(self, text: str, ids: list[int], *, is_last: bool) -> None:
         self._unsplit += text
         if is_last:
             ids += self._engine.encode(self._unsplit)
-            self._give_out(len(self._unsplit))
+            self._unsplit = ""
         else:
             self._encode_settled(ids)
         if self._held_chars() > self._max_pending_chars:
             raise PreTokenTooLongError(self._describe_too_long())
-
-    def _feed_metaspace(self, plain: str, source: MetaspaceSource) -> str:
-        normalized = normalize_metaspace(
-            self._normalizer, plain, is_first=self._n_segments == 0, continues=self._is_in_segment
-        )
-        source.add(plain, len(normalized) - len(plain))
-        self._is_in_segment |= bool(plain)
-        return normalized
 
     def _encode_settled(self, ids: list[int]) -> None:
         is_long = len(self._unsplit) >= LONG_CHARS
         cut = find_last_safe_cut(self._unsplit, self._pattern) if is_long else None
         if cut is not None:
             ids += self._engine.encode(self._unsplit[:cut])
-            self._give_out(cut)
+            self._unsplit = self._unsplit[cut:]
         pre_tokens, consumed = split_settled(self._unsplit, self._pattern)
         ids += self._engine.encode_pre_tokens(pre_tokens)
-        self._give_out(consumed)
+        self._unsplit = self._unsplit[consumed:]
 
     def _describe_too_long(self) -> str:
         if len(self._unnormalized) > self._max_pending_chars // 2:
@@ -331,11 +289,6 @@ class StreamingEncoder:
             f"characters, of which nothing can be settled before it ends; break the text with "
             f"white space, or encode it whole"
         )
-
-    def _give_out(self, n_chars: int) -> None:
-        if isinstance(self._source, SourceSize | MetaspaceSource) and n_chars:
-            self._source.give(self._unsplit[:n_chars])
-        self._unsplit = self._unsplit[n_chars:]
 
     def _check_forbidden(self, text: str) -> None:
         if self._guard:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from tokenizer_core.errors import MaxTokensTooSmallError, PreTokenTooLongError
-from tokenizer_core.normalizers.normalize import normalize_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,9 +181,9 @@ class TextChunks:
         self._starts, self._ends = (
             np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T
         )
-        if tokenizer.spec.steps:
+        if tokenizer.spec.normalizer.steps:
             self._ends = _closed_ends(self._starts, self._ends)
-        if tokenizer.spec.loses_text or tokenizer.spec.steps:
+        if tokenizer.spec.loses_text or tokenizer.spec.normalizer.steps:
             # What is dropped after the last token belongs to its chunk, as does a text without any.
             if not len(self._ends):
                 self._starts, self._ends = np.zeros((2, 1), dtype=np.int64)
@@ -303,7 +302,7 @@ def _first_ends(
             return list(accumulate(_lengths(tokenizer, ids)))
     _, offsets = tokenizer.encode_with_offsets(text, **options)
     starts, ends = offsets[: n_tokens + 1].astype(np.int64).T
-    if tokenizer.spec.steps:
+    if tokenizer.spec.normalizer.steps:
         ends = _closed_ends(starts, ends)
     return list(map(int, ends[:n_tokens]))
 
@@ -334,7 +333,7 @@ def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     if spec.loses_text or spec.has_flags or spec.word_suffix:
         return True
     normalizer = spec.normalizer
-    return normalizer != "none" and (normalizer != "nfc" or normalize_nfc(text) != text)
+    return normalizer.name not in ("none", "nfc") or normalizer.normalize(text) != text
 
 
 def _lengths(tokenizer: Tokenizer, ids: list[int]) -> Iterator[int]:

@@ -305,7 +305,7 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
         ("pattern", f"{spec.pattern.name} ({spec.unicode_tables})"),
         *_describe_dialect(spec),
         *_describe_missing(spec),
-        *([("normalizer", spec.normalizer)] if spec.normalizer != "none" else []),
+        *([("normalizer", spec.normalizer.name)] if spec.normalizer.name != "none" else []),
         ("special", _describe_special_tokens(spec)),
     ]
     gaps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spec.gaps())

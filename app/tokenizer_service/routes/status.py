@@ -114,7 +114,7 @@ async def info(request: Request, response: Response) -> InfoResponse:
         kind=spec.kind,
         pattern=spec.pattern.name,
         unicode_tables=spec.unicode_tables,
-        normalizer=spec.normalizer,
+        normalizer=spec.normalizer.name,
         special_tokens=spec.special_tokens,
         loaded_at=live.loaded_at,
         limits=LimitsInfo(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenizer_core.errors import ArtifactCorruptError
-from tokenizer_core.normalizers.normalize import strips_space
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts, text_as_decoded
@@ -94,7 +93,7 @@ def check_round_trip(tokenizer: Tokenizer) -> None:
     for content, id_ in spec.special_tokens.items():
         # A second name decodes to the first (o200k_harmony, 200018).
         first_name = spec.vocab[id_].decode()
-        if strips_space(spec.normalizer):
+        if spec.normalizer.strips_space:
             first_name = first_name.removeprefix(" ")
         # Of tokens with flags, one may hide another.
         first_part = next(normalized_parts(spec, every, content))

@@ -7,8 +7,9 @@ from tokenizers import normalizers
 
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.engines.native import compiled_normalizer
-from tokenizer_core.normalizers.normalize import normalize_nfc
-from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep
+from tokenizer_core.normalizers.forms import normalize_nfc
+from tokenizer_core.normalizers.step import NormalizerStep
+from tokenizer_core.normalizers.steps import Steps
 
 KINDS = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip"]
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
@@ -42,7 +43,7 @@ SOME_CODES = [code for code in CODES if code % 97 == 0 or _may_change(code)]
 @pytest.mark.parametrize("kind", KINDS)
 def test_code_points_in_context(kind, is_whole):
     step = NormalizerStep(kind, strips_left=True, strips_right=True)
-    runs, reference = [NormalizerRun((step,)).normalize], getattr(normalizers, kind)()
+    runs, reference = [Steps("steps", (step,)).normalize], getattr(normalizers, kind)()
     if native_unavailable_reason() is None:
         runs.append(compiled_normalizer((step,)).normalize)
     if kind == "NFC":

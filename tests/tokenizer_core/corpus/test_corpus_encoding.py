@@ -49,6 +49,7 @@ from tokenizer_core.errors import (
     TokenizerMismatchError,
     TooManyBadDocumentsError,
 )
+from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.parallel import LocalExecutor
 
 documents = st.lists(
@@ -202,7 +203,8 @@ def test_a_bad_document_is_reported_with_file_and_place(
 ):
     monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 1000)
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer), engine=engine)
+    spec = replace(NARROW.spec, normalizer=normalizer_of(normalizer))
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
     texts = [f"number e\u0301 {number}" for number in range(40)]
     files = [write_corpus(tmp_path / "a.txt", ["one", "two"], "txt"), tmp_path / name]
     plan = plan_token_files(
@@ -277,7 +279,7 @@ def test_the_manifest_counts_lost_tokens(over, shuffle, batch_bytes, tmp_path, m
 def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
     end, normalizer, tmp_path
 ):
-    tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer))
+    tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer_of(normalizer)))
     texts = ["ab\u0301", "é漢" * 9, "ab e\u0301" * 5, "", "x" * 10]
     (tmp_path / "corpus.txt").write_text("|".join(texts))
     plan = plan_token_files(tokenizer, max_length=10, end_of_document=end)
@@ -518,7 +520,7 @@ def test_too_many_bad_documents_end_the_run_and_keep_the_checkpoint(tmp_path):
 )
 def test_a_file_that_has_fewer_documents_now_is_refused(position, tmp_path):
     (tmp_path / "a.txt").write_text("one|two")
-    cuts = DocumentCuts(plan_token_files(NARROW, end_of_document=""))
+    cuts = DocumentCuts(plan_token_files(NARROW, end_of_document=""), NARROW.spec)
     how = CorpusFormat(separator="|")
     with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
         list(iterate_batches([str(tmp_path / "a.txt")], how, cuts, position, 50))

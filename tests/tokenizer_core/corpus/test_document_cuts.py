@@ -16,7 +16,7 @@ from tokenizer_core.corpus import document_cuts, plan_token_files
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.splitting.pretokenize import split
 
@@ -27,6 +27,10 @@ texts = st.text(
     | st.characters(codec="utf-8"),
     max_size=60,
 ) | st.lists(st.sampled_from([*SPECIAL, " ", "\n", "a", "le", "中", "e\u0301", "."])).map("".join)
+
+
+def cuts_of(tokenizer: Tokenizer, **special: Any) -> DocumentCuts:
+    return DocumentCuts(plan_token_files(tokenizer, end_of_document="", **special), tokenizer.spec)
 
 
 def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def test_tokens_with_flags_are_whole_in_one_part(pattern, normalizer):
     tokenizer = Tokenizer.from_spec(
         trained_spec(20, pattern, special_tokens=FLAGGED, normalizer=normalizer), engine="python"
     )
-    cuts = DocumentCuts(plan_token_files(tokenizer, end_of_document=""), tokenizer.spec)
+    cuts = cuts_of(tokenizer)
     parts = ["a", " ", "\n", *(token.content for token in FLAGGED)]
     found = set()
     for text in map("".join, itertools.product(parts, repeat=3)):
@@ -96,9 +100,8 @@ def test_the_ids_of_the_parts_are_those_of_the_document(
 ):
     tokenizer = tokenizer_of(pattern, normalizer)
     for allowed in ("all", "none"):
-        cuts = DocumentCuts(
-            plan_token_files(tokenizer, end_of_document="", allowed_special=allowed)
-        )
+        plan = plan_token_files(tokenizer, end_of_document="", allowed_special=allowed)
+        cuts = DocumentCuts(plan, tokenizer.spec)
         cut = cuts.find_last(text)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(document_cuts, "_TAIL_BYTES", tail_bytes)
@@ -121,7 +124,7 @@ def test_the_ids_of_the_parts_are_those_of_the_document(
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS)
 def test_a_cut_is_found_at_each_safe_place(pattern, normalizer):
-    cuts = DocumentCuts(plan_token_files(tokenizer_of(pattern, normalizer), end_of_document=""))
+    cuts = cuts_of(tokenizer_of(pattern, normalizer))
     assert cuts.find_last("one two three" + "x" * 20_000) == 7
     assert cuts.find_last("one two three" + "。" * 20_000) == 7
     no_space = cuts.find_last("中文。" * 500)
@@ -135,7 +138,7 @@ def test_a_cut_is_found_at_each_safe_place(pattern, normalizer):
 def test_a_forbidden_token_across_a_cut_is_refused():
     tokenizer = tokenizer_of("gpt2", "none")
     special = {"allowed_special": "none", "disallowed_special": ["<| a b |>", "z z"]}
-    cuts = DocumentCuts(plan_token_files(tokenizer, end_of_document="", **special))
+    cuts = cuts_of(tokenizer, **special)
     for text in ("one <| a b |> two", "one z z two"):
         rest, parts = text, []
         while (cut := cuts.find_last(rest)) is not None:
@@ -147,15 +150,15 @@ def test_a_forbidden_token_across_a_cut_is_refused():
 
 def test_a_cut_holds_no_more_text_than_a_stream(monkeypatch):
     monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 100)
-    cuts = DocumentCuts(plan_token_files(tokenizer_of("gpt2", "none"), end_of_document=""))
+    cuts = cuts_of(tokenizer_of("gpt2", "none"))
     assert cuts.find_last("x" * 100) is None
     with pytest.raises(PreTokenTooLongError, match="break such text with white space"):
         cuts.find_last("x" * 101)
     custom = Tokenizer.from_spec(trained_spec(10, r"\w+"))
-    assert DocumentCuts(plan_token_files(custom, end_of_document="")).find_last("a b " * 26) == 91
+    assert cuts_of(custom).find_last("a b " * 26) == 91
     custom = Tokenizer.from_spec(trained_spec(10, r"(?<!x)\w+"))
     with pytest.raises(PreTokenTooLongError, match="with this split pattern no place is sure"):
-        DocumentCuts(plan_token_files(custom, end_of_document="")).find_last("a b " * 26)
+        cuts_of(custom).find_last("a b " * 26)
 
 
 @given(normalizer=normalizers, parts=st.lists(trap_texts, max_size=4), rest=trap_texts)
@@ -168,7 +171,7 @@ def test_steps_of_a_normalizer_do_not_cross_a_cut(normalizer, parts, rest):
     except FormatError:
         assume(False)
     tokenizer = Tokenizer.from_spec(spec)
-    cuts = DocumentCuts(plan_token_files(tokenizer, end_of_document=""), spec)
+    cuts = cuts_of(tokenizer)
     # A cut is only looked for with enough text on both sides.
     text = (" ".join(parts) + " ab a. x ") * (1 + 300 // (9 + sum(map(len, parts))))
     with pytest.MonkeyPatch.context() as patch:
@@ -183,7 +186,7 @@ def test_steps_of_a_normalizer_do_not_cross_a_cut(normalizer, parts, rest):
 
 def test_a_document_is_cut_between_steps():
     spec = parse_tokenizer_json(file_of(CLIP_STEPS))
-    cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec), end_of_document=""), spec)
+    cuts = cuts_of(Tokenizer.from_spec(spec))
     for text in ("Some WORDS  and\n\n\u00c9 more ", "\ud55c\uad6d\uc5b4 \ubb38\uc7a5 "):
         cut = cuts.find_last(text * 100)
         assert cut is not None
@@ -192,5 +195,5 @@ def test_a_document_is_cut_between_steps():
         assert cuts.find_last_in_utf8((text * 1000).encode()) == len(before.encode())
     assert cuts.find_last("<s>" * 300) is None
     spec = parse_tokenizer_json(file_of(sequence({"type": "Prepend", "prepend": "_"})))
-    cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec), end_of_document=""), spec)
+    cuts = cuts_of(Tokenizer.from_spec(spec))
     assert cuts.find_last("one two three " * 100) is None

@@ -15,7 +15,7 @@ from tests.profiles import examples
 from tests.tokenizer_core.engines.random_specs import random_character_merges, spec_of
 from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, create_engine
 from tokenizer_core.engines.native import nfc_changes
-from tokenizer_core.normalizers.normalize import changed
+from tokenizer_core.normalizers.nfc import changed
 from tokenizer_core.splitting.patterns import RULES
 
 WIDTHS = {  # one string of each PEP 393 width

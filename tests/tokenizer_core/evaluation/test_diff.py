@@ -14,7 +14,7 @@ from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation.diff import diff_on_text, diff_specs
 from tokenizer_core.evaluation.samples import SamplePiece
 from tokenizer_core.evaluation.tables import render_diff
-from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
 from tokenizer_core.splitting.pretokenize import split
 
@@ -189,7 +189,7 @@ def test_the_counts_are_those_of_a_comparison_byte_by_byte(
     a = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer))
     b = Tokenizer.from_spec(tiny_spec(other_seed, other_kind, other_pattern, normalizer))
     found = diff_on_text(a, b, [piece(*texts)])
-    is_nfc = "nfc" in (a.spec.normalizer, b.spec.normalizer)
+    is_nfc = "nfc" in (a.spec.normalizer.name, b.spec.normalizer.name)
     if a.spec.normalizer != b.spec.normalizer and any(
         normalize_nfc(text) != text for text in texts
     ):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.adversarial import _FRAGMENTS, adversarial_texts, every_code_point_in_context
 from tests.conftest import REPOSITORY
 from tests.native_module import native_module
-from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.splitting.patterns import PATTERNS, UNICODE_TABLES
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.splitting.unicode_sets import RELEASE, ranges_of, version_of_regex

@@ -19,16 +19,16 @@ from tokenizer_core.engines import create_engine, native_unavailable_reason
 from tokenizer_core.engines.native import compiled_normalizer, nfc_changes
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.normalizers.normalize import (
-    OriginalOffsets,
-    changed,
+from tokenizer_core.normalizers.forms import (
     form_tables,
     is_newer,
     normalize_form,
     normalize_nfc,
     settled_length,
 )
-from tokenizer_core.normalizers.steps import NormalizerRun, NormalizerStep, check_steps
+from tokenizer_core.normalizers.nfc import Nfc, changed
+from tokenizer_core.normalizers.step import NormalizerStep, check_steps
+from tokenizer_core.normalizers.steps import Steps
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 needs_native = pytest.mark.skipif(bool(native_unavailable_reason()), reason="no native engine")
@@ -38,13 +38,13 @@ def fields_of_sequence(*steps: NormalizerStep) -> dict:
     return {"type": "Sequence", "normalizers": [step.fields() for step in steps]}
 
 
-def run_of(normalizer: dict) -> NormalizerRun:
-    steps = tuple(map(NormalizerStep.from_fields, normalizer["normalizers"]))
+def run_of(normalizer: dict) -> Steps:
+    run = Steps("steps", tuple(map(NormalizerStep.from_fields, normalizer["normalizers"])))
     try:
-        check_steps(steps)
+        check_steps(run.steps)
     except (InvalidSpecError, UnknownPatternError):
         assume(False)
-    return NormalizerRun(steps)
+    return run
 
 
 def theirs_of(normalizer: dict) -> theirs.Normalizer:
@@ -57,19 +57,18 @@ def theirs_of(normalizer: dict) -> theirs.Normalizer:
 def test_texts_equal_those_of_tokenizers(normalizer, text):
     run = run_of(normalizer)
     assert run.normalize(text) == theirs_of(normalizer).normalize_str(text)
-    normalized, spans = run.normalize_with_spans(text)
-    assert normalized == run.normalize(text)
-    assert spans.shape == (len(normalized), 2)
+    assert run.align(text).text == run.normalize(text)
 
 
 @needs_native
 @given(normalizer=normalizers, text=texts, is_first=st.booleans())
 def test_compiled_steps_equal_those_in_python(normalizer, text, is_first):
     run = run_of(normalizer)
-    steps = tuple(map(NormalizerStep.from_fields, normalizer["normalizers"]))
-    compiled = compiled_normalizer(steps)
+    compiled = compiled_normalizer(run.steps)
     assume(compiled)
-    assert compiled.normalize(text, is_first=is_first) == run.normalize(text, is_first=is_first)
+    assert compiled.normalize(text, is_first=is_first) == run.normalize(
+        text, continues=not is_first
+    )
 
 
 @given(normalizer=normalizers, text=texts, after=texts)
@@ -77,7 +76,7 @@ def test_the_sides_of_a_cut_normalize_alone(normalizer, text, after):
     run = run_of(normalizer)
     cut = run.find_cut(text)
     first, rest = text[:cut], text[cut:] + after
-    joined = run.normalize(first) + run.normalize(rest, is_first=not cut)
+    joined = run.normalize(first) + run.normalize(rest, continues=bool(cut))
     assert joined == run.normalize(text + after)
 
 
@@ -98,7 +97,7 @@ def test_the_sides_of_a_cut_normalize_alone(normalizer, text, after):
     ],
 )
 def test_cuts_are_found_where_no_step_reaches(step, text, cut):
-    assert NormalizerRun((step,)).find_cut(text) == cut
+    assert Steps("steps", (step,)).find_cut(text) == cut
 
 
 @needs_native
@@ -208,8 +207,8 @@ def test_offsets_lead_back_to_the_characters_they_came_from():
     assert normalized == "x\u00e9y\uac00z"
     ends = np.cumsum([len(c.encode()) for c in normalized])
     offsets = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1).astype(np.uint64)
-    mapped = OriginalOffsets(text).map(offsets).tolist()
+    mapped = Nfc().align(text).sources_of(offsets).tolist()
     data = text.encode()
     assert [data[a:b].decode() for a, b in mapped] == ["x", "e\u0301", "y", "\u1100\u1161", "z"]
-    half = OriginalOffsets(text).map(np.array([[1, 2]], dtype=np.uint64)).tolist()
+    half = Nfc().align(text).sources_of(np.array([[1, 2]], dtype=np.uint64)).tolist()
     assert half == [[1, 4]]

@@ -11,7 +11,7 @@ from tests.tokenizer_core.test_tokenizer import BYTES, MERGES, VOCAB
 from tokenizer_core import Tokenizer, TokenizerSpec, reference
 from tokenizer_core.engines import DOCUMENTS, Wanted
 from tokenizer_core.errors import SpecialTokenForbiddenError
-from tokenizer_core.normalizers.normalize import normalize_nfc
+from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
@@ -39,7 +39,7 @@ def encode_by_segments(tokenizer, text, allowed):
     ids = []
     table = {token.content: token.id for token in ADDED}
     for plain, token in SpecialTokenMatcher(allowed | {"<think>"}).split(text):
-        is_nfc = tokenizer.spec.normalizer == "nfc"
+        is_nfc = tokenizer.spec.normalizer.name == "nfc"
         ids += tokenizer.engine.encode(normalize_nfc(plain) if is_nfc else plain)
         ids += [table[token]] if token is not None else []
     return ids

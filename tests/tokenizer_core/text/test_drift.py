@@ -16,7 +16,8 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownTokenIdError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.normalizers.steps import NormalizerStep
+from tokenizer_core.normalizers.step import NormalizerStep
+from tokenizer_core.normalizers.steps import Steps
 from tokenizer_core.spec import AddedToken
 
 ENDS = ["<|end|>", "<|end|><|end|>"]
@@ -36,7 +37,7 @@ SHAPES = {
     "flags": trained_spec(special_tokens=FLAGGED),
     "nfc": trained_spec(normalizer="nfc", special_tokens=ENDS),
     "prefix-space": trained_spec(normalizer="prefix-space", special_tokens=ENDS),
-    "steps": trained_spec(normalizer="steps", normalizer_steps=STEPS, special_tokens=ENDS),
+    "steps": trained_spec(normalizer=Steps("steps", STEPS), special_tokens=ENDS),
     **{rule: SPECS[rule] for rule in RULES},
     "content tokens": SPECS["metaspace-first, content tokens"],
     "suffix": parse_tokenizer_json(clip()),

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id
 from tokenizer_core.formats.tokenizer_json.fields import check_fields
-from tokenizer_core.normalizers.steps import run_of
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS, NFC_MAKES, AddedToken, needed_steps
+from tokenizer_core.normalizers import normalizer_for
+from tokenizer_core.normalizers.nfc import NFC_MAKES
+from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from tokenizer_core.formats.tokenizer_json.fields import Entries
     from tokenizer_core.formats.tokenizer_json.normalizer import ParsedNormalizer
-    from tokenizer_core.normalizers.steps import NormalizerStep
-    from tokenizer_core.spec import Normalizer, TokenizerSpec
+    from tokenizer_core.normalizers import Normalizer
+    from tokenizer_core.spec import TokenizerSpec
 
 MAX_ADDED_TOKENS: Final = 1 << 17
 """Models of speech have some 65,000; preparing the search for this many takes seconds."""
@@ -43,16 +44,15 @@ def parse_added_tokens(value: object, normalizer: ParsedNormalizer) -> list[Adde
     added = [
         _parse_added_token(entry, f"added_tokens[{index}]") for index, entry in enumerate(value)
     ]
-    kind, steps = normalizer.kind, normalizer.steps
     for index, token in enumerate(added):
         if token.normalized:
             _check_normalized(token, f"added_tokens[{index}]", normalizer)
-    needed = needed_steps(kind, steps, added)
-    if needed and not normalizer.is_before_search:
+    searched = normalizer_for(normalizer.made, added)
+    if searched.steps and not normalizer.is_before_search:
         added = _without_normalized(added)
-    elif needed:
-        _check_normalized_contents([t.content for t in added if t.normalized], needed)
-    return search_together(added, kind, steps)
+    elif searched.steps:
+        _check_normalized_contents([t.content for t in added if t.normalized], searched)
+    return search_together(added, normalizer.made)
 
 
 def check_added_ids(added: Sequence[AddedToken], entries: Entries) -> None:
@@ -79,11 +79,9 @@ def _parse_added_token(entry: object, where: str) -> AddedToken:
     return AddedToken(content, id_, **{name: fields[name] is True for name in flags})
 
 
-def search_together(
-    added: list[AddedToken], normalizer: Normalizer, steps: tuple[NormalizerStep, ...] = ()
-) -> list[AddedToken]:
+def search_together(added: list[AddedToken], normalizer: Normalizer) -> list[AddedToken]:
     """The same tokens, none of them `normalized` if one search finds the same as two."""
-    if needed_steps(normalizer, steps, added) or _have_two_passes(added):
+    if normalizer_for(normalizer, added).steps or _have_two_passes(added):
         return added
     return [replace(token, normalized=False) for token in added]
 
@@ -112,19 +110,18 @@ def _check_normalized(token: AddedToken, where: str, normalizer: ParsedNormalize
             f"them can be read exactly: set normalized to false"
         )
     for flag in ("lstrip", "rstrip"):
-        if flag in token.flags and normalizer.kind in ("metaspace", "metaspace-prepend"):
+        if flag in token.flags and normalizer.made.name in ("metaspace", "metaspace-prepend"):
             raise FormatError(
                 f"tokenizer.json: {where}.{flag} of a token with normalized: true depends on the "
                 f"normalized text around it, which cannot be read exactly; set normalized to false"
             )
 
 
-def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerStep, ...]) -> None:
+def _check_normalized_contents(contents: Sequence[str], normalizer: Normalizer) -> None:
     """Refuse tokens that are matched in the normalized text as nothing, or as one another."""
-    run = run_of(steps)
     known: dict[str, str] = {"": "no text"}
     for content in contents:
-        normalized = run.normalize(content)
+        normalized = normalizer.normalize(content)
         if known.setdefault(normalized, content) is not content:
             raise FormatError(
                 f"tokenizer.json: the normalizer makes the added token {content!a:.60} the same as "
@@ -151,8 +148,8 @@ def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, entries: Entries) -> N
         if spec.spelling(token) != content.encode():
             why = "the normalizer changes it"
         elif not token.normalized and (
-            spec.normalizer == "steps"
-            or (spec.normalizer == "nfc" and not NFC_MAKES.isdisjoint(content))
+            spec.normalizer.name == "steps"
+            or (spec.normalizer.name == "nfc" and not NFC_MAKES.isdisjoint(content))
         ):
             why = "the normalizer may make it"
         else:

@@ -10,9 +10,10 @@ from tokenizer_core.formats.tokenizer_json.fields import (
     render_byte_level,
     steps_of,
 )
-from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER, strips_space
+from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
 
 if TYPE_CHECKING:
+    from tokenizer_core.normalizers import Normalizer
     from tokenizer_core.spec import TokenizerSpec
 
 _OF_CHARACTERS: Final[list[dict[str, object]]] = [
@@ -23,7 +24,7 @@ _OF_CHARACTERS: Final[list[dict[str, object]]] = [
 _STRIP: Final[dict[str, object]] = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
-def check_decoder(value: object, normalizer: str, *, by_characters: bool) -> None:
+def check_decoder(value: object, normalizer: Normalizer, *, by_characters: bool) -> None:
     """Refuse a decoder that does not revert what encoding with this normalizer did."""
     if by_characters:
         expected = _steps_after(normalizer)
@@ -48,5 +49,5 @@ def render_decoder(spec: TokenizerSpec) -> dict[str, object]:
     return render_byte_level()
 
 
-def _steps_after(normalizer: str) -> list[dict[str, object]]:
-    return [*_OF_CHARACTERS, _STRIP] if strips_space(normalizer) else _OF_CHARACTERS
+def _steps_after(normalizer: Normalizer) -> list[dict[str, object]]:
+    return [*_OF_CHARACTERS, _STRIP] if normalizer.strips_space else _OF_CHARACTERS

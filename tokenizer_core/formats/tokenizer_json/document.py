@@ -114,7 +114,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     batch_settings = parse_batch_settings(root)
     pre_tokenizer = parse_pre_tokenizer(root["pre_tokenizer"], by_characters=by_characters)
     normalizer = parse_normalizer(root.get("normalizer"), pre_tokenizer)
-    check_decoder(root["decoder"], normalizer.kind, by_characters=by_characters)
+    check_decoder(root["decoder"], normalizer.made, by_characters=by_characters)
     added = parse_added_tokens(root.get("added_tokens", []), normalizer)
     model = parse_model(root["model"], added, pre_tokenizer.cuts, by_characters=by_characters)
     prefix_ids, suffix_ids = parse_post_processor(root.get("post_processor"))
@@ -124,8 +124,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         added,
         pattern=pre_tokenizer.pattern or pattern_of_characters(model.merges),
         ignore_merges=model.ignore_merges,
-        normalizer=normalizer.kind,
-        normalizer_steps=normalizer.steps,
+        normalizer=normalizer.made,
         prefix_ids=prefix_ids,
         suffix_ids=suffix_ids,
         batch_settings=batch_settings,

@@ -23,7 +23,7 @@ from tokenizer_core.formats.gpt2_files import (
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids, check_added_ids
 from tokenizer_core.formats.tokenizer_json.fields import check_fields, kind_of
-from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
+from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
 from tokenizer_core.spec import MAX_TOKEN_ID, NEVER_IN_UTF8, MissingBytes, missing_part_error
 from tokenizer_core.strict_json import parse_strict_json
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.tokenizer_json.fields import check_fields, kind_of, steps_of
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import SCHEMES
-from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
-from tokenizer_core.normalizers.steps import NormalizerStep, StepKind, check_steps
+from tokenizer_core.normalizers import Normalizer, normalizer_of
+from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
+from tokenizer_core.normalizers.step import NormalizerStep, StepKind, check_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokenizer_core.formats.tokenizer_json.pre_tokenizer import PreTokenizer
-    from tokenizer_core.spec import Normalizer, TokenizerSpec
+    from tokenizer_core.spec import TokenizerSpec
 
 _NFC: Final = NormalizerStep("NFC")
 _PREFIX_SPACE: Final = (
@@ -37,7 +38,7 @@ _DOUBLE_FIRST: Final[dict[str, object]] = {
     "pattern": {"Regex": rf"\A{METASPACE_CHARACTER}"},
     "content": METASPACE_CHARACTER * 2,
 }
-_RULES: Final[tuple[tuple[list[dict[str, object]], Mapping[str, Normalizer]], ...]] = (
+_RULES: Final[tuple[tuple[list[dict[str, object]], Mapping[str, str]], ...]] = (
     ([_PREPEND, _SPACE_TO_META], {"none": "metaspace-prepend"}),
     ([_SPACE_TO_META], {"none": "metaspace", "idle": "metaspace", "never": "metaspace"}),
     ([_SPACE_TO_META, _DOUBLE_FIRST], {"always": "metaspace-prepend"}),
@@ -63,8 +64,7 @@ class ParsedNormalizer(NamedTuple):
     - `excludes`: why no token may be `normalized`; empty if one may.
     """
 
-    kind: Normalizer
-    steps: tuple[NormalizerStep, ...] = ()
+    made: Normalizer
     is_before_search: bool = True
     excludes: str = ""
 
@@ -81,17 +81,19 @@ def parse_normalizer(value: object, pre_tokenizer: PreTokenizer) -> ParsedNormal
     steps = _parse_steps(value)
     if pre_tokenizer.puts_space and steps:
         why = "pre_tokenizer.add_prefix_space is True beside a normalizer"
-        return ParsedNormalizer("steps", (*steps, *_PREFIX_SPACE), excludes=why)
+        return ParsedNormalizer(normalizer_of("steps", (*steps, *_PREFIX_SPACE)), excludes=why)
     if not steps:
-        return ParsedNormalizer("prefix-space" if pre_tokenizer.puts_space else "none")
-    return ParsedNormalizer("nfc") if steps == (_NFC,) else ParsedNormalizer("steps", steps)
+        name = "prefix-space" if pre_tokenizer.puts_space else "none"
+        return ParsedNormalizer(normalizer_of(name))
+    is_nfc = steps == (_NFC,)
+    return ParsedNormalizer(normalizer_of("nfc") if is_nfc else normalizer_of("steps", steps))
 
 
 def _parse_metaspace(steps: list[object], spaces: str) -> ParsedNormalizer:
     for known, rules in _RULES:
         if steps == known and spaces in rules:
             why = "normalizer doubles the first U+2581" if _DOUBLE_FIRST in known else ""
-            return ParsedNormalizer(rules[spaces], (), bool(steps), why)
+            return ParsedNormalizer(normalizer_of(rules[spaces]), bool(steps), why)
     raise FormatError(
         "tokenizer.json: the normalizer and the pre-tokenizer of a vocabulary of characters must "
         "write spaces as U+2581, by Prepend and Replace or by Metaspace; others cannot be read "
@@ -140,17 +142,18 @@ def render_normalizer(spec: TokenizerSpec) -> dict[str, object] | None:
     Raises:
         FormatError: rules of SentencePiece that no such file has.
     """
-    if spec.normalizer == "metaspace-steps":
+    name = spec.normalizer.name
+    if name == "metaspace-steps":
         raise FormatError(
             "remove_extra_whitespaces of SentencePiece, and add_dummy_prefix beside user-defined "
             "pieces, are not written to a tokenizer.json; publish the tokenizer as an artifact"
         )
-    steps: list[dict[str, object]] = [step.fields() for step in spec.normalizer_steps]
-    if spec.normalizer == "nfc":
+    steps = spec.normalizer.fields()
+    if name == "nfc":
         steps = [_NFC.fields()]
-    elif spec.normalizer == "metaspace-prepend":
+    elif name == "metaspace-prepend":
         steps = [_PREPEND, _SPACE_TO_META]
-    elif spec.normalizer == "metaspace":
+    elif name == "metaspace":
         steps = [_SPACE_TO_META]
     if len(steps) > 1:
         return {"type": "Sequence", "normalizers": steps}

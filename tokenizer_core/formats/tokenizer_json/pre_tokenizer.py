@@ -25,7 +25,7 @@ from tokenizer_core.formats.tokenizer_json.fields import (
     render_byte_level,
     steps_of,
 )
-from tokenizer_core.normalizers.normalize import METASPACE_CHARACTER
+from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
 from tokenizer_core.splitting.patterns import (
     CUSTOM,
     DEEPSEEK,
@@ -42,7 +42,7 @@ from tokenizer_core.splitting.patterns import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokenizer_core.spec import Normalizer, TokenizerSpec
+    from tokenizer_core.spec import TokenizerSpec
 
 _GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3: Final = (
@@ -142,7 +142,7 @@ _AT_SPACES: Final[dict[str, object]] = {
     "behavior": "MergedWithPrevious",
     "invert": False,
 }
-SCHEMES: Final[Mapping[str, Normalizer]] = MappingProxyType(
+SCHEMES: Final[Mapping[str, str]] = MappingProxyType(
     {"first": "metaspace-first", "always": "metaspace-always", "never": "metaspace"}
 )
 """`prepend_scheme` of a Metaspace -> what it does in place of a normalizer."""
@@ -375,14 +375,14 @@ def render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object] | None:
             there.
     """
     if spec.byte_ids:
-        scheme = spec.normalizer.removeprefix("metaspace-")
+        scheme = spec.normalizer.name.removeprefix("metaspace-")
         return _render_metaspace(scheme) if scheme in SCHEMES else None
     rendered = render_pattern(spec.pattern)
     if spec.missing and spec.missing.ends:
         # No merge joins across a cut, so that isolating each digit makes no difference.
         steps = [*steps_of(rendered, "pretokenizers"), _render_digits(individually=False)]
         rendered = {"type": "Sequence", "pretokenizers": steps}
-    if spec.normalizer != "prefix-space":
+    if spec.normalizer.name != "prefix-space":
         return rendered
     if rendered["type"] != "ByteLevel":
         raise FormatError(

@@ -284,7 +284,8 @@ def test_a_spec_is_read_back_from_its_file_and_its_manifest(rule):
 
 @every_rule
 def test_a_document_is_cut_only_where_no_space_is_put_before_a_part(rule):
-    cuts = DocumentCuts(plan_token_files(pair(rule)[1][0], end_of_document=""))
+    tokenizer = pair(rule)[1][0]
+    cuts = DocumentCuts(plan_token_files(tokenizer, end_of_document=""), tokenizer.spec)
     found = cuts.find_last("ab ab ab"), cuts.find_last_in_utf8(b"ab ab ab")
     assert found == ((5, 5) if rule == "metaspace" else (None, None))
 

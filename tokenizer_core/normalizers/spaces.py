@@ -1,0 +1,59 @@
+"""The rules of SentencePiece for spaces, and `add_prefix_space` of byte-level BPE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tokenizer_core.normalizers.aligned import Aligned, each_character
+from tokenizer_core.normalizers.protocol import Normalizer
+
+METASPACE_CHARACTER: Final = "\u2581"
+
+
+def with_spaces(text: str) -> str:
+    """`text` with U+2581 read as a space."""
+    return text.replace(METASPACE_CHARACTER, " ")
+
+
+@dataclass(frozen=True)
+class Spaces(Normalizer):
+    """Reads U+2581 as a space, and puts a space before a part.
+
+    SentencePiece writes a space as U+2581; here the vocabulary's tokens hold the space itself. The
+    rules: `metaspace` puts none, `metaspace-prepend` always one (Llama 2), `metaspace-always` one
+    before a part without, `metaspace-first` the same for the first part alone (Mistral).
+    `prefix-space` is `metaspace-always` for byte-level BPE, where U+2581 is no space.
+
+    Example:
+        >>> Spaces("metaspace-first").normalize("a▁b")
+        ' a b'
+    """
+
+    def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
+        """Before what continues a part, there is no space to put."""
+        if self.name != "prefix-space":
+            text = text.replace(METASPACE_CHARACTER, " ")
+        if not text or continues or self.name == "metaspace":
+            return text
+        if self.name == "metaspace-prepend":
+            return " " + text
+        if text[0] == " " or (self.name == "metaspace-first" and not is_first):
+            return text
+        return " " + text
+
+    def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
+        """The space before a part comes from the first character, as in Hugging Face."""
+        changed = self.normalize(text, is_first=is_first, continues=continues)
+        n_put = len(changed) - len(text)
+        if changed.endswith(text):
+            return Aligned(changed, n_put)
+        spans = each_character(len(text))
+        return Aligned.of(text, changed, np.concatenate([spans[:n_put], spans]))
+
+    def may_cut(self, before: str, after: str, *, is_at_space: bool) -> bool:
+        """No space is put before a part that begins with one."""
+        del before, is_at_space
+        return self.name != "prefix-space" or after == " "
