@@ -58,7 +58,7 @@ from tokenizer_core.text.pieces import Pieces
 from tokenizer_core.text.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -431,6 +431,8 @@ class Tokenizer:
         add_special_tokens: bool = False,
     ) -> tuple[bytes, int]:
         """As `encode`, as a JSON array without white space, and the number of ids."""
+        if allowed_special == "all" and not (disallowed_special or add_special_tokens):
+            return self._encode_to_json(text)
         wanted = self._with_affixes(JSON, add_special_tokens)
         return self._encode_text(text, allowed_special, disallowed_special, wanted)
 
@@ -949,6 +951,8 @@ class Tokenizer:
         self._tokens = TokenFinder(spec)
         self._encode_to_list = self._engine.encoder(self._tokens.all, LIST)
         self._encode_to_array = self._engine.encoder(self._tokens.all, ARRAY)
+        self._encode_to_json = self._engine.encoder(self._tokens.all, JSON)
+        self._encoders: dict[tuple[str, Wanted[Any]], Callable[[str], Any]] = {}
 
     def _with_affixes(self, wanted: Wanted[Result], add_special_tokens: bool) -> Wanted[Result]:
         if not add_special_tokens:
@@ -960,8 +964,14 @@ class Tokenizer:
         self, text: str, allowed: Allowed, disallowed: Disallowed, wanted: Wanted[Result]
     ) -> Result:
         require_text(text)
-        matcher = self._tokens.in_text(text, Policy(allowed, disallowed))
-        return self._engine.encode(text, matcher, wanted)
+        if disallowed or not isinstance(allowed, str) or wanted.limit or wanted.num_threads:
+            return self.encode_source(text, Policy(allowed, disallowed), wanted)
+        encode = self._encoders.get((allowed, wanted))
+        if encode is None:  # of a few names and forms
+            encode = self._engine.encoder(self._tokens.in_text(text, Policy(allowed)), wanted)
+            self._encoders[allowed, wanted] = encode
+        result: Result = encode(text)
+        return result
 
     def _encode_batch(
         self,
