@@ -29,6 +29,7 @@ from tokenizer_core.engines import (
     JSON,
     LIST,
     LISTS,
+    OFFSETS,
     create_engine,
     join_segments,
 )
@@ -393,8 +394,9 @@ class Tokenizer:
         """
         if allowed_special == "all" and not (disallowed_special or add_special_tokens):
             return self._encode_to_list(text)
-        wanted = self._with_affixes(LIST, add_special_tokens)
-        return self._encode_text(text, allowed_special, disallowed_special, wanted)
+        require_text(text)
+        policy = Policy(allowed_special, disallowed_special)
+        return self.encode_source(text, policy, LIST, add_special_tokens=add_special_tokens)
 
     def encode_ordinary(self, text: str) -> list[int]:
         """The token ids of `text` as plain text: no added token is recognised, not even content
@@ -419,8 +421,9 @@ class Tokenizer:
             disallowed_special or add_special_tokens or num_threads
         ):
             return self._encode_to_array(text)
-        wanted = self._with_affixes(ARRAY._replace(num_threads=num_threads), add_special_tokens)
-        return self._encode_text(text, allowed_special, disallowed_special, wanted)
+        require_text(text)
+        policy, wanted = Policy(allowed_special, disallowed_special), _array_by(num_threads)
+        return self.encode_source(text, policy, wanted, add_special_tokens=add_special_tokens)
 
     def encode_to_json(
         self,
@@ -431,10 +434,9 @@ class Tokenizer:
         add_special_tokens: bool = False,
     ) -> tuple[bytes, int]:
         """As `encode`, as a JSON array without white space, and the number of ids."""
-        if allowed_special == "all" and not (disallowed_special or add_special_tokens):
-            return self._encode_to_json(text)
-        wanted = self._with_affixes(JSON, add_special_tokens)
-        return self._encode_text(text, allowed_special, disallowed_special, wanted)
+        require_text(text)
+        policy = Policy(allowed_special, disallowed_special)
+        return self.encode_source(text, policy, JSON, add_special_tokens=add_special_tokens)
 
     def encode_with_offsets(
         self,
@@ -454,7 +456,8 @@ class Tokenizer:
         """
         require_text(text)
         policy = Policy(allowed_special, disallowed_special)
-        return self._encode_with_offsets(text, policy, unit)
+        ids, offsets = self.encode_source(text, policy, OFFSETS._replace(unit=unit))
+        return ids.tolist(), offsets
 
     def encode_segments(
         self,
@@ -483,8 +486,8 @@ class Tokenizer:
             >>> tokenizer.encode_segments([("a<|e", False), ("nd|><|end|>", True)])[-4:]
             [100, 124, 62, 256]
         """
-        wanted = self._with_affixes(LIST, add_special_tokens)
-        return self.encode_source(segments, Policy(added_tokens=added_tokens), wanted)
+        policy = Policy(added_tokens=added_tokens)
+        return self.encode_source(segments, policy, LIST, add_special_tokens=add_special_tokens)
 
     def encode_segments_to_numpy(
         self,
@@ -496,8 +499,8 @@ class Tokenizer:
     ) -> NDArray[np.uint32]:
         """As `encode_segments`, as an array of shape (n_tokens,), uint32; `num_threads` as for
         `encode_to_numpy`."""
-        wanted = self._with_affixes(ARRAY._replace(num_threads=num_threads), add_special_tokens)
-        return self.encode_source(segments, Policy(added_tokens=added_tokens), wanted)
+        policy, wanted = Policy(added_tokens=added_tokens), _array_by(num_threads)
+        return self.encode_source(segments, policy, wanted, add_special_tokens=add_special_tokens)
 
     def encode_segments_to_json(
         self,
@@ -507,8 +510,8 @@ class Tokenizer:
         added_tokens: AddedTokens = "all",
     ) -> tuple[bytes, int]:
         """As `encode_segments`, as a JSON array without white space, and the number of ids."""
-        wanted = self._with_affixes(JSON, add_special_tokens)
-        return self.encode_source(segments, Policy(added_tokens=added_tokens), wanted)
+        policy = Policy(added_tokens=added_tokens)
+        return self.encode_source(segments, policy, JSON, add_special_tokens=add_special_tokens)
 
     def encode_segments_with_offsets(
         self,
@@ -519,7 +522,9 @@ class Tokenizer:
     ) -> tuple[list[int], NDArray[np.uint64]]:
         """As `encode_segments`, and each token's start and end in the joined text, as
         `encode_with_offsets`: shape (n_tokens, 2), uint64."""
-        return self._encode_with_offsets(segments, Policy(added_tokens=added_tokens), unit)
+        policy = Policy(added_tokens=added_tokens)
+        ids, offsets = self.encode_source(segments, policy, OFFSETS._replace(unit=unit))
+        return ids.tolist(), offsets
 
     def count_segments(
         self,
@@ -531,7 +536,14 @@ class Tokenizer:
         """The number of token ids of `encode_segments`; `limit` as for `count`."""
         return self.encode_source(segments, Policy(added_tokens=added_tokens), _count_to(limit))
 
-    def encode_source(self, source: Source, policy: Policy, wanted: Wanted[Result]) -> Result:
+    def encode_source(
+        self,
+        source: Source,
+        policy: Policy,
+        wanted: Wanted[Result],
+        *,
+        add_special_tokens: bool = False,
+    ) -> Result:
         """What is `wanted` of the ids of a text, segments or a rendered conversation, in which
         `policy` says which added tokens count; errors as of the methods above.
 
@@ -542,8 +554,22 @@ class Tokenizer:
             >>> tokenizer.encode_source([("a<|end|>", True)], Policy(), COUNT)
             2
         """
+        key = None
+        if isinstance(source, str) and isinstance(policy.allowed, str) and not policy.disallowed:
+            key = policy.allowed, wanted, add_special_tokens
+            if (encode := self._encoders.get(key)) is not None:
+                result: Result = encode(source)
+                return result
         text, matcher = self._find_tokens(source, policy)
-        return self._engine.encode(text, matcher, wanted)
+        if wanted.kind == "offsets":
+            return self._find_with_offsets(text, matcher, wanted)  # type: ignore[no-any-return]
+        if add_special_tokens:
+            prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
+            wanted = wanted._replace(prefix_ids=prefix, suffix_ids=suffix)
+        encoder = self._engine.encoder(matcher, wanted)
+        if key and wanted.limit is None and wanted.num_threads is None:  # few can be named
+            self._encoders[key] = encoder
+        return encoder(text)
 
     def encode_batch(
         self,
@@ -746,7 +772,9 @@ class Tokenizer:
         With a `limit`, counting stops once it is exceeded: a result above `limit` means "more than
         the limit" and is not the full number.
         """
-        return self._encode_text(text, allowed_special, disallowed_special, _count_to(limit))
+        require_text(text)
+        policy = Policy(allowed_special, disallowed_special)
+        return self.encode_source(text, policy, _count_to(limit))
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids` (a sequence of ints or an integer array).
@@ -951,27 +979,7 @@ class Tokenizer:
         self._tokens = TokenFinder(spec)
         self._encode_to_list = self._engine.encoder(self._tokens.all, LIST)
         self._encode_to_array = self._engine.encoder(self._tokens.all, ARRAY)
-        self._encode_to_json = self._engine.encoder(self._tokens.all, JSON)
-        self._encoders: dict[tuple[str, Wanted[Any]], Callable[[str], Any]] = {}
-
-    def _with_affixes(self, wanted: Wanted[Result], add_special_tokens: bool) -> Wanted[Result]:
-        if not add_special_tokens:
-            return wanted
-        prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
-        return wanted._replace(prefix_ids=prefix, suffix_ids=suffix)
-
-    def _encode_text(
-        self, text: str, allowed: Allowed, disallowed: Disallowed, wanted: Wanted[Result]
-    ) -> Result:
-        require_text(text)
-        if disallowed or not isinstance(allowed, str) or wanted.limit or wanted.num_threads:
-            return self.encode_source(text, Policy(allowed, disallowed), wanted)
-        encode = self._encoders.get((allowed, wanted))
-        if encode is None:  # of a few names and forms
-            encode = self._engine.encoder(self._tokens.in_text(text, Policy(allowed)), wanted)
-            self._encoders[allowed, wanted] = encode
-        result: Result = encode(text)
-        return result
+        self._encoders: dict[tuple[str, Wanted[Any], bool], Callable[[str], Any]] = {}
 
     def _encode_batch(
         self,
@@ -1025,15 +1033,14 @@ class Tokenizer:
             return trusts[:1]
         return trusts
 
-    def _encode_with_offsets(
-        self, source: Source, policy: Policy, unit: Literal["byte", "char"]
-    ) -> tuple[list[int], NDArray[np.uint64]]:
-        if unit not in ("byte", "char"):
-            raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
-        text, matcher = self._find_tokens(source, policy)
+    def _find_with_offsets(
+        self, text: str, matcher: SpecialTokenMatcher, wanted: Wanted[Any]
+    ) -> Any:
+        if wanted.unit not in ("byte", "char"):
+            raise ValueError(f"unit must be 'byte' or 'char', not {wanted.unit!r:.40}")
         ids = self._engine.encode(text, matcher, ARRAY)
         offsets = self._find_offsets(text, matcher, ids)
-        return ids.tolist(), offsets if unit == "byte" else char_offsets(text, offsets)
+        return ids, offsets if wanted.unit == "byte" else char_offsets(text, offsets)
 
     def _find_offsets(
         self, text: str, matcher: SpecialTokenMatcher, ids: NDArray[np.uint32]
@@ -1053,6 +1060,10 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
             raise TypeError(f"ids must be integers, not an array of {ids.dtype}")
         return []
     return ids
+
+
+def _array_by(num_threads: int | None) -> Wanted[NDArray[np.uint32]]:
+    return ARRAY if num_threads is None else ARRAY._replace(num_threads=num_threads)
 
 
 def _count_to(limit: int | None) -> Wanted[int]:

@@ -5,7 +5,7 @@ holds. The options (`allowed_special`, `disallowed_special`) have tiktoken's nam
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokenizer_core.errors import (
     SpecialTokenForbiddenError,
@@ -40,6 +40,11 @@ class Policy(NamedTuple):
     disallowed: Disallowed = ()
     added_tokens: AddedTokens = "all"
     template: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of a text, as arguments of a tokenizer's methods."""
+        return {"allowed_special": self.allowed, "disallowed_special": self.disallowed}
 
 
 class TokenFinder:
