@@ -11,7 +11,6 @@ before and after.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from corpora import REPOSITORY, SEPARATOR, label, text_path
-from figures import Table, add_json_option, report
+from figures import Table, parser_of, report
 
 EXAMPLE = REPOSITORY / "examples" / "language_model"
 ENCODE = f"""
@@ -96,11 +95,10 @@ class Training:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("text", type=text_path)
     parser.add_argument("--threads", default="1,2,4,8,16")
     parser.add_argument("--rounds", type=int, default=3)
-    add_json_option(parser)
     arguments = parser.parse_args()
     counts = list(map(int, arguments.threads.split(",")))
     alone = [encode(arguments.text, n, arguments.rounds) for n in counts]

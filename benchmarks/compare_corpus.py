@@ -245,9 +245,9 @@ def compare(text: Path, args: argparse.Namespace) -> tuple[dict[str, list[Any]],
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    from figures import NOT_INSTALLED, Table, parser_of, report
+
+    parser = parser_of(__doc__)
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="UTF-8 files")
     parser.add_argument("--vocab", help="GPT-2's tokenizer.json")
     parser.add_argument("--ranks", help="the same as ranks, r50k_base.tiktoken")
@@ -262,9 +262,7 @@ def main() -> int:
         return 0
 
     from corpora import label, text_path, vocab_path
-    from figures import NOT_INSTALLED, Table, add_json_option, report
 
-    add_json_option(parser)
     args = parser.parse_args()
     if not args.texts or args.vocab is None or args.ranks is None:
         parser.error("give --vocab FILE, --ranks FILE and at least one text")

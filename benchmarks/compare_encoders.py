@@ -351,9 +351,9 @@ def number_special_tokens_densely(path: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    from figures import Table, parser_of, report
+
+    parser = parser_of(__doc__)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
     parser.add_argument("--vocab", nargs="+", metavar="VOCABULARY")
     parser.add_argument("--what", choices=["encode", "list", "decode"], default="encode")
@@ -371,11 +371,8 @@ def main() -> int:
         print(json.dumps(measure(parser.parse_args().job)))
         return 0
 
-    from corpora import DISTINCT, label, text_path, vocab_path
-    from distinct_text import write_distinct_text
-    from figures import Table, add_json_option, report
+    from corpora import label, text_in, vocab_path
 
-    add_json_option(parser)
     args = parser.parse_args()
     engines = args.engines.split(",")
     n_processors = len(os.sched_getaffinity(0))
@@ -394,11 +391,7 @@ def main() -> int:
             label(path): describe(path, engines, folder) for path in map(vocab_path, args.vocab)
         }
         for text in args.texts:
-            if text.startswith(DISTINCT):
-                path = folder / text
-                write_distinct_text(path, int(text.removeprefix(DISTINCT)) * 1_000_000)
-            else:
-                path = text_path(text)
+            path = text_in(folder, text)
             size = min(path.stat().st_size, int(args.mb * 1e6))
             for vocab, job in vocabularies.items():
                 job |= {"text": str(path), "n_bytes": size, "threads": args.threads}

@@ -22,7 +22,6 @@ trains on the text.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -39,7 +38,7 @@ from typing import Any
 
 import httpx
 from corpora import text_path, vocab_path
-from figures import Table, add_json_option, report
+from figures import Table, parser_of, report
 
 HERE = Path(__file__).resolve().parent
 ADMIN_KEY = "of-the-benchmark"
@@ -291,14 +290,11 @@ def training(plan: Plan, port: Address) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--vocab", type=vocab_path, required=True, help="r50k_base.tiktoken")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("text", type=text_path)
-    add_json_option(parser)
     options = parser.parse_args()
     found: dict[str, dict[str, list[float]]] = {"ours": {}, "ten lines": {}}
     with tempfile.TemporaryDirectory() as folder:

@@ -22,9 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from corpora import DATA, DISTINCT, SEPARATOR, label, text_path
-from distinct_text import write_distinct_text
-from figures import NOT_INSTALLED, Table, add_json_option, report
+from corpora import DATA, SEPARATOR, label, text_in
+from figures import NOT_INSTALLED, Table, parser_of, report
 
 OURS = """
 import sys
@@ -89,16 +88,13 @@ def write_all(path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("texts", nargs="+", metavar="TEXT")
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--peers", help="the Python that imports gigatoken")
     parser.add_argument("--threads", type=int, default=1, help="processors of each")
     parser.add_argument("--most-gb", type=float, default=10, help="of memory for each")
     parser.add_argument("--rounds", type=int, default=3)
-    add_json_option(parser)
     args = parser.parse_args()
     columns = ["text"]
     for contender in CONTENDERS:
@@ -107,13 +103,11 @@ def main() -> None:
     rows: list[list[Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for text in args.texts:
-            path = Path(folder) / text
             if text == "all":
+                path = Path(folder) / text
                 write_all(path)
-            elif text.startswith(DISTINCT):
-                write_distinct_text(path, int(text.removeprefix(DISTINCT)) * 1_000_000)
             else:
-                path = text_path(text)
+                path = text_in(Path(folder), text)
             size = path.stat().st_size / 1e6
             row: list[Any] = [f"{'all texts' if text == 'all' else label(path)}, {size:,.0f} MB"]
             found: dict[str, list[Any]] = {contender: [] for contender in CONTENDERS}

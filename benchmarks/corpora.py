@@ -44,6 +44,16 @@ def text_path(name: str) -> Path:
     return _find(name, ["corpora"], [".txt"])
 
 
+def text_in(folder: Path, name: str) -> Path:
+    """As `text_path`; a distinct text is written to `folder`."""
+    if not name.startswith(DISTINCT):
+        return text_path(name)
+    from distinct_text import write_distinct_text  # needs numpy
+
+    write_distinct_text(folder / name, int(name.removeprefix(DISTINCT)) * 1_000_000)
+    return folder / name
+
+
 def vocab_path(name: str) -> Path:
     """A file that `Tokenizer.load` reads, for argparse's `type`."""
     return _find(name, ["vocab", "vocab_open"], [".tiktoken", ".tokenizer.json", ".json"])

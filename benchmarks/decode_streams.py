@@ -11,14 +11,13 @@ that other load on the machine counts less.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 
 import numpy as np
 import tokenizers
 from corpora import label, text_path, vocab_path
-from figures import Table, add_json_option, report
+from figures import Table, parser_of, report
 from numpy.typing import NDArray
 from tokenizers.decoders import DecodeStream
 
@@ -72,13 +71,12 @@ def compare(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("texts", type=text_path, nargs="+", metavar="TEXT")
     parser.add_argument("--vocab", type=vocab_path, required=True, help="a tokenizer.json")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--ids", type=int, default=200_000, help="ids of all streams together")
     parser.add_argument("--rounds", type=int, default=7)
-    add_json_option(parser)
     options = parser.parse_args()
     tokenizer = Tokenizer.load(options.vocab)
     reference = tokenizers.Tokenizer.from_file(str(options.vocab))

@@ -1,6 +1,6 @@
 """The measured figures: what a benchmark returns, `figures.json`, and their places in documents.
 
-A script calls `add_json_option` and ends with `report`: people see its tables, and `measure.py`
+A script begins with `parser_of` and ends with `report`: people see its tables, and `measure.py`
 reads them as JSON. `figures.json` has an entry for each name on docs/benchmarks.md:
 
 - `command`: what `measure.py NAME` runs; null where no script repeats the figures
@@ -143,8 +143,13 @@ def documents() -> list[Path]:
 # -------------------------------------------------------------------------------- from the scripts
 
 
-def add_json_option(parser: argparse.ArgumentParser) -> None:
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the docstring of a script and `--json`."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the tables there")
+    return parser
 
 
 def report(tables: Sequence[Table], json_path: Path | None, note: str = "") -> None:

@@ -5,13 +5,10 @@
         --special-token '<|endoftext|>' --workers 2
 """
 
-import os
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-DATA = Path(os.environ.get("TOKENIZER_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
-SEPARATOR = b"<|endoftext|>"
+from corpora import DATA, SEPARATOR
 
 # Bytes, not characters: a script with three bytes per character needs as many merges for the same
 # bytes per token. English news and books together have three times the weight of another language.
@@ -33,7 +30,7 @@ def main(folder: Path) -> None:
     for corpus, n_bytes in MIX.items():
         with (DATA / "corpora" / f"{corpus}.txt").open("rb") as file:
             text = file.read(n_bytes)
-        end = text.rfind(SEPARATOR) + len(SEPARATOR)
+        end = text.rfind(SEPARATOR.encode()) + len(SEPARATOR)
         (folder / f"{corpus}.txt").write_bytes(text[:end])
         print(f"{corpus}: {end:,} bytes")
 

@@ -11,7 +11,6 @@ merges that occur more often than the bound. docs/benchmarks.md has the figures 
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 from itertools import pairwise
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from corpora import SEPARATOR, label, text_path
-from figures import Table, add_json_option, report
+from figures import Table, parser_of, report
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.splitting.patterns import resolve_pattern
@@ -119,13 +118,12 @@ def compare(
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("files", type=text_path, nargs="+")
     parser.add_argument("--pattern", default="gpt2")
     parser.add_argument("--vocab-size", type=int, default=256 + 1 + 32_000)
     parser.add_argument("--min-count", type=int, nargs="+", default=[2, 3, 5])
     parser.add_argument("--seed", type=int, default=1)
-    add_json_option(parser)
     arguments = parser.parse_args()
     how = (arguments.pattern, arguments.vocab_size, arguments.min_count, arguments.seed)
     rows = [row for path in arguments.files for row in compare(path, *how)]

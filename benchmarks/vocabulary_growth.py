@@ -12,7 +12,6 @@ says nothing about other kinds. docs/sizing.md explains how to read it.
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import tempfile
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from corpora import SEPARATOR, label, text_path
-from figures import Table, add_json_option, report
+from figures import Table, parser_of, report
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.splitting.patterns import resolve_pattern
@@ -162,14 +161,13 @@ def sampling_table(paths: list[Path], pattern: str, vocab_size: int) -> Table:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("files", type=text_path, nargs="+")
     parser.add_argument("--pattern", default="gpt2")
     parser.add_argument("--terabytes", type=float, nargs="*", default=[1, 100])
     parser.add_argument("--shard-gigabytes", type=float, default=1)
     parser.add_argument("--cores", type=int, default=64)
     parser.add_argument("--sampling", type=int, metavar="VOCAB_SIZE", help="what a sample loses")
-    add_json_option(parser)
     arguments = parser.parse_args()
     if arguments.sampling:
         table = sampling_table(arguments.files, arguments.pattern, arguments.sampling)

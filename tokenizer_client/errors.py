@@ -1,21 +1,5 @@
 """The tree of the client's errors, and the functions that make one from a response, or from none.
 
-    ClientError
-    ├── ConnectionLostError          not reached, or lost before the response was complete
-    ├── DeadlineExceededError        the deadline of the call has passed
-    ├── StreamCutOffError            a stream without its last record, or with a wrong one
-    ├── UnexpectedResponseError      a response that this service does not send
-    ├── JobFailedError               a job failed or was cancelled while a call waited for it
-    └── ProblemError                 the service refuses the request and names the remedy
-        ├── AuthenticationError      401, 403
-        ├── NotFoundError            404
-        ├── ConflictError            409
-        ├── PreconditionFailedError  412: the resource exists already
-        │   └── DigestMismatchError  412: not the pinned tokenizer
-        ├── TooLargeError            413
-        ├── InvalidRequestError      400, 406, 415, 416, 422
-        └── UnavailableError         429, 502, 503, 504
-
 No message contains a key or a part of a request.
 """
 

@@ -1,49 +1,5 @@
-"""Every error this library raises on purpose, as one tree.
-
-    TokenizerCoreError
-    ├── InvalidSpecError            (ValueError)   vocabulary and merges do not fit together
-    ├── UnknownPatternError         (ValueError)   no split pattern of that name
-    ├── SpecialTokenForbiddenError  (ValueError)   the text contains a disallowed special token
-    ├── SpecialTokenReachedError    (ValueError)   plain text would give a special token's id
-    ├── UnknownSpecialTokenError    (ValueError)   an option names no special token
-    ├── UnknownTokenIdError         (ValueError)   an id to decode is outside the vocabulary
-    ├── PreTokenTooLongError        (ValueError)   a pre-token of a stream is longer than its cap
-    ├── SplitTooSlowError           (ValueError)   a split pattern takes too long on the text
-    ├── InvalidUtf8Error            (ValueError)   a text that arrives in pieces is not UTF-8
-    ├── MaxTokensTooSmallError      (ValueError)   a character has more tokens than a chunk may
-    ├── EngineUnavailableError      (RuntimeError) this installation does not have the engine
-    ├── CancelledError                             another thread cancelled the call
-    ├── WorkerProcessError          (RuntimeError) a worker process died before its result
-    ├── RunError                    (RuntimeError) a run over many workers cannot continue
-    │   ├── RunConflictError        (ValueError)   the storage contains another run
-    │   └── ShardFailedError                       a shard failed each time it was tried
-    ├── ChatError
-    │   ├── ChatInputError          (ValueError)   messages do not fit the template or the options
-    │   ├── ChatTemplateMissingError (LookupError) the tokenizer has no chat template of that name
-    │   ├── ChatTemplateError       (ValueError)   a chat template is invalid or raised an error
-    │   └── ChatLimitError          (ValueError)   a chat template needs too much time or memory
-    ├── FormatError                 (ValueError)   a tokenizer file is malformed
-    │   └── UnsafePickleError                      a pickle contains more than plain data
-    ├── PresetError                 (LookupError)  no preset of that name, or its file is missing
-    ├── HubError                                   a tokenizer could not be downloaded from the Hub
-    ├── ConversionError                            a conversion cannot write its output
-    ├── TrainingError
-    │   ├── VocabSizeError          (ValueError)   no vocabulary of that size can be trained
-    │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing, not UTF-8
-    │   └── TrainingCancelledError                 the caller's `should_cancel` returned true
-    ├── TokenFilesError
-    │   ├── TokenFilesPlanError     (ValueError)   these token files cannot be written
-    │   ├── TokenFilesCorruptError  (ValueError)   hashes, manifest and files do not agree
-    │   └── TokenizerMismatchError  (ValueError)   the token files are another tokenizer's
-    ├── StorageError                (OSError)      a storage of named bytes cannot be used
-    │   └── StorageMissingError     (LookupError)  nothing in it has that name
-    └── ArtifactError
-        ├── ArtifactNameError       (ValueError)   an invalid name or version
-        ├── ArtifactNotFoundError   (LookupError)  no such tokenizer or version
-        ├── ArtifactInUseError                     the active version cannot be removed
-        ├── PointerMovedError                      another promotion came first
-        ├── ArtifactStorageError    (OSError)      the disk is full, failing or read-only
-        └── ArtifactCorruptError    (ValueError)   hashes, manifest and files do not agree
+"""Every error this library raises on purpose, as one tree; `python -m pydoc tokenizer_core.errors`
+draws it.
 
 Each class has a `code`, a stable word for machines (the service adds it to its problem documents),
 and each message names a remedy. Errors that derive from a builtin exception can be caught as that

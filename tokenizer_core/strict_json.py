@@ -16,12 +16,15 @@ import math
 import re
 from json import JSONDecodeError
 from json.scanner import make_scanner
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.splitting.possessive import compile_possessive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SHORT_BYTES: Final = 1 << 14
 """What is shorter is first tried in one call: 1 us less for a request of 100 bytes."""
@@ -38,8 +41,6 @@ many merges has fewer."""
 _VALUE_MARKS: Final = (b",", b"[", b"{")
 _COUNTED_BYTES: Final = 1 << 20
 
-_MAX_DEPTH_OF_LARGE: Final = 8
-_MAX_SCALAR_CHARS: Final = 1 << 13
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SCALARS: Final = re.compile(r'[^\[\]{}"]*')
 # Complete units of a string: the end of a window never splits an escape.
@@ -133,8 +134,7 @@ def read_json(
 ) -> Any:
     """Parse a JSON document, in windows of `window_chars` characters if given.
 
-    Windows keep other threads running, but cost Python code for each object and list, and limit
-    the nesting to 8 levels.
+    Windows keep other threads running, but cost Python code for each object and list.
 
     Raises:
         StrictJsonError: not UTF-8, a byte order mark, not JSON, duplicate keys, NaN or infinity,
@@ -294,34 +294,23 @@ class _WindowedParser:
         self._window = max(window_chars, 16)
 
     def parse(self) -> Any:
-        value, at = self._value(self._skip_space(0), 0)
+        value, at = self._value(self._skip_space(0))
         at = self._skip_space(at)
         if at != len(self._text):
             raise JSONDecodeError("Extra data", self._text, at)
         return value
 
-    def _value(self, at: int, depth: int) -> tuple[Any, int]:
-        first = self._text[at : at + 1]
-        if first == '"':
-            return self._string(at)
-        if first in ("[", "{"):
-            if depth >= _MAX_DEPTH_OF_LARGE:
-                raise StrictJsonError("nested_too_deep", _NESTED)
-            return self._array(at, depth) if first == "[" else self._object(at, depth)
-        end = min(at + _MAX_SCALAR_CHARS, len(self._text))
-        try:
-            value, size = _DECODER.raw_decode(self._text[at:end])
-        except JSONDecodeError as error:
-            raise JSONDecodeError(error.msg, self._text, at + error.pos) from None
-        if at + size == end < len(self._text):
-            raise StrictJsonError("number_too_long", _LONG_NUMBER)
-        return value, at + size
+    def _value(self, at: int) -> tuple[Any, int]:
+        parsers = {'"': self._string, "[": self._array, "{": self._object}
+        return parsers.get(self._text[at : at + 1], self._at_once)(at)
+
+    def _at_once(self, at: int) -> tuple[Any, int]:
+        return _DECODER.raw_decode(self._text, at)
 
     def _string(self, at: int) -> tuple[str, int]:
         """Parse the string whose opening quote is at `at`; returns it and the next position."""
         if len(self._text) - at <= _MOST_OF_STRING_AT_ONCE:
-            value, end = _DECODER.raw_decode(self._text, at)
-            return value, end
+            return self._at_once(at)
         value = ""
         start = at + 1
         while True:
@@ -345,26 +334,30 @@ class _WindowedParser:
         what = "escape" if character == "\\" else "control character"
         return JSONDecodeError(f"Invalid {what}", self._text, end)
 
-    def _array(self, at: int, depth: int) -> tuple[list[Any], int]:
+    def _array(self, at: int) -> tuple[list[Any], int]:
         items: list[Any] = []
+
+        def read(at: int) -> int:
+            if self._text[at : at + 1] not in ('"', "[", "{"):
+                return self._scalars(at, items)
+            item, at = self._value(at)
+            items.append(item)
+            return at
+
+        return items, self._members(at, "]", read)
+
+    def _members(self, at: int, end: str, read: Callable[[int], int]) -> int:
+        """Call `read` at each member of the object or list at `at`; returns the next position."""
         at = self._skip_space(at + 1)
-        if self._text[at : at + 1] == "]":
-            return items, at + 1
-        while True:
-            if self._text[at : at + 1] in ('"', "[", "{"):
-                item, at = self._value(at, depth + 1)
-                items.append(item)
-            else:
-                at = self._scalars(at, items)
-            at = self._skip_space(at)
+        mark = self._text[at : at + 1]
+        while mark != end:
+            at = self._skip_space(read(at))
             mark = self._text[at : at + 1]
-            if mark == "]":
-                return items, at + 1
-            if mark != ",":
+            if mark == ",":
+                at = self._skip_space(at + 1)
+            elif mark != end:
                 raise JSONDecodeError("Expecting ',' delimiter", self._text, at)
-            at = self._skip_space(at + 1)
-            if self._text[at : at + 1] == "]":
-                raise JSONDecodeError("Expecting value", self._text, at)
+        return at + 1
 
     def _scalars(self, at: int, items: list[Any]) -> int:
         """Append a run of numbers and words; returns the position of the next `,` or `]`."""
@@ -373,7 +366,7 @@ class _WindowedParser:
             # Cut at the last comma; the next window contains all of the value after it.
             end = self._text.rfind(",", at, end)
             if end < 0:  # one value, perhaps with much white space after it
-                value, end = self._value(at, 0)
+                value, end = self._value(at)
                 items.append(value)
                 return end
         if end == at:  # nothing precedes the comma
@@ -384,12 +377,10 @@ class _WindowedParser:
             raise JSONDecodeError(error.msg, self._text, at + error.pos - 1) from None
         return end
 
-    def _object(self, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    def _object(self, at: int) -> tuple[dict[str, Any], int]:
         pairs: list[tuple[str, Any]] = []
-        at = self._skip_space(at + 1)
-        if self._text[at : at + 1] == "}":
-            return {}, at + 1
-        while True:
+
+        def read(at: int) -> int:
             if self._text[at : at + 1] != '"':
                 raise JSONDecodeError(
                     "Expecting property name enclosed in double quotes", self._text, at
@@ -398,15 +389,12 @@ class _WindowedParser:
             at = self._skip_space(at)
             if self._text[at : at + 1] != ":":
                 raise JSONDecodeError("Expecting ':' delimiter", self._text, at)
-            value, at = self._value(self._skip_space(at + 1), depth + 1)
+            value, at = self._value(self._skip_space(at + 1))
             pairs.append((key, value))
-            at = self._skip_space(at)
-            mark = self._text[at : at + 1]
-            if mark == "}":
-                return _build_object(pairs), at + 1
-            if mark != ",":
-                raise JSONDecodeError("Expecting ',' delimiter", self._text, at)
-            at = self._skip_space(at + 1)
+            return at
+
+        at = self._members(at, "}", read)
+        return _build_object(pairs), at
 
     def _skip_space(self, at: int) -> int:
         return _match_end(_SPACE, self._text, at, len(self._text))

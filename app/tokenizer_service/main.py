@@ -13,13 +13,15 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Scope
 
 from tokenizer_core.chat.renderer import end_render_processes
 from tokenizer_core.engines import EngineChoice, choose_engine
@@ -28,7 +30,7 @@ from tokenizer_service.access.auth import AccessKeys, access_keys, weak_keys
 from tokenizer_service.access.limits import ByteBudget, WorkQueue
 from tokenizer_service.handlers.respond import PlannedRoutes
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
-from tokenizer_service.http.middleware import RequestObserver
+from tokenizer_service.http.middleware import RawResponse, RequestObserver
 from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.database import JobDatabaseError
@@ -64,14 +66,6 @@ from tokenizer_service.serving.artifact_files import ArtifactFiles
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.models import ModelNames
 from tokenizer_service.settings import Settings, unknown_variables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp, Scope
-
-    from tokenizer_service.http.middleware import RawResponse
 
 log = logging.getLogger("tokenizer_service.main")
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection
 
-    from tokenizer_core.engines import EngineChoice
-    from tokenizer_core.registry import Artifacts
-    from tokenizer_service.access.limits import ByteBudget, WorkQueue
-    from tokenizer_service.jobs.corpora import CorpusStore
-    from tokenizer_service.jobs.events import JobWatch
-    from tokenizer_service.jobs.queue import JobStore
-    from tokenizer_service.jobs.runner import JobRunner
-    from tokenizer_service.jobs.token_files import TokenFilesStore
-    from tokenizer_service.jobs.version_retention import VersionRetention
-    from tokenizer_service.observability.metrics import ServiceMetrics
-    from tokenizer_service.serving.artifact_files import ArtifactFiles
-    from tokenizer_service.serving.live_tokenizers import LiveTokenizers
-    from tokenizer_service.serving.models import ModelNames
-    from tokenizer_service.settings import Settings
+from tokenizer_core.engines import EngineChoice
+from tokenizer_core.registry import Artifacts
+from tokenizer_service.access.limits import ByteBudget, WorkQueue
+from tokenizer_service.jobs.corpora import CorpusStore
+from tokenizer_service.jobs.events import JobWatch
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.runner import JobRunner
+from tokenizer_service.jobs.token_files import TokenFilesStore
+from tokenizer_service.jobs.version_retention import VersionRetention
+from tokenizer_service.observability.metrics import ServiceMetrics
+from tokenizer_service.serving.artifact_files import ArtifactFiles
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.serving.models import ModelNames
+from tokenizer_service.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

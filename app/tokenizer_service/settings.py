@@ -1,7 +1,7 @@
 """Settings of the service: read from the environment once, checked, frozen.
 
-Each field has its default and its description. A test compares docs/settings.md
-with what `python -m tokenizer_service.settings` writes.
+The docstring of a field is its description. A test compares docs/settings.md with what
+`python -m tokenizer_service.settings` writes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,21 @@ import difflib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tokenizer_core.registry.versions import checked_name, checked_version
@@ -56,13 +66,62 @@ Other parts of the project read these.
 | variable | meaning |
 |---|---|"""
 
-KeyList = Annotated[tuple[SecretStr, ...], NoDecode]
-WordList = Annotated[tuple[str, ...], NoDecode]
-FolderList = Annotated[tuple[Path, ...], NoDecode]
-
 
 class SettingsError(ValueError):
     """A variable has a wrong value. The message names the variable and the remedy."""
+
+
+def _entries_of(value: object) -> object:
+    """The entries between commas; an empty text has none, as if the variable were not set."""
+    if not isinstance(value, str):
+        return value
+    entries = tuple(entry.strip() for entry in value.split(",") if entry.strip())
+    if value.strip() and not entries:
+        raise ValueError("it has only commas; name an entry, or leave it out")
+    return entries
+
+
+def _folders_of(value: object) -> object:
+    return tuple(filter(None, value.split(":"))) if isinstance(value, str) else value
+
+
+def _if(check: Callable[[Any], object]) -> AfterValidator:
+    """Take a value that `check` takes without a ValueError."""
+    return AfterValidator(lambda value: (check(value), value)[1])
+
+
+def _check_listed_hosts(entries: tuple[str, ...]) -> None:
+    for entry in entries:
+        ListedHost.parse(entry)
+
+
+def _check_reference(text: str) -> None:
+    name, at, version = text.partition("@")
+    checked_name(name)
+    if at:
+        checked_version(version)
+
+
+def _check_database(address: SecretStr) -> None:
+    """Raise ValueError unless it is a PostgreSQL address; the message never repeats it."""
+    try:
+        parts = urlsplit(address.get_secret_value())
+        # After an @ in a password, the rest of it would be a part of the host, which errors name.
+        is_one = parts.scheme in ("postgresql", "postgres") and parts.netloc.count("@") <= 1
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError(
+            "it must read like postgresql://user:password@host:5432/database; within user and "
+            "password write @ : / as %40 %3A %2F"
+        )
+    if importlib.util.find_spec("psycopg") is None:
+        raise ValueError("it needs the extra postgres; pip install 'tokenizer-service[postgres]'")
+
+
+KeyList = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_entries_of)]
+WordList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries_of)]
+FolderList = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_folders_of)]
 
 
 class Settings(BaseSettings):
@@ -74,267 +133,171 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
     )
 
-    host: str = Field(
-        default="127.0.0.1",
-        min_length=1,
-        description="Address to listen on, or `unix:/path` for a Unix socket.",
-    )
-    port: int = Field(
-        default=8000,
-        ge=0,
-        le=65535,
-        description="Port to listen on; 0 takes a free one. A Unix socket has none.",
-    )
-    socket_mode: str = Field(
-        default="660",
-        pattern="^0?[0-7]{3}$",
-        description="Permissions of the Unix socket, in octal; who may write to it may connect. "
-        "`660`: the service's user and the group of the file. `666`: every user of this machine.",
-    )
-    allowed_hosts: WordList = Field(
-        default=(),
-        description="Hosts under which clients may address the service, separated by commas: "
-        "`name`, `*.name` (every name below it), `.name` (both), an address, a network, or `*` for "
-        "every host; without ports. The health routes answer to every host. Unset: every host, "
-        "but if TOKENIZER_HOST is a loopback address, only `localhost`, `*.localhost` and the "
-        "loopback addresses.",
-    )
-    artifacts_dir: Path = Field(
-        default=Path("artifacts"),
-        description="Folder of the published tokenizers, the active pointer and the job database.",
-    )
-    store: str | None = Field(
-        default=None,
-        description="Store that several hosts share for published tokenizers and the active "
-        "pointer: `s3://bucket/prefix` or a folder. Unset: TOKENIZER_ARTIFACTS_DIR.",
-    )
-    corpus_roots: FolderList = Field(
-        default=(Path("corpora"),),
-        description="Folders that training jobs may read, separated by `:`. Paths in requests "
-        "are relative to them. The service warns of a folder that does not exist.",
-    )
-    admin_keys: KeyList = Field(
-        default=(),
-        description="Keys for the admin routes (training, promotion, uploads), separated by "
-        "commas. Unset: the service generates one at start and prints it once.",
-    )
-    read_keys: KeyList = Field(
-        default=(),
-        description="Keys for encoding and the other read routes, separated by commas. Unset: "
-        "these routes are open.",
-    )
-    require_admin_key: bool = Field(
-        default=False,
-        description="Refuse to start without TOKENIZER_ADMIN_KEYS. The container image sets it.",
-    )
-    workers: int = Field(default=1, ge=1, le=256, description="Number of serving processes.")
-    default: str = Field(
-        default="starter",
-        min_length=1,
-        description="Tokenizer to serve until one is promoted: `name`, which is its newest version "
-        "at the first start, or `name@version`.",
-    )
-    fallback: Literal["none", "previous"] = Field(
-        default="none",
-        description="What to serve after a start if the active version is damaged or missing: "
-        "`none`, so that requests without a version get 503, or `previous`, the latest sound "
-        "version that was active before, whose ids differ.",
-    )
-    engine: Literal["auto", "native", "python"] = Field(
-        default="auto",
-        description="Engine that encodes and trains: `native`, `python`, or `auto` for native "
-        "where it is built, else python.",
-    )
-    model: Literal["strict", "ignore"] = Field(
-        default="strict",
-        description="What `model` means in requests of other servers' clients: `strict`, a "
-        "tokenizer's name or alias, and 404 for any other; `ignore`, nothing, so that every "
-        "`model` gets the active tokenizer.",
-    )
-    log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
-        default="info",
-        description="Least severe level to log: `critical`, `error`, `warning`, `info` or `debug`.",
-    )
-    log_format: Literal["text", "json"] = Field(
-        default="text", description="Format of the log: `text`, or `json` for one object per line."
-    )
-    max_body_bytes: int = Field(
-        default=64 * 1024 * 1024,
-        ge=1024,
-        le=1 << 40,
-        description="Largest request body in bytes. Streams and corpus uploads are exempt.",
-    )
-    max_response_bytes: int | None = Field(
-        default=None,
-        ge=1024,
-        le=1 << 42,
-        description="Most bytes of text that one request may decode, and of text and ids that "
-        "overlapping chunks may repeat. Unset: four times TOKENIZER_MAX_BODY_BYTES.",
-    )
-    request_memory_bytes: int | None = Field(
-        default=None,
-        ge=1024,
-        le=1 << 44,
-        description="Memory in bytes that all requests of a serving process may hold together: "
-        "large bodies, parsed values, unsent responses, and what streams hold back. Further "
-        "large requests get 503. Unset: 16 times TOKENIZER_MAX_BODY_BYTES.",
-    )
-    max_connections: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="Most connections per serving process. Unset: derived from the limit of "
-        "open files, at most 10000.",
-    )
-    header_seconds: float = Field(
-        default=10,
-        gt=0,
-        le=3600,
-        description="Time in seconds for the headers of a request to arrive. A body gets the "
-        "same time before its minimum rate applies.",
-    )
-    send_seconds: float = Field(
-        default=60,
-        gt=0,
-        le=3600,
-        description="Time in seconds a client may go without reading any of its response.",
-    )
-    stream_idle_seconds: float = Field(
-        default=300,
-        gt=0,
-        le=86400,
-        description="Time in seconds a stream may wait for the next 1024 bytes of its input, or"
-        " for its reader.",
-    )
-    work_seconds: float = Field(
-        default=300,
-        gt=0,
-        le=86400,
-        description="Time in seconds that a large request may work on a thread. Then it ends with "
-        "a 413; a stream with an error.",
-    )
-    chat_seconds: float = Field(
-        default=5,
-        gt=0,
-        le=3600,
-        description="Time in seconds that a chat template may take for one conversation.",
-    )
-    chat_memory_bytes: int = Field(
-        default=256 * 1024 * 1024,
-        ge=16 * 1024 * 1024,
-        le=1 << 40,
-        description="Memory in bytes that a chat template may take for one conversation, in a "
-        "process of its own.",
-    )
-    threads: int | None = Field(
-        default=None,
-        ge=1,
-        le=1024,
-        description="Threads for large requests, per process. Unset: one per core, at most four.",
-    )
-    corpora_max_bytes: int = Field(
-        default=100 * 1024 * 1024 * 1024,
-        ge=1024,
-        le=1 << 50,
-        description="Largest total size of uploaded corpora in bytes, and the most that one "
-        "training job may download.",
-    )
-    corpus_url_hosts: WordList = Field(
-        default=(),
-        description="Hosts that training jobs may download from, separated by commas: "
-        "`host[:port]`, which must resolve to a public address, or "
-        "`host[:port]=ADDRESS` to allow that address or network. Unset: none.",
-    )
-    token_files_max_bytes: int | None = Field(
-        default=None,
-        ge=1024,
-        le=1 << 50,
-        description="Largest total size of token files in bytes, checked when a job is "
-        "requested. Unset: limited by the disk.",
-    )
-    train_queue: int = Field(
-        default=8,
-        ge=0,
-        le=10_000,
-        description="Jobs of any kind that may wait. 0: no queue; a request gets 409 while a "
-        "job runs.",
-    )
-    jobs_database: SecretStr | None = Field(
-        default=None,
-        description="Job database that replicas share: "
-        "`postgresql://user:password@host/database`. Unset: a SQLite file in the "
-        "artifacts folder.",
-    )
-    lease_seconds: float = Field(
-        default=60,
-        ge=1,
-        le=86400,
-        description="Job lease in seconds: another host may restart a job whose lease was not "
-        "renewed for this long.",
-    )
-    train_memory_bytes: int | None = Field(
-        default=None,
-        ge=1 << 20,
-        le=1 << 50,
-        description="Most resident memory of one job in bytes. A request can only set a lower "
-        "limit. Unset: three quarters of the memory of the machine or container.",
-    )
-    train_threads: int | None = Field(
-        default=None,
-        ge=1,
-        le=1024,
-        description="Threads (processes with the Python engine) that count or encode a corpus. "
-        "Unset: one per core.",
-    )
-    executor: Literal["local", "ray"] = Field(
-        default="local",
-        description="Where jobs count and encode: `local` in the job's own process, or `ray` on"
-        " a cluster whose nodes see the files at the same paths.",
-    )
-    ray_address: str = Field(
-        default="auto",
-        min_length=1,
-        description="Address of the Ray cluster: `host:port`, or `auto` for one on this machine. "
-        "Needs TOKENIZER_EXECUTOR=ray.",
-    )
-    run_storage: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Storage for the intermediate results of Ray workers: a shared folder or "
-        "`s3://bucket/prefix`. Needs TOKENIZER_EXECUTOR=ray. Unset: the job's folder below the "
-        "artifacts.",
-    )
-    keep_versions: int = Field(
-        default=0,
-        ge=0,
-        le=1_000_000,
-        description="Versions of a name to keep when a job publishes a new one. 0: all. "
-        "Versions in use are always kept.",
-    )
+    host: Annotated[str, Field(min_length=1), _if(socket_path)] = "127.0.0.1"
+    """Address to listen on, or `unix:/path` for a Unix socket."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port to listen on; 0 takes a free one. A Unix socket has none."""
+
+    socket_mode: Annotated[str, Field(pattern="^0?[0-7]{3}$")] = "660"
+    """Permissions of the Unix socket, in octal; who may write to it may connect. `660`: the
+    service's user and the group of the file. `666`: every user of this machine."""
+
+    allowed_hosts: Annotated[WordList, _if(AllowedHosts)] = ()
+    """Hosts under which clients may address the service, separated by commas: `name`, `*.name`
+    (every name below it), `.name` (both), an address, a network, or `*` for every host; without
+    ports. The health routes answer to every host. Unset: every host, but if TOKENIZER_HOST is a
+    loopback address, only `localhost`, `*.localhost` and the loopback addresses."""
+
+    artifacts_dir: Path = Path("artifacts")
+    """Folder of the published tokenizers, the active pointer and the job database."""
+
+    store: str | None = None
+    """Store that several hosts share for published tokenizers and the active pointer:
+    `s3://bucket/prefix` or a folder. Unset: TOKENIZER_ARTIFACTS_DIR."""
+
+    corpus_roots: FolderList = (Path("corpora"),)
+    """Folders that training jobs may read, separated by `:`. Paths in requests are relative to
+    them. The service warns of a folder that does not exist."""
+
+    admin_keys: KeyList = ()
+    """Keys for the admin routes (training, promotion, uploads), separated by commas. Unset: the
+    service generates one at start and prints it once."""
+
+    read_keys: KeyList = ()
+    """Keys for encoding and the other read routes, separated by commas. Unset: these routes are
+    open."""
+
+    require_admin_key: bool = False
+    """Refuse to start without TOKENIZER_ADMIN_KEYS. The container image sets it."""
+
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+    """Number of serving processes."""
+
+    default: Annotated[str, Field(min_length=1), _if(_check_reference)] = "starter"
+    """Tokenizer to serve until one is promoted: `name`, which is its newest version at the first
+    start, or `name@version`."""
+
+    fallback: Literal["none", "previous"] = "none"
+    """What to serve after a start if the active version is damaged or missing: `none`, so that
+    requests without a version get 503, or `previous`, the latest sound version that was active
+    before, whose ids differ."""
+
+    engine: Literal["auto", "native", "python"] = "auto"
+    """Engine that encodes and trains: `native`, `python`, or `auto` for native where it is built,
+    else python."""
+
+    model: Literal["strict", "ignore"] = "strict"
+    """What `model` means in requests of other servers' clients: `strict`, a tokenizer's name or
+    alias, and 404 for any other; `ignore`, nothing, so that every `model` gets the active
+    tokenizer."""
+
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
+    """Least severe level to log: `critical`, `error`, `warning`, `info` or `debug`."""
+
+    log_format: Literal["text", "json"] = "text"
+    """Format of the log: `text`, or `json` for one object per line."""
+
+    max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 64 * 1024 * 1024
+    """Largest request body in bytes. Streams and corpus uploads are exempt."""
+
+    max_response_bytes: Annotated[int | None, Field(ge=1024, le=1 << 42)] = None
+    """Most bytes of text that one request may decode, and of text and ids that overlapping chunks
+    may repeat. Unset: four times TOKENIZER_MAX_BODY_BYTES."""
+
+    request_memory_bytes: Annotated[int | None, Field(ge=1024, le=1 << 44)] = None
+    """Memory in bytes that all requests of a serving process may hold together: large bodies,
+    parsed values, unsent responses, and what streams hold back. Further large requests get 503.
+    Unset: 16 times TOKENIZER_MAX_BODY_BYTES."""
+
+    max_connections: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """Most connections per serving process. Unset: derived from the limit of open files, at most
+    10000."""
+
+    header_seconds: Annotated[float, Field(gt=0, le=3600)] = 10
+    """Time in seconds for the headers of a request to arrive. A body gets the same time before its
+    minimum rate applies."""
+
+    send_seconds: Annotated[float, Field(gt=0, le=3600)] = 60
+    """Time in seconds a client may go without reading any of its response."""
+
+    stream_idle_seconds: Annotated[float, Field(gt=0, le=86400)] = 300
+    """Time in seconds a stream may wait for the next 1024 bytes of its input, or for its reader."""
+
+    work_seconds: Annotated[float, Field(gt=0, le=86400)] = 300
+    """Time in seconds that a large request may work on a thread. Then it ends with a 413; a stream
+    with an error."""
+
+    chat_seconds: Annotated[float, Field(gt=0, le=3600)] = 5
+    """Time in seconds that a chat template may take for one conversation."""
+
+    chat_memory_bytes: Annotated[int, Field(ge=16 * 1024 * 1024, le=1 << 40)] = 256 * 1024 * 1024
+    """Memory in bytes that a chat template may take for one conversation, in a process of its own.
+    """
+
+    threads: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """Threads for large requests, per process. Unset: one per core, at most four."""
+
+    corpora_max_bytes: Annotated[int, Field(ge=1024, le=1 << 50)] = 100 * 1024 * 1024 * 1024
+    """Largest total size of uploaded corpora in bytes, and the most that one training job may
+    download."""
+
+    corpus_url_hosts: Annotated[WordList, _if(_check_listed_hosts)] = ()
+    """Hosts that training jobs may download from, separated by commas: `host[:port]`, which must
+    resolve to a public address, or `host[:port]=ADDRESS` to allow that address or network. Unset:
+    none."""
+
+    token_files_max_bytes: Annotated[int | None, Field(ge=1024, le=1 << 50)] = None
+    """Largest total size of token files in bytes, checked when a job is requested. Unset: limited
+    by the disk."""
+
+    train_queue: Annotated[int, Field(ge=0, le=10_000)] = 8
+    """Jobs of any kind that may wait. 0: no queue; a request gets 409 while a job runs."""
+
+    jobs_database: Annotated[SecretStr, _if(_check_database)] | None = None
+    """Job database that replicas share: `postgresql://user:password@host/database`. Unset: a SQLite
+    file in the artifacts folder."""
+
+    lease_seconds: Annotated[float, Field(ge=1, le=86400)] = 60
+    """Job lease in seconds: another host may restart a job whose lease was not renewed for this
+    long."""
+
+    train_memory_bytes: Annotated[int | None, Field(ge=1 << 20, le=1 << 50)] = None
+    """Most resident memory of one job in bytes. A request can only set a lower limit. Unset: three
+    quarters of the memory of the machine or container."""
+
+    train_threads: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """Threads (processes with the Python engine) that count or encode a corpus. Unset: one per
+    core."""
+
+    executor: Literal["local", "ray"] = "local"
+    """Where jobs count and encode: `local` in the job's own process, or `ray` on a cluster whose
+    nodes see the files at the same paths."""
+
+    ray_address: Annotated[str, Field(min_length=1)] = "auto"
+    """Address of the Ray cluster: `host:port`, or `auto` for one on this machine. Needs
+    TOKENIZER_EXECUTOR=ray."""
+
+    run_storage: Annotated[str | None, Field(min_length=1)] = None
+    """Storage for the intermediate results of Ray workers: a shared folder or `s3://bucket/prefix`.
+    Needs TOKENIZER_EXECUTOR=ray. Unset: the job's folder below the artifacts."""
+
+    keep_versions: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Versions of a name to keep when a job publishes a new one. 0: all. Versions in use are always
+    kept."""
 
     @field_validator("artifacts_dir", mode="before")
     @classmethod
     def _check_folder(cls, value: object) -> object:
         if value == "":  # which would be the current folder
             raise ValueError("is empty; name a folder, or unset the variable")
-        return value
-
-    @field_validator("host")
-    @classmethod
-    def _check_host(cls, value: str) -> str:
-        socket_path(value)
-        return value
-
-    @field_validator("default")
-    @classmethod
-    def _check_default(cls, value: str) -> str:
-        name, at, version = value.partition("@")
-        checked_name(name)
-        if at:
-            checked_version(version)
         return value
 
     @field_validator("ray_address", "run_storage")
@@ -345,42 +308,6 @@ class Settings(BaseSettings):
             raise ValueError(
                 "it needs TOKENIZER_EXECUTOR=ray, and the executor is local; set both, or none"
             )
-        return value
-
-    @field_validator("admin_keys", "read_keys", mode="before")
-    @classmethod
-    def _split_keys(cls, value: object) -> object:
-        return _entries_of(value) if isinstance(value, str) else value
-
-    @field_validator("corpus_url_hosts", mode="before")
-    @classmethod
-    def _split_hosts(cls, value: object) -> object:
-        if isinstance(value, str):
-            value = _entries_of(value)
-            for entry in value:
-                ListedHost.parse(entry)
-        return value
-
-    @field_validator("allowed_hosts", mode="before")
-    @classmethod
-    def _split_allowed_hosts(cls, value: object) -> object:
-        if isinstance(value, str):
-            value = _entries_of(value)
-            AllowedHosts(value)
-        return value
-
-    @field_validator("jobs_database", mode="after")
-    @classmethod
-    def _check_database(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            _require_postgres_address(value.get_secret_value())
-        return value
-
-    @field_validator("corpus_roots", mode="before")
-    @classmethod
-    def _split_folders(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(folder for folder in value.split(":") if folder)
         return value
 
     @classmethod
@@ -427,7 +354,7 @@ def missing_corpus_roots(settings: Settings) -> list[Path]:
 def describe() -> list[tuple[str, str, str]]:
     """Rows (variable, default, meaning) in the order of the fields."""
     return [
-        (PREFIX + name.upper(), _render_default(field.default), field.description or "")
+        (PREFIX + name.upper(), _render_default(field.default), _meaning_of(field))
         for name, field in Settings.model_fields.items()
     ]
 
@@ -464,29 +391,8 @@ def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
     return lines
 
 
-def _entries_of(value: str) -> tuple[str, ...]:
-    """The entries between commas; an empty value has none, as if it were not set."""
-    entries = tuple(entry.strip() for entry in value.split(",") if entry.strip())
-    if value.strip() and not entries:
-        raise ValueError("it has only commas; name an entry, or leave it out")
-    return entries
-
-
-def _require_postgres_address(address: str) -> None:
-    """Raise ValueError unless `address` is a PostgreSQL address; the message never repeats it."""
-    try:
-        parts = urlsplit(address)
-        # After an @ in a password, the rest of it would be a part of the host, which errors name.
-        is_one = parts.scheme in ("postgresql", "postgres") and parts.netloc.count("@") <= 1
-    except ValueError:
-        is_one = False
-    if not is_one:
-        raise ValueError(
-            "it must read like postgresql://user:password@host:5432/database; within user and "
-            "password write @ : / as %40 %3A %2F"
-        )
-    if importlib.util.find_spec("psycopg") is None:
-        raise ValueError("it needs the extra postgres; pip install 'tokenizer-service[postgres]'")
+def _meaning_of(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
 
 
 def _render_default(value: Any) -> str:
@@ -504,7 +410,7 @@ def _explain(error: ValidationError) -> str:
     for item in error.errors(include_input=False, include_url=False):
         name = str(item["loc"][0]) if item["loc"] else ""
         field = Settings.model_fields.get(name)
-        meaning = f" It means: {field.description}" if field else ""
+        meaning = f" It means: {_meaning_of(field)}" if field else ""
         default = f" Unset it for the default ({_render_default(field.default)})." if field else ""
         reason = item["msg"].removeprefix("Value error, ")
         lines.append(f"{PREFIX}{name.upper()}: {reason}.{meaning}{default}")

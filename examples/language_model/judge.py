@@ -44,7 +44,7 @@ from tqdm import tqdm
 from train import Batch, Trainer, TrainingConfig
 
 from tokenizer_core import Tokenizer, TokenizerCoreError
-from tokenizer_core.documents import read_documents
+from tokenizer_core.documents import CorpusFormat, read_documents
 from tokenizer_core.registry import ArtifactStore
 
 SCHEMA = "tokenizer-judge/2"
@@ -445,9 +445,8 @@ def main() -> int:
         tokenizers = dict(opened)
         if len(tokenizers) < len(opened):
             raise JudgeError("two tokenizers have one label; tell them apart: LABEL=WHAT")
-        documents = read_documents(
-            arguments.corpus, field=arguments.field, separator=arguments.separator or None
-        )
+        how = CorpusFormat(field=arguments.field, separator=arguments.separator or None)
+        documents = read_documents(arguments.corpus, how)
         judged = judge(tokenizers, list(documents), options, is_quiet=False)
     except (JudgeError, TokenizerCoreError, OSError, ValueError) as error:
         print(f"judge: {error}", file=sys.stderr)

@@ -1,15 +1,11 @@
 """Chat templates and conversations for the tests of routes, and rendering in the tests' process."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
-from collections.abc import Iterator
 
 import pytest
 
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.chat import render_worker, renderer
-from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
@@ -62,12 +58,12 @@ SPEC = TokenizerSpec.from_merges(
 """Single bytes, the two tokens of the templates, and one token that a post-processor adds."""
 
 
-def with_templates(spec: TokenizerSpec) -> TokenizerSpec:
+def with_templates(spec):
     """`spec` with the templates above."""
     return spec.with_chat(ChatTemplates(TEMPLATES))
 
 
-def say(*contents: str) -> list[dict[str, object]]:
+def say(*contents):
     """Messages of the user and the assistant by turns."""
     roles = ("user", "assistant")
     return [
@@ -75,9 +71,9 @@ def say(*contents: str) -> list[dict[str, object]]:
     ]
 
 
-def chatml_ids(*turns: tuple[str, str], prompt: bool = False) -> list[int]:
+def chatml_ids(*turns, prompt=False):
     """The ids of these (role, content) in CHATML, with the tokenizer of single bytes."""
-    ids: list[int] = []
+    ids = []
     for role, content in turns:
         ids += [START_ID, *f"{role}\n{content}".encode(), END_ID, *b"\n"]
     return [*ids, START_ID, *b"assistant\n"] if prompt else ids
@@ -88,21 +84,21 @@ class _HereWorker:
 
     is_alive = True
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes):
         self.memory_bytes = memory_bytes
-        self._templates: OrderedDict[str, ChatTemplate] = OrderedDict()
+        self._templates = OrderedDict()
 
-    def ask(self, request: bytes, limits: RenderLimits) -> bytes:
+    def ask(self, request, limits):
         return b"".join(render_worker._respond(request, self._templates, ChatTemplate))
 
-    def kill(self) -> None:
+    def kill(self):
         pass
 
     end = kill
 
 
 @pytest.fixture
-def rendering_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def rendering_here(monkeypatch):
     """Render templates in the process of the test; `tests/integration` has those with limits."""
     renderer.end_render_processes()
     monkeypatch.setattr(render_worker, "_set_alarm", lambda seconds: None)

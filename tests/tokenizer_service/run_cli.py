@@ -4,9 +4,6 @@ import base64
 import io
 import os
 import sys
-from pathlib import Path
-
-import pytest
 
 from tokenizer_service.cli import main
 
@@ -16,15 +13,13 @@ CORPUS = "low low lower newest newest widest widest widest"
 class Cli:
     """Runs the command in a folder, and compares its exit code with the expected one."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder, monkeypatch):
         self.folder, self._patch = folder, monkeypatch
         monkeypatch.chdir(folder)
         for name in [name for name in os.environ if name.startswith("TOKENIZER_")]:
             monkeypatch.delenv(name)
 
-    def run(
-        self, *arguments: str, stdin: bytes = b"", code: int = 0, **environment: str
-    ) -> tuple[bytes, str]:
+    def run(self, *arguments, stdin=b"", code=0, **environment):
         out, error = io.TextIOWrapper(io.BytesIO()), io.StringIO()
         with self._patch.context() as patch:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -40,11 +35,11 @@ class Cli:
             except SystemExit as ended:
                 found = int(str(ended.code))
         out.flush()
-        written = out.buffer.getvalue()  # type: ignore[attr-defined]
+        written = out.buffer.getvalue()
         assert found == code, (written[:500], error.getvalue())
         return written, error.getvalue()
 
-    def fail(self, *arguments: str, code: int = 1, stdin: bytes = b"", **environment: str) -> str:
+    def fail(self, *arguments, code=1, stdin=b"", **environment):
         """The only line of an error."""
         _, error = self.run(*arguments, code=code, stdin=stdin, **environment)
         assert error.count("\n") == 1, error
@@ -52,7 +47,7 @@ class Cli:
         return error
 
 
-def write_tiktoken(path: Path) -> None:
+def write_tiktoken(path):
     """A file of ranks: the bytes, `lo` and `low`."""
     tokens = [bytes([byte]) for byte in range(256)] + [b"lo", b"low"]
     lines = [base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens)]

@@ -5,16 +5,14 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from tests.tokenizer_core.formats.small_specs import small_tekken
-from tests.tokenizer_service.run_cli import Cli, write_tiktoken
+from tests.tokenizer_service.run_cli import write_tiktoken
 from tokenizer_core import AddedToken, TokenizerSpec
 from tokenizer_core.engines import native
 from tokenizer_core.formats import save_gpt2_files
@@ -25,7 +23,7 @@ from tokenizer_service.commands import text as text_commands
 from tokenizer_service.commands.progress import has_colours
 
 
-def test_train_publishes_and_reports(cli: Cli) -> None:
+def test_train_publishes_and_reports(cli):
     out, error = cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
     assert b"published worked@" in out
     assert b"bytes per token" in out
@@ -42,7 +40,7 @@ def test_train_publishes_and_reports(cli: Cli) -> None:
     assert "<|endoftext|> = 256" in shown
 
 
-def test_several_sizes_of_one_run_equal_runs_of_each(cli: Cli) -> None:
+def test_several_sizes_of_one_run_equal_runs_of_each(cli):
     options = ("--seed-token", "zz", "--reserved=2", "--pad-to-multiple=4", "--min-frequency=2")
     several = ("--vocab-size=264,262,264", "--name=a", "--html=a.html", "--json=a.json")
     out, _ = cli.run("train", "corpus.txt", *several, *options, "--save-counts=c.counts")
@@ -70,7 +68,7 @@ def test_several_sizes_of_one_run_equal_runs_of_each(cli: Cli) -> None:
     assert "the folder of none/a.html is not there" in error
 
 
-def test_seed_tokens_and_special_tokens_and_a_pattern_of_ones_own(cli: Cli) -> None:
+def test_seed_tokens_and_special_tokens_and_a_pattern_of_ones_own(cli):
     (cli.folder / "seeds").write_bytes(b"\xef\xbb\xbflowest\r\n  \n\nthe\n")
     cli.run("train", "corpus.txt", "--vocab-size=280", "--name=a", "--seed-file=seeds")
     for seed in ("lowest", "  ", "the"):
@@ -90,7 +88,7 @@ def test_seed_tokens_and_special_tokens_and_a_pattern_of_ones_own(cli: Cli) -> N
     assert b"special      none" in cli.run("inspect", "none")[0]
 
 
-def test_encode_decode_count_agree(trained: Cli, tmp_path: Path) -> None:
+def test_encode_decode_count_agree(trained, tmp_path):
     (tmp_path / "text.txt").write_bytes(b"newest lower")
     out, _ = trained.run("encode", "newest lower")
     ids = [int(word) for word in out.split()]
@@ -114,7 +112,7 @@ def test_encode_decode_count_agree(trained: Cli, tmp_path: Path) -> None:
         assert trained.run("decode", "--format", width, stdin=raw)[0] == b"newest lower"
 
 
-def test_any_bytes_of_utf8_come_back_exactly(trained: Cli) -> None:
+def test_any_bytes_of_utf8_come_back_exactly(trained):
     text = ("\r\n\t e\u0301 世界 👩‍👩‍👧 \u0000\ufeff" * 3_000).encode()  # across several reads
     ids, _ = trained.run("encode", "--allowed-special", "none", stdin=text)
     assert trained.run("decode", stdin=ids)[0] == text
@@ -128,7 +126,7 @@ def test_any_bytes_of_utf8_come_back_exactly(trained: Cli) -> None:
     assert "<|endoftext|>" in trained.fail("encode", "--allowed-special=<|x|>", "a", code=2)
 
 
-def test_import_of_a_rank_file_requires_pattern_and_special_tokens(cli: Cli) -> None:
+def test_import_of_a_rank_file_requires_pattern_and_special_tokens(cli):
     file = "cl100k_base.tiktoken"
     write_tiktoken(cli.folder / file)
     error = cli.fail("import", file, "--name", "mine", code=2)
@@ -151,7 +149,7 @@ def test_import_of_a_rank_file_requires_pattern_and_special_tokens(cli: Cli) -> 
     assert "cannot be translated exactly from fancy-regex: the escape" in error
 
 
-def test_a_file_that_says_everything_needs_no_option(cli: Cli) -> None:
+def test_a_file_that_says_everything_needs_no_option(cli):
     table = small_tekken(["<unk>", "<s>"], n_special=3)
     (cli.folder / "tekken.json").write_text(json.dumps(table))
     cli.run("import", "tekken.json", "--name=mistral", "--promote")
@@ -171,7 +169,7 @@ def test_a_file_that_says_everything_needs_no_option(cli: Cli) -> None:
     assert cli.run("encode", "a <m> a<m>")[0] == b"97 257 32 97 60 109 62\n"
 
 
-ERRORS: list[tuple[tuple[str, ...], int, str]] = [
+ERRORS = [
     ((), 2, "--help"),
     (("frobnicate",), 2, "there is no command"),
     (("enocde", "a"), 2, "did you mean encode?"),
@@ -204,7 +202,7 @@ ERRORS: list[tuple[tuple[str, ...], int, str]] = [
 ]
 
 
-def test_an_error_is_one_line_with_the_remedy(trained: Cli) -> None:
+def test_an_error_is_one_line_with_the_remedy(trained):
     for arguments, code, words in ERRORS:
         assert words in trained.fail(*arguments, code=code), arguments
     (trained.folder / "latin.txt").write_bytes(b"abc caf\xe9" + b" x" * 50_000)
@@ -218,7 +216,7 @@ def test_an_error_is_one_line_with_the_remedy(trained: Cli) -> None:
     assert "TOKENIZER_ENGINE" in trained.fail("encode", "a", TOKENIZER_ENGINE="steam")
 
 
-def test_the_version_names_the_engine_and_why(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_names_the_engine_and_why(cli, monkeypatch):
     shown, _ = cli.run("--version", TOKENIZER_ENGINE="python")
     assert b"engine: python (it was asked for by name)" in shown
     assert version("tokenizer-service").encode() in shown
@@ -234,12 +232,10 @@ def test_the_version_names_the_engine_and_why(cli: Cli, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_sigterm_and_ctrl_c_differ(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_replaced: bool
-) -> None:
+def test_sigterm_and_ctrl_c_differ(monkeypatch, capsys, is_replaced):
     """Also when a library, as Ray does, raises another interrupt in place of its handler's."""
 
-    def run(arguments: argparse.Namespace) -> None:
+    def run(arguments):
         try:
             signal.raise_signal(signal.SIGTERM)
         except KeyboardInterrupt as terminated:
@@ -253,7 +249,7 @@ def test_sigterm_and_ctrl_c_differ(
     assert capsys.readouterr().err == "tokenizer x: interrupted; it goes on\n"
 
 
-def test_the_examples_in_the_help_parse() -> None:
+def test_the_examples_in_the_help_parse():
     """Every command has an example, and the parser accepts every example line."""
     parser = build_whole_parser()
     shown_commands = set()
@@ -276,7 +272,7 @@ def test_the_examples_in_the_help_parse() -> None:
     assert shown_commands == set(_COMMANDS)
 
 
-def parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+def parsers_below(parser):
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -284,7 +280,7 @@ def parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.Argument
                 yield from parsers_below(below)
 
 
-def test_a_warning_of_the_library_is_one_line(cli: Cli) -> None:
+def test_a_warning_of_the_library_is_one_line(cli):
     vocab = {byte: bytes([byte]) for byte in range(256)} | {256: b"<|endoftext|>"}
     save_gpt2_files(TokenizerSpec.from_merges(vocab, []), "v.json", "m.txt")
     out, error = cli.run("encode", "<|endoftext|>", "--files", "v.json", "m.txt")
@@ -297,13 +293,13 @@ def test_a_warning_of_the_library_is_one_line(cli: Cli) -> None:
 
 
 @pytest.fixture
-def published(trained: Cli) -> str:
+def published(trained):
     """The name and version of the only published tokenizer, `worked`."""
     [row] = json.loads(trained.run("list", "--json")[0])
     return f"{row['name']}@{row['version']}"
 
 
-def test_a_tokenizer_is_named_in_one_way_by_every_command(cli: Cli, published: str) -> None:
+def test_a_tokenizer_is_named_in_one_way_by_every_command(cli, published):
     (cli.folder / "model").mkdir()
     output = ("--output", "model/tokenizer.json")
     cli.run("convert", published, "--to", "tokenizer.json", *output)
@@ -319,7 +315,7 @@ def test_a_tokenizer_is_named_in_one_way_by_every_command(cli: Cli, published: s
     cli.run("compare", "gpt2", published, code=3)  # they differ
 
 
-def test_an_unknown_name_is_refused_with_the_published_names(cli: Cli, published: str) -> None:
+def test_an_unknown_name_is_refused_with_the_published_names(cli, published):
     for command in (
         ("encode", "a", "--tokenizer", "wroked"),
         ("inspect", "wroked"),
@@ -336,7 +332,7 @@ def test_an_unknown_name_is_refused_with_the_published_names(cli: Cli, published
     assert "did you mean gpt2?" in cli.fail("encode", "a", "--tokenizer", "gtp2")
 
 
-def test_pieces_are_a_line_each_in_a_pipe(cli: Cli, published: str) -> None:
+def test_pieces_are_a_line_each_in_a_pipe(cli, published):
     text = "low \u2122\t\x1b[31m\nlow"
     out = cli.run("encode", "--tokenizer", "worked", "--pieces", text)[0].decode()
     rows = [line.split("\t", 1) for line in out.splitlines()]
@@ -347,9 +343,7 @@ def test_pieces_are_a_line_each_in_a_pipe(cli: Cli, published: str) -> None:
     assert "\x1b" not in out
 
 
-def test_pieces_are_coloured_on_a_terminal_and_hide_control_characters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pieces_are_coloured_on_a_terminal_and_hide_control_characters(monkeypatch):
     vocab = {1: b"lo\nw", 2: b"\xe2\x84", 3: b"\x1b[31m", 4: b"\t"}
     [shown, end] = text_commands.render_pieces([[1, 2, 3, 4]], vocab, is_coloured=True)
     plain = re.sub(r"\x1b\[(30;48;5;\d+|0)m", "", shown.decode())

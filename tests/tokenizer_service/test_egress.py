@@ -1,7 +1,5 @@
 """URLs that a corpus may come from: parsing, the operator's list, and the addresses behind them."""
 
-from __future__ import annotations
-
 import ipaddress
 
 import pytest
@@ -18,7 +16,7 @@ PUBLIC, INNER, LITERAL, _ = HOSTS = [
 ]
 
 
-def test_a_listed_url_is_taken_apart() -> None:
+def test_a_listed_url_is_taken_apart():
     for url, *parts in (
         ("https://data.example.org/a/b.txt?c=%20d", "data.example.org", 443, "/a/b.txt?c=%20d"),
         ("http://DATA.example.org", "data.example.org", 80, "/"),
@@ -58,7 +56,7 @@ REFUSED = [
 ]
 
 
-def test_another_url_is_refused_and_not_repeated() -> None:
+def test_another_url_is_refused_and_not_repeated():
     for url in REFUSED:
         with pytest.raises(CorpusUrlError) as raised:
             CorpusUrl.parse(url, HOSTS)
@@ -73,7 +71,7 @@ PRIVATE = """
 """
 
 
-def test_only_listed_or_public_addresses_are_reached() -> None:
+def test_only_listed_or_public_addresses_are_reached():
     public = "1.1.1.1 93.184.216.34 2606:4700::1 ::ffff:1.1.1.1"
     for entry, allowed, refused in (
         (PUBLIC, public, PRIVATE),
@@ -86,7 +84,7 @@ def test_only_listed_or_public_addresses_are_reached() -> None:
             assert not entry.allows(ipaddress.ip_address(address)), address
 
 
-def test_a_wrong_entry_is_refused() -> None:
+def test_a_wrong_entry_is_refused():
     for entry in ("", "http://a.org", "a.org/x", "a.org:0", "a.org:99999", "a.org=b.org",
                   "a.org=10.0.0.1/8", "*", "*.a.org", "a.org=", "[a.org]", "a@b"):  # fmt: skip
         with pytest.raises(CorpusUrlError):

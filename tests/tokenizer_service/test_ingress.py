@@ -1,7 +1,5 @@
 """Hosts that clients may name: entries of the setting, and values of the Host header."""
 
-from __future__ import annotations
-
 import pytest
 
 from tokenizer_service.ingress import LOOPBACK, AllowedHosts
@@ -31,20 +29,20 @@ from tokenizer_service.ingress import LOOPBACK, AllowedHosts
         ("a_b", ["a_b:80"], ["a-b"]),
     ],
 )
-def test_an_entry_allows_its_hosts_only(entry: str, allowed: list[str], refused: list[str]) -> None:
+def test_an_entry_allows_its_hosts_only(entry, allowed, refused):
     hosts = AllowedHosts([entry])
     given = [*allowed, *refused]
     assert [host for host in given if hosts.allows(host.encode())] == allowed
 
 
-def test_another_form_of_an_entry_is_refused() -> None:
+def test_another_form_of_an_entry_is_refused():
     for entry in ("http://a", "a:8000", "[::1]:80", "10.0.0.1/8", "a b", "ä.de", "**.a", "a.*",
                   "*a", "", "1.2.3"):  # fmt: skip
         with pytest.raises(ValueError, match="leave out the scheme and the port"):
             AllowedHosts([entry])
 
 
-def test_without_entries_the_address_decides() -> None:
+def test_without_entries_the_address_decides():
     own = ("localhost:8000", "a.localhost", "127.0.0.1", "127.3.2.1:80", "[::1]:8000")
     for address in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "LocalHost"):
         hosts = AllowedHosts.of((), address)

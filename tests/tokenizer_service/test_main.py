@@ -1,24 +1,17 @@
-from __future__ import annotations
-
 import json
 import re
 import sys
-from collections.abc import Callable
 
-import httpx
 import pytest
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
-from tokenizer_core import TokenizerSpec
 from tokenizer_core.engines import choose_engine, native
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings
 
 
-def test_openapi_shows_models_and_problems(shared_client: TestClient) -> None:
+def test_openapi_shows_models_and_problems(shared_client):
     document = shared_client.get("/openapi.json").json()
     assert shared_client.get("/v1/openapi.json").json() == document
     assert document["openapi"].startswith("3.1")
@@ -44,7 +37,7 @@ def test_openapi_shows_models_and_problems(shared_client: TestClient) -> None:
     assert [id_ for id_ in ids if not re.fullmatch("[a-z_]{1,30}", id_)] == []
 
 
-def test_errors_outside_routes_are_problems_too(shared_client: TestClient) -> None:
+def test_errors_outside_routes_are_problems_too(shared_client):
     for method, path, status in (
         ("GET", "/nope", 404),
         ("GET", "/encode/", 404),
@@ -64,10 +57,8 @@ def test_errors_outside_routes_are_problems_too(shared_client: TestClient) -> No
     assert shared_client.delete("/encode").headers["Allow"] == "POST"
 
 
-def test_promotion_over_http(
-    client: TestClient, store: ArtifactStore, other_spec: TokenizerSpec
-) -> None:
-    def put(name: str, **headers: str) -> httpx.Response:
+def test_promotion_over_http(client, store, other_spec):
+    def put(name, **headers):
         named = {"X-API-Key": ADMIN_KEY, **headers}
         return client.put("/tokenizers/active", json={"tokenizer": name}, headers=named)
 
@@ -94,12 +85,7 @@ def test_promotion_over_http(
     assert client.post("/encode", json={"text": "a"}).json()["tokens"] == [1097]
 
 
-def test_info(
-    shared_client: TestClient,
-    make_client: Callable[..., TestClient],
-    engine: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_info(shared_client, make_client, engine, caplog):
     info = shared_client.get("/info").json()
     choice = choose_engine()
     assert (info["engine"], info["engine_reason"]) == (choice.name, choice.reason)
@@ -116,11 +102,8 @@ def test_info(
 
 
 def test_without_the_native_engine_auto_serves_with_python_and_warns(
-    make_client: Callable[..., TestClient],
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    make_client, settings, monkeypatch, caplog
+):
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     monkeypatch.setenv("TOKENIZER_ADMIN_KEY", "x")
     monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
@@ -139,13 +122,13 @@ def test_without_the_native_engine_auto_serves_with_python_and_warns(
 
 
 @pytest.mark.promise(20)
-def test_the_lifespan_leaves_nothing_behind(make_client: Callable[..., TestClient]) -> None:
+def test_the_lifespan_leaves_nothing_behind(make_client):
     at_first = sys.getswitchinterval()
     sys.setswitchinterval(0.004)  # another test's app may have set the service's own
     try:
         with make_client() as client:
             assert sys.getswitchinterval() < 0.004
-            services = client.app.services  # type: ignore[attr-defined]
+            services = client.app.services
         assert sys.getswitchinterval() == 0.004
     finally:
         sys.setswitchinterval(at_first)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -8,12 +6,12 @@ from tokenizer_service.settings import Settings, SettingsError, describe, missin
 
 
 @pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def bare_environment(monkeypatch):
     for name, _, _ in describe():
         monkeypatch.delenv(name, raising=False)
 
 
-def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_variable_is_read(monkeypatch):
     given = {
         "HOST": ("unix:/run/a.sock", "unix:/run/a.sock"),
         "PORT": ("9000", 9000),
@@ -65,13 +63,12 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
             assert getattr(settings, name.lower()) == value
     assert [key.get_secret_value() for key in settings.admin_keys] == ["one", "two"]
     assert [key.get_secret_value() for key in settings.read_keys] == ["é", "x"]
-    assert settings.jobs_database is not None
     assert settings.jobs_database.get_secret_value() == given["JOBS_DATABASE"][0]
     assert "one" not in repr(settings)
     assert "not-to-be-seen" not in repr(settings)
 
 
-def test_defaults_are_those_described() -> None:
+def test_defaults_are_those_described():
     settings = Settings.from_environment()
     for variable, default, meaning in describe():
         value = getattr(settings, variable.removeprefix("TOKENIZER_").lower())
@@ -84,7 +81,7 @@ def test_defaults_are_those_described() -> None:
         assert meaning.endswith(".")
 
 
-def test_a_wrong_database_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_database_is_refused_and_not_repeated(monkeypatch):
     for address in (
         "mysql://user:not-to-be-seen@host/d",
         "user:not-to-be-seen",
@@ -123,7 +120,7 @@ WRONG = [
 ]
 
 
-def test_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_value_names_the_variable(monkeypatch):
     for name, *values in WRONG:
         for value in values:
             with monkeypatch.context() as patch:
@@ -133,7 +130,7 @@ def test_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> No
             assert "Unset it for the default" in str(caught.value)
 
 
-def test_missing_corpus_roots_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_corpus_roots_are_found(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     wrong = [tmp_path / name for name in ("none", "file", "file/below")]
     assert missing_corpus_roots(Settings(corpus_roots=(tmp_path, *wrong))) == wrong

@@ -50,10 +50,6 @@ def is_store_address(location: str) -> bool:
 
     Raises:
         StorageError: it is an address with one slash, which would name a folder.
-
-    Example:
-        >>> is_store_address("s3://bucket/news"), is_store_address("runs/news")
-        (True, False)
     """
     if _ADDRESS.match(location):
         return True

@@ -42,12 +42,6 @@ def read_whole_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
     Raises:
         FormatError: not a regular file, or larger than `max_bytes`.
         OSError: it cannot be opened or read.
-
-    Example:
-        >>> import tempfile; folder = tempfile.TemporaryDirectory()
-        >>> file = Path(folder.name) / "small"; _ = file.write_bytes(b"abc")
-        >>> read_whole_file(file, max_bytes=3)
-        b'abc'
     """
     return _read_whole(open_to_read(path), repr(os.fspath(path)), max_bytes)
 
@@ -181,13 +175,7 @@ def write_whole_file(
 
 
 def check_size(data: bytes, max_bytes: int, what: str) -> None:
-    """Raise FormatError for a file that `read_whole_file` with this limit would refuse.
-
-    Example:
-        >>> check_size(b"123", 2, "the vocabulary")
-        Traceback (most recent call last):
-        tokenizer_core.errors.FormatError: the vocabulary would have 3 bytes, more than the 2...
-    """
+    """Raise FormatError for a file that `read_whole_file` with this limit would refuse."""
     if len(data) > max_bytes:
         raise FormatError(
             f"{what} would have {len(data)} bytes, more than the {max_bytes} that can be read again"

@@ -99,14 +99,6 @@ def hold_lock(path: Path, *, timeout_seconds: float, refusal: Exception) -> Iter
     Raises:
         OSError: the file cannot be opened, or is a symbolic link.
         refusal: another process held the lock for `timeout_seconds`.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> busy = ValueError("busy")
-        >>> with hold_lock(Path(folder.name, "lock"), timeout_seconds=1, refusal=busy):
-        ...     "held"
-        'held'
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
     try:

@@ -11,14 +11,10 @@
   `encoding_run` and `document_shuffle`; from conversations: `conversation_encoding`
 """
 
-from tokenizer_core.corpus.batch_encoding import DocumentEncoder
 from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
 from tokenizer_core.corpus.corpus_encoding import encode_corpus
 from tokenizer_core.corpus.encoding_run import EncodingProgress
 from tokenizer_core.corpus.packing import (
-    PackedSample,
-    PackedSamples,
-    PackedSplit,
     PackManifest,
     pack_token_files,
 )
@@ -26,45 +22,30 @@ from tokenizer_core.corpus.remote_token_files import upload_token_files
 from tokenizer_core.corpus.token_counts import RARE
 from tokenizer_core.corpus.token_dataset import TokenDataset
 from tokenizer_core.corpus.token_files import TokenFiles
-from tokenizer_core.corpus.token_layouts import LAYOUTS, TokenLayout
-from tokenizer_core.corpus.token_manifest import LostTokens, ShardRecord, SplitRecord, TokenManifest
+from tokenizer_core.corpus.token_layouts import LAYOUTS
+from tokenizer_core.corpus.token_manifest import LostTokens, SplitRecord, TokenManifest
 from tokenizer_core.corpus.token_plan import (
-    SPLITS,
-    OverLength,
     TokenFilesPlan,
-    TokenizerIdentity,
     plan_token_files,
 )
-from tokenizer_core.corpus.token_samples import TokenSamples
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
-from tokenizer_core.corpus.verify_token_files import VerifiedTokenFiles, verify_token_files
+from tokenizer_core.corpus.verify_token_files import verify_token_files
 from tokenizer_core.documents import CorpusFormat
 
 __all__ = [
     "LAYOUTS",
     "RARE",
-    "SPLITS",
     "ConversationEncoder",
     "CorpusFormat",
-    "DocumentEncoder",
     "EncodingProgress",
     "LostTokens",
-    "OverLength",
     "PackManifest",
-    "PackedSample",
-    "PackedSamples",
-    "PackedSplit",
-    "ShardRecord",
     "SplitRecord",
     "TokenDataset",
     "TokenFiles",
     "TokenFilesPlan",
     "TokenFilesWriter",
-    "TokenLayout",
     "TokenManifest",
-    "TokenSamples",
-    "TokenizerIdentity",
-    "VerifiedTokenFiles",
     "can_resume",
     "encode_corpus",
     "pack_token_files",

@@ -33,11 +33,6 @@ def pack_lengths(lengths: NDArray[np.int64], capacity: int) -> PackedLengths:
     """The items in sequences of at most `capacity`; `lengths`, shape (n,), are from 1 to it.
 
     Best fit decreasing, or first fit decreasing where that needs fewer sequences.
-
-    Example:
-        >>> packed = pack_lengths(np.array([5, 4, 3, 2, 2]), 8)
-        >>> packed.items.tolist(), packed.ends.tolist()
-        ([0, 2, 1, 3, 4], [2, 5])
     """
     # A stable sort of 16 bits takes linear time.
     keys = capacity - lengths

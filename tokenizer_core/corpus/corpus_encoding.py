@@ -191,10 +191,7 @@ class _Files:
                 return False
         return True
 
-    def batches(
-        self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
-    ) -> Generator[EncodedBatch, None, None]:
-        del plan  # the encoder has it
+    def batches(self, position: Mapping[str, Any] | None) -> Generator[EncodedBatch, None, None]:
         start = CorpusPosition() if position is None else CorpusPosition.from_fields(position)
         reached = start
         batch_bytes = BATCH_BYTES if self._has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
@@ -224,7 +221,7 @@ class _Files:
         left = number - (reached.n_documents - reached.n_in_file)
         for file in self._files[len(reached.sources) :]:
             n_in_file = 0
-            with open_utf8_documents(file, **asdict(self._format)) as reader:
+            with open_utf8_documents(file, self._format) as reader:
                 for _, is_last in reader:
                     if is_last and n_in_file == left:
                         place = place_of_document(file, reader.format, left)

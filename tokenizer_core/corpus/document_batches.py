@@ -9,7 +9,7 @@ beginning. So after a resume it reads the current file again up to the position,
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,9 +110,12 @@ def iterate_batches(
         DocumentRefusedError: a long document cannot be cut.
     """
     batches = _Batches(cuts, start, batch_bytes)
-    options = {**asdict(corpus_format), "max_piece_bytes": min(batch_bytes, DEFAULT_PIECE_CHARS)}
+    piece_bytes = min(batch_bytes, DEFAULT_PIECE_CHARS)
     for index, path in enumerate(files):
-        with open_utf8_documents(path, **options, bad=[] if skip_bad else None) as reader:
+        bad: list[BadDocument] | None = [] if skip_bad else None
+        with open_utf8_documents(
+            path, corpus_format, max_piece_bytes=piece_bytes, bad=bad
+        ) as reader:
             if index < len(start.identities) and reader.identity != start.identities[index]:
                 raise changed_since(path)
             if index < len(start.sources):

@@ -26,17 +26,7 @@ _TAIL_BYTES: Final = 1 << 14
 
 
 class DocumentCuts:
-    """Finds cuts in the documents that are encoded by one plan.
-
-    Example:
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import plan_token_files
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
-        >>> plan = plan_token_files(tokenizer, end_of_document="")
-        >>> text = "some words and mor"
-        >>> text[:DocumentCuts(plan, tokenizer.spec).find_last(text)]
-        'some words and'
-    """
+    """Finds cuts in the documents that are encoded by one plan."""
 
     def __init__(
         self, plan: TokenFilesPlan, spec: TokenizerSpec, *, is_whole: bool = False

@@ -90,12 +90,6 @@ def render_megatron_index(
 
     `lengths()` yields the number of tokens of each document, (n,) int64, in pieces of any size; it
     is called twice. `dtype` is the dtype of the ids in the `.bin`.
-
-    Example:
-        >>> lengths = lambda: iter([np.array([3, 2])])
-        >>> index = b"".join(render_megatron_index(2, lengths, np.dtype("<u2")))
-        >>> len(index), index[:7]
-        (82, b'MMIDIDX')
     """
     yield _HEADER.pack(_MAGIC, _VERSION, _DTYPE_CODES[dtype.name], n_documents, n_documents + 1)
     for piece in lengths():

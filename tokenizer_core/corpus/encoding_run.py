@@ -21,7 +21,7 @@ from tokenizer_core.corpus.document_batches import changed_since
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
 from tokenizer_core.corpus.loss_mask import unmark_ids
 from tokenizer_core.corpus.token_files import TokenFiles
-from tokenizer_core.corpus.token_manifest import LostTokens, parse_lost
+from tokenizer_core.corpus.token_manifest import LostTokens
 from tokenizer_core.corpus.token_plan import SPLITS, Split
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.documents.bad_documents import (
@@ -78,9 +78,7 @@ class EncodedCorpus(Protocol):
         """Whether no file changed that was begun before a position from `Position.to_fields`."""
         ...
 
-    def batches(
-        self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
-    ) -> Generator[EncodedBatch, None, None]:
+    def batches(self, position: Mapping[str, Any] | None) -> Generator[EncodedBatch, None, None]:
         """The batches after a position from `Position.to_fields`; None returns all batches. At
         least one batch follows, and the position of the last one has all sources."""
         ...
@@ -133,7 +131,7 @@ class _Run:
         sources: tuple[CorpusSource, ...] = ()
         n_documents = 0
         try:
-            with closing(self._corpus.batches(writer.plan, position)) as batches:
+            with closing(self._corpus.batches(position)) as batches:
                 for batch in batches:
                     bad = check_running_share(bad, batch.bad, batch.bad_numbers, self._max_bad)
                     self._counts.update(batch.counts)
@@ -297,7 +295,7 @@ class LengthLimit:
         """`lost` is that of `to_fields`."""
         self._plan = plan
         self.lost: dict[Split, LostTokens] = {
-            name: parse_lost(lost[name]) for name in SPLITS if name in lost
+            name: LostTokens(**lost[name]) for name in SPLITS if name in lost
         }
         self._held: dict[Split, tuple[DocumentIds, int]] = {}  # with the number of all its ids
 

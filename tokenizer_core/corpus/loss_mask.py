@@ -18,12 +18,7 @@ _IDS: Final = np.uint32((1 << 31) - 1)
 
 
 def mark_ids(ids: NDArray[np.integer[Any]], mask: NDArray[Any]) -> NDArray[np.uint32]:
-    """The ids, shape (n,), with the bit set where `mask`, shape (n,), is 1.
-
-    Example:
-        >>> [hex(id_) for id_ in mark_ids(np.array([5, 6]), np.array([0, 1]))]
-        ['0x5', '0x80000006']
-    """
+    """The ids, shape (n,), with the bit set where `mask`, shape (n,), is 1."""
     return ids.astype(np.uint32) | (mask.astype(np.uint32) << _BIT)
 
 

@@ -30,12 +30,12 @@ from tokenizer_core.errors import (
     TokenFilesError,
     TokenFilesPlanError,
 )
-from tokenizer_core.formats.sealed_json import typed
+from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.registry import FileRecord
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -95,27 +95,16 @@ class PackManifest:
             TokenFilesCorruptError: it is damaged, or has another format or version.
         """
         try:
-            fields = PACK_FORMAT.parse(data)
-            splits = tuple(_parse_split(table) for table in fields.pop("splits"))
-            return cls(**fields, splits=splits)
-        except (FormatError, KeyError, TypeError, AttributeError) as error:
+            parsed: PackManifest = parse_record(cls, PACK_FORMAT.parse(data))
+            return parsed
+        except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise TokenFilesCorruptError(
                 f"no pack can be read: {error!s:.200}; {_REMEDY}"
             ) from None
 
 
-def _parse_split(table: Mapping[str, Any]) -> PackedSplit:
-    records = {name: FileRecord(**typed(table[name], dict)) for name in ("sequences", "pieces")}
-    return PackedSplit(**{**table, **records})
-
-
 def default_pack_folder(folder: Path, length: int) -> Path:
-    """Where the pack of token files is by default: beside them.
-
-    Example:
-        >>> default_pack_folder(Path("data/tokens"), 4096).as_posix()
-        'data/tokens.packed-4096'
-    """
+    """Where the pack of token files is by default: beside them."""
     if folder.name in ("", ".."):  # `.` and `..` name a folder by its position
         folder = folder.resolve()
     return folder.parent / f"{folder.name}.packed-{length}"
@@ -258,7 +247,8 @@ def _write(path: Path, parts: Iterator[NDArray[np.int64]]) -> FileRecord:
     try:
         for part in parts:
             file.write(part.astype("<u8").tobytes())
-        return file.close()
+        written = file.close()
+        return FileRecord(written.sha256, written.size_bytes)
     finally:
         file.discard()
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokenizer_core.blobs import Storage
-    from tokenizer_core.registry import FileRecord
+    from tokenizer_core.corpus.token_manifest import TokenFile
 
 
 def upload_token_files(
@@ -168,7 +168,7 @@ class StoredTokenFiles:
                     self._fetch(name, path, record)
         return path
 
-    def _fetch(self, name: str, path: Path, record: FileRecord) -> None:
+    def _fetch(self, name: str, path: Path, record: TokenFile) -> None:
         partial, storage = self.folder.with_name(f".{self._folder_name}.partial"), self._storage()
         try:
             with replacing(path, staged=partial):
@@ -196,14 +196,14 @@ def default_cache_folder() -> Path:
     return Path(above) / "tokenizer-service" / "token-files"
 
 
-def _has_size(path: Path, record: FileRecord) -> bool:
+def _has_size(path: Path, record: TokenFile) -> bool:
     try:
         return path.stat().st_size == record.size_bytes
     except FileNotFoundError:
         return False
 
 
-def _check_file(path: Path, shown: str, record: FileRecord) -> None:
+def _check_file(path: Path, shown: str, record: TokenFile) -> None:
     """Check that a file matches the manifest, and sync it."""
     with path.open("r+b") as file:  # Windows syncs no file that is only read
         found = hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +16,12 @@ from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_manifest import (
     ShardRecord,
     SplitRecord,
+    TokenFile,
     check_size,
     ends_name,
-    parse_shard,
-    render_shard,
     use_name,
 )
+from tokenizer_core.formats.sealed_json import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
-    from tokenizer_core.registry import FileRecord
 
 _NUMBERS: Final = (
     *("n_documents", "n_tokens", "n_bytes"),
@@ -75,11 +75,11 @@ class SplitWriter:
         for name in _NUMBERS:
             setattr(writer, f"_{name}", state[name])
         writer._n_loss_tokens = state["n_loss_tokens"]
-        writer._shards = list(map(parse_shard, state["shards"]))
+        writer._shards = list(parse_record(tuple[ShardRecord, ...], state["shards"]))
         for shard in writer._shards:
-            for name, record in shard.files.items():
-                check_size(folder / name, record.size_bytes)
-            writer._count_again(next(iter(shard.files)), shard.n_tokens)
+            for file in shard.files:
+                check_size(folder / file.file, file.size_bytes)
+            writer._count_again(shard.files[0].file, shard.n_tokens)
         try:
             if state["has_open_shard"]:
                 header_bytes, item_bytes = plan.layout.header_bytes, plan.disk_dtype.itemsize
@@ -93,9 +93,9 @@ class SplitWriter:
             ends = folder / ends_name(split)
             writer._ends = StagedFile(ends, keep_bytes=8 * writer._n_documents)
         except BaseException:
-            for file in (writer._shard, writer._mask):
-                if file:
-                    file.discard()
+            for opened in (writer._shard, writer._mask):
+                if opened:
+                    opened.discard()
             raise
         return writer
 
@@ -125,12 +125,12 @@ class SplitWriter:
             **{name: getattr(self, f"_{name}") for name in _NUMBERS},
             "n_loss_tokens": self._n_loss_tokens,
             "has_open_shard": self._shard is not None,
-            "shards": list(map(render_shard, self._shards)),
+            "shards": list(map(asdict, self._shards)),
         }
 
     def file_names(self) -> set[str]:
         """The names of all files written so far."""
-        closed = {name for shard in self._shards for name in shard.files}
+        closed = {each.file for shard in self._shards for each in shard.files}
         return closed | {file.path.name for file in self._open_files()}
 
     def _open_files(self) -> list[StagedFile]:
@@ -173,6 +173,7 @@ class SplitWriter:
             token_use=token_use,
             special_tokens_found=special_tokens_found(counts, self._plan, self._n_documents),
             n_loss_tokens=self._n_loss_tokens if self._plan.loss_mask else None,
+            lost=None,
             shards=tuple(self._shards),
         )
 
@@ -272,15 +273,15 @@ class SplitWriter:
             return
         header = self._layout.render_header(self._shard_tokens, self._dtype)
         names = self._plan.file_names(self._split, len(self._shards))
-        files = {names[0]: self._shard.close(header)}
+        files = [self._shard.close(header)]
         if self._layout.has_index:
-            files[names[1]] = self._write_index(names[1])
+            files.append(self._write_index(names[1]))
         if self._mask:
-            files[names[-1]] = self._mask.close()
-        self._shards.append(ShardRecord(self._shard_tokens, files))
+            files.append(self._mask.close())
+        self._shards.append(ShardRecord(self._shard_tokens, tuple(files)))
         self._shard, self._mask, self._shard_tokens = None, None, 0
 
-    def _write_index(self, name: str) -> FileRecord:
+    def _write_index(self, name: str) -> TokenFile:
         """Write the `.idx` of the shard that was closed just now, from the recorded ends."""
         self._ends.flush()
         first, stop = self._shard_first_document, self._n_documents
@@ -301,14 +302,6 @@ class UnfinishedDocument:
 
     A shard that must hold the complete document needs its length first. The file has no name, so
     it disappears when the process ends.
-
-    Example:
-        >>> from pathlib import Path
-        >>> document = UnfinishedDocument(Path(tempfile.mkdtemp()))
-        >>> document.append(np.array([1, 2]))
-        >>> [piece.tolist() for piece in document.pieces()]
-        [[1, 2]]
-        >>> document.close()
     """
 
     def __init__(self, folder: Path) -> None:

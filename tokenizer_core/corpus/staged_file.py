@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import sync_file
 from tokenizer_core.blobs.local_files import BINARY, NO_LINK, read_at, write_at
+from tokenizer_core.corpus.token_manifest import TokenFile
 from tokenizer_core.errors import TokenFilesCorruptError
-from tokenizer_core.registry import FileRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +113,7 @@ class StagedFile:
         self.flush()
         sync_file(self._descriptor)
 
-    def close(self, beginning: bytes = b"") -> FileRecord:
+    def close(self, beginning: bytes = b"") -> TokenFile:
         """Overwrite the first bytes with `beginning`, sync the file, and return its size and hash.
 
         Unless it was hashed on the way, the file is read again for the hash: its beginning, which
@@ -127,10 +127,10 @@ class StagedFile:
         self.sync()
         self.discard()
         if digest is not None:
-            return FileRecord(digest.hexdigest(), n_bytes)
+            return TokenFile(self.path.name, n_bytes, digest.hexdigest())
         with self.path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
-            return FileRecord(found, file.seek(0, os.SEEK_END))
+            return TokenFile(self.path.name, file.seek(0, os.SEEK_END), found)
 
     def discard(self) -> None:
         """Close the file without syncing it; a second call does nothing."""

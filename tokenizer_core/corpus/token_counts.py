@@ -27,14 +27,7 @@ _PIECE: Final = 1 << 19
 
 
 class TokenCounts:
-    """Counts of the ids 0 to `largest_id`.
-
-    Example:
-        >>> use = TokenCounts(3)
-        >>> use.add(np.array([1, 3, 1]))
-        >>> use.counts.tolist()
-        [0, 2, 0, 1]
-    """
+    """Counts of the ids 0 to `largest_id`."""
 
     def __init__(self, largest_id: int) -> None:
         self._counts = np.zeros(largest_id + 1, dtype=np.int64)

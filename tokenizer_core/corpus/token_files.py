@@ -213,7 +213,7 @@ class _SplitReader:
         if index not in self._shards:
             plan, record = self._files.manifest.plan, self._record.shards[index]
             n_names = len(record.files) - plan.loss_mask
-            path, *_ = [self._files.path(name) for name in list(record.files)[:n_names]]
+            path, *_ = [self._files.path(each.file) for each in record.files[:n_names]]
             self._shards[index] = plan.layout.map_shard(path, plan.dtype, record.n_tokens)
         return self._shards[index]
 
@@ -225,7 +225,7 @@ class _SplitReader:
             )
         if index not in self._masks:
             record = self._record.shards[index]
-            path = self._files.path(list(record.files)[-1])
+            path = self._files.path(record.files[-1].file)
             check_size(path, record.n_tokens)
             # A plain array over the same mapping, as in `map_shard`.
             self._masks[index] = np.asarray(np.memmap(path, np.uint8, mode="r"))

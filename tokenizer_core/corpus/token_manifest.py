@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
 from tokenizer_core.corpus.token_plan import (
@@ -20,14 +20,11 @@ from tokenizer_core.corpus.token_plan import (
     USE_SUFFIX,
     Split,
     TokenFilesPlan,
-    TokenizerIdentity,
     split_stem,
 )
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError
-from tokenizer_core.formats.sealed_json import SealedFormat, typed
-from tokenizer_core.registry import FileRecord
-from tokenizer_core.splitting.patterns import SplitPattern
+from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -46,12 +43,21 @@ _REMEDY: Final = (
 
 
 @dataclass(frozen=True)
+class TokenFile:
+    """One of the files: its name, its size and its sha256 (hex)."""
+
+    file: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class ShardRecord:
     """One shard: its number of ids, and its files, with the file of ids first, as
     `TokenFilesPlan.file_names` orders them."""
 
     n_tokens: int
-    files: Mapping[str, FileRecord]
+    files: tuple[TokenFile, ...]
 
 
 @dataclass(frozen=True)
@@ -83,12 +89,12 @@ class SplitRecord:
     n_documents: int
     n_tokens: int
     n_bytes: int
-    document_ends: FileRecord
-    token_use: FileRecord
+    document_ends: TokenFile
+    token_use: TokenFile
     special_tokens_found: Mapping[str, int]
+    n_loss_tokens: int | None
+    lost: LostTokens | None
     shards: tuple[ShardRecord, ...]
-    n_loss_tokens: int | None = None
-    lost: LostTokens | None = None
 
     @property
     def bytes_per_token(self) -> float:
@@ -132,15 +138,15 @@ class TokenManifest:
             return found[name]
         raise LookupError(f"no split {name!r:.40}; these token files have {', '.join(found)}")
 
-    def files(self) -> dict[str, FileRecord]:
+    def files(self) -> dict[str, TokenFile]:
         """Every file of the folder except the manifest, by name."""
-        found: dict[str, FileRecord] = {}
-        for split in self.splits:
-            found[split.ends_name] = split.document_ends
-            found[split.use_name] = split.token_use
-            for shard in split.shards:
-                found.update(shard.files)
-        return found
+        found = [
+            file
+            for split in self.splits
+            for files in ((split.document_ends, split.token_use), *(s.files for s in split.shards))
+            for file in files
+        ]
+        return {each.file: each for each in found}
 
     @property
     def size_bytes(self) -> int:
@@ -156,7 +162,7 @@ class TokenManifest:
             "bad_documents": self.bad_documents.to_fields(),
             "counts": dict(sorted(self.counts.items())),
             "sources": [asdict(source) for source in self.sources],
-            "splits": [_render_split(split) for split in self.splits],
+            "splits": [asdict(split) for split in self.splits],
         }
         return _FORMAT.render(fields)
 
@@ -171,14 +177,10 @@ class TokenManifest:
         """
         try:
             fields = _FORMAT.parse(data)
-            manifest = cls(
-                plan=_parse_plan(fields),
-                splits=tuple(_parse_split(split) for split in fields["splits"]),
-                sources=tuple(_parse_source(source) for source in fields["sources"]),
-                document_encoder=_optional(fields["document_encoder"], dict),
-                bad_documents=BadDocuments.from_fields(fields["bad_documents"]),
-                counts={name: typed(n, int) for name, n in fields["counts"].items()},
-            )
+            kinds = get_type_hints(cls)
+            del kinds["plan"]
+            parsed = {name: parse_record(kind, fields[name]) for name, kind in kinds.items()}
+            manifest = cls(_parse_plan(fields), **parsed)
             manifest.check()
         except FormatError as error:
             _refuse_pack(data)
@@ -219,9 +221,12 @@ class TokenManifest:
     def _check_split(self, split: SplitRecord) -> None:
         plan = self.plan
         _require(split.n_documents > 0 and split.n_bytes >= 0, f"the counts of {split.name}")
-        _require(split.document_ends.size_bytes == 8 * split.n_documents, split.ends_name)
         n_ids = plan.tokenizer.largest_id + 1
-        _require(split.token_use.size_bytes == 8 * n_ids, split.use_name)
+        for file, name, n_numbers in (
+            (split.document_ends, split.ends_name, split.n_documents),
+            (split.token_use, split.use_name, n_ids),
+        ):
+            _require((file.file, file.size_bytes) == (name, 8 * n_numbers), name)
         for name, count in split.special_tokens_found.items():
             is_possible = name in plan.recognised_special and 0 < count <= split.n_tokens
             _require(is_possible, f"the special tokens found in {split.name}")
@@ -242,33 +247,24 @@ class TokenManifest:
         limit = plan.tokens_per_shard or total
         for index, shard in enumerate(split.shards):
             names = plan.file_names(split.name, index)
-            _require(list(shard.files) == names, f"the files of shard {index} of {split.name}")
+            found = [file.file for file in shard.files]
+            _require(found == names, f"the files of shard {index} of {split.name}")
             is_last = index == len(split.shards) - 1
             is_full = shard.n_tokens == limit or not plan.layout.spans_shards
             _require(shard.n_tokens > 0 and (is_full or is_last), names[0])
             size_bytes = header_bytes + shard.n_tokens * item_bytes
-            _require(shard.files[names[0]].size_bytes == size_bytes, f"the size of {names[0]}")
-            mask_fits = not plan.loss_mask or shard.files[names[-1]].size_bytes == shard.n_tokens
+            _require(shard.files[0].size_bytes == size_bytes, f"the size of {names[0]}")
+            mask_fits = not plan.loss_mask or shard.files[-1].size_bytes == shard.n_tokens
             _require(mask_fits, f"the size of {names[-1]}")
 
 
 def ends_name(split: Split) -> str:
-    """The name of a split's file of document ends.
-
-    Example:
-        >>> ends_name("validation")
-        'val.document-ends.u64'
-    """
+    """The name of a split's file of document ends."""
     return split_stem(split) + ENDS_SUFFIX
 
 
 def use_name(split: Split) -> str:
-    """The name of a split's file of counts.
-
-    Example:
-        >>> use_name("train")
-        'train.token-use.u64'
-    """
+    """The name of a split's file of counts."""
     return split_stem(split) + USE_SUFFIX
 
 
@@ -339,139 +335,31 @@ def _require(condition: bool, what: str) -> None:
 
 def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
     """The fields of a plan in a manifest."""
-    tokenizer = plan.tokenizer
-    return {
-        "layout": plan.layout_name,
-        "dtype": plan.dtype,
-        "tokens_per_shard": plan.tokens_per_shard,
-        "tokenizer": {
-            "fingerprint": tokenizer.fingerprint,
-            "name": tokenizer.name,
-            "version": tokenizer.version,
-            "pattern": tokenizer.pattern.fields(),
-            "unicode_tables": tokenizer.unicode_tables,
-            "normalizer": tokenizer.normalizer,
-            "vocab_size": tokenizer.vocab_size,
-            "largest_id": tokenizer.largest_id,
-        },
-        "special_tokens": {
-            "recognised": [
-                {"token": name, "id": id_}
-                for name, id_ in zip(plan.recognised_special, plan.special_ids, strict=True)
-            ],
-            "forbidden": list(plan.forbidden_special),
-        },
-        "begin_of_document_id": plan.begin_of_document_id,
-        "end_of_document_id": plan.end_of_document_id,
-        "end_of_document": plan.end_of_document,
-        "end_reason": plan.end_reason,
-        "not_added": list(plan.not_added),
-        "seed": plan.seed,
-        "loss_mask": plan.loss_mask,
-        "max_length": plan.max_length,
-        "over_length": plan.over_length,
+    fields: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(plan).items()
     }
-
-
-def render_shard(shard: ShardRecord) -> dict[str, object]:
-    """The fields of one shard."""
-    files = [{"file": name, **_render_file(record)} for name, record in shard.files.items()]
-    return {"n_tokens": shard.n_tokens, "files": files}
-
-
-def parse_shard(table: Mapping[str, Any]) -> ShardRecord:
-    """The shard in `table`; raise KeyError or TypeError if it is malformed."""
-    files = dict(map(_parse_file, table["files"]))
-    return ShardRecord(typed(table["n_tokens"], int), files)
-
-
-def parse_lost(table: Mapping[str, Any]) -> LostTokens:
-    """The counts that `asdict` rendered; raise TypeError if they are malformed."""
-    return LostTokens(**{name: typed(value, int) for name, value in table.items()})
-
-
-def _render_file(record: FileRecord) -> dict[str, object]:
-    return {"size_bytes": record.size_bytes, "sha256": record.sha256}
-
-
-def _render_split(split: SplitRecord) -> dict[str, object]:
+    tokens = zip(fields.pop("recognised_special"), fields.pop("special_ids"), strict=True)
     return {
-        "name": split.name,
-        "n_documents": split.n_documents,
-        "n_tokens": split.n_tokens,
-        "n_bytes": split.n_bytes,
-        "document_ends": {"file": split.ends_name, **_render_file(split.document_ends)},
-        "token_use": {"file": split.use_name, **_render_file(split.token_use)},
-        "special_tokens_found": dict(split.special_tokens_found),
-        "n_loss_tokens": split.n_loss_tokens,
-        "lost": None if split.lost is None else asdict(split.lost),
-        "shards": list(map(render_shard, split.shards)),
+        "layout": fields.pop("layout_name"),
+        "dtype": fields.pop("dtype"),
+        "tokens_per_shard": fields.pop("tokens_per_shard"),
+        "tokenizer": {**fields.pop("tokenizer"), "pattern": plan.tokenizer.pattern.fields()},
+        "special_tokens": {
+            "recognised": [{"token": name, "id": id_} for name, id_ in tokens],
+            "forbidden": fields.pop("forbidden_special"),
+        },
+        **fields,
     }
 
 
 def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
-    table, special = fields["tokenizer"], fields["special_tokens"]
-    identity = TokenizerIdentity(
-        fingerprint=typed(table["fingerprint"], str),
-        name=_optional(table["name"], str),
-        version=_optional(table["version"], str),
-        pattern=SplitPattern.from_fields(table["pattern"]),
-        unicode_tables=typed(table["unicode_tables"], str),
-        normalizer=typed(table["normalizer"], str),
-        vocab_size=typed(table["vocab_size"], int),
-        largest_id=typed(table["largest_id"], int),
-    )
-    return TokenFilesPlan(
-        layout_name=typed(fields["layout"], str),
-        dtype=typed(fields["dtype"], str),  # type: ignore[arg-type]  # check() looks at it
-        tokens_per_shard=_optional(fields["tokens_per_shard"], int),
-        tokenizer=identity,
-        recognised_special=tuple(typed(entry["token"], str) for entry in special["recognised"]),
-        special_ids=tuple(typed(entry["id"], int) for entry in special["recognised"]),
-        forbidden_special=tuple(typed(name, str) for name in special["forbidden"]),
-        begin_of_document_id=_optional(fields["begin_of_document_id"], int),
-        end_of_document_id=_optional(fields["end_of_document_id"], int),
-        end_of_document=_optional(fields["end_of_document"], str),
-        end_reason=typed(fields["end_reason"], str),
-        not_added=tuple(typed(token, str) for token in fields["not_added"]),
-        seed=_optional(fields["seed"], int),
-        loss_mask=typed(fields["loss_mask"], bool),
-        max_length=_optional(fields["max_length"], int),
-        over_length=typed(fields["over_length"], str),  # type: ignore[arg-type]
-    )
-
-
-def _optional(value: Any, kind: type[Any]) -> Any:
-    return None if value is None else typed(value, kind)
-
-
-def _parse_source(table: Mapping[str, Any]) -> CorpusSource:
-    path, sha256 = typed(table["path"], str), typed(table["sha256"], str)
-    return CorpusSource(path, typed(table["size_bytes"], int), sha256)
-
-
-def _parse_file(table: Mapping[str, Any]) -> tuple[str, FileRecord]:
-    record = FileRecord(typed(table["sha256"], str), typed(table["size_bytes"], int))
-    return typed(table["file"], str), record
-
-
-def _parse_split(table: Mapping[str, Any]) -> SplitRecord:
-    name, ends = _parse_file(table["document_ends"])
-    name_of_use, use = _parse_file(table["token_use"])
-    split = SplitRecord(
-        name=typed(table["name"], str),  # type: ignore[arg-type]  # check() looks at it
-        n_documents=typed(table["n_documents"], int),
-        n_tokens=typed(table["n_tokens"], int),
-        n_bytes=typed(table["n_bytes"], int),
-        document_ends=ends,
-        token_use=use,
-        special_tokens_found={
-            token: typed(count, int) for token, count in table["special_tokens_found"].items()
-        },
-        shards=tuple(map(parse_shard, table["shards"])),
-        n_loss_tokens=_optional(table["n_loss_tokens"], int),
-        lost=None if table["lost"] is None else parse_lost(table["lost"]),
-    )
-    _require(name == split.ends_name, f"the name {name!r:.60}")
-    _require(name_of_use == split.use_name, f"the name {name_of_use!r:.60}")
-    return split
+    special = fields["special_tokens"]
+    named = {
+        "layout_name": fields["layout"],
+        "recognised_special": [entry["token"] for entry in special["recognised"]],
+        "special_ids": [entry["id"] for entry in special["recognised"]],
+        "forbidden_special": special["forbidden"],
+    }
+    plan: TokenFilesPlan = parse_record(TokenFilesPlan, {**fields, **named})
+    return plan

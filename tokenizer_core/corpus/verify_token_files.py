@@ -179,7 +179,7 @@ def _check_ids(
         if wrong.any():
             offset = int(np.argmax(wrong))
             raise TokenFilesCorruptError(
-                f"{next(iter(split.shards[index].files))} holds the id {ids[offset]} at index "
+                f"{split.shards[index].files[0].file} holds the id {ids[offset]} at index "
                 f"{start + offset}, which is not in the vocabulary; {_REMEDY}"
             )
         found.add(ids)
@@ -241,7 +241,7 @@ def _check_megatron_indexes(files: TokenFiles, split: SplitRecord) -> None:
     ends = files.folder / split.ends_name
     document = token = 0
     for shard in split.shards:
-        path = files.folder / list(shard.files)[1]
+        path = files.folder / shard.files[1].file
         stop = document + check_megatron_header(path, dtype)
         if stop > split.n_documents:
             raise TokenFilesCorruptError(f"{path.name} has too many documents; {_REMEDY}")

@@ -3,7 +3,7 @@
 The storage alone holds the state of a run; executors only schedule. These names are public.
 """
 
-from tokenizer_core.distributed.committed_shards import Attempt, CommittedFile, ShardManifest
+from tokenizer_core.distributed.committed_shards import Attempt
 from tokenizer_core.distributed.corpus_sources import SourceFile
 from tokenizer_core.distributed.counting import count_distributed
 from tokenizer_core.distributed.encoding import encode_distributed
@@ -11,9 +11,7 @@ from tokenizer_core.distributed.runs import Run, Stage, remove_run
 
 __all__ = [
     "Attempt",
-    "CommittedFile",
     "Run",
-    "ShardManifest",
     "SourceFile",
     "Stage",
     "count_distributed",

@@ -24,7 +24,7 @@ from tokenizer_core.blobs import Storage
 from tokenizer_core.blobs.atomic_files import is_stream, replacing
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.errors import FormatError, RunError, StorageError, StorageMissingError
-from tokenizer_core.formats.sealed_json import SealedFormat
+from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
 from tokenizer_core.parallel import map_ahead
 
 MAX_MANIFEST_BYTES: Final = 1 << 24
@@ -92,9 +92,8 @@ class ShardManifest:
         Raises:
             FormatError: the content is not a manifest, or was changed.
         """
-        fields = _MANIFEST.parse(data)
-        files = {str(name): CommittedFile(**file) for name, file in fields["files"].items()}
-        return cls(str(fields["stage"]), int(fields["shard"]), files, dict(fields["figures"]))
+        parsed: ShardManifest = parse_record(cls, _MANIFEST.parse(data))
+        return parsed
 
 
 def manifest_name(run_id: str, stage: str, shard: int) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,7 @@ from tokenizer_core.documents.document_reader import SkippedDocuments, open_good
 from tokenizer_core.documents.remote_files import RemoteFile, StoreReadError, open_remote_file
 from tokenizer_core.errors import CorpusChangedError, CorpusError, RunError
 from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern
-from tokenizer_core.training.corpus_chunks import Chunk, CorpusFile, ReadBytes
+from tokenizer_core.training.corpus_chunks import Chunk, ReadBytes, open_chunks, read_chunk
 
 _REQUEST_BYTES: Final = 1 << 23
 
@@ -79,8 +79,7 @@ class SourceFile:
             address = parse_address(text)
             size_bytes, version = open_remote_file(address, redirects=True).identity()
             return cls(address.text, shown or address.shown, size_bytes, version)
-        file = CorpusFile.examine(text)
-        return cls(str(Path(text).absolute()), shown or text, file.size_bytes, _version_of(file))
+        return cls(str(Path(text).absolute()), shown or text, *_local_identity(text))
 
     @staticmethod
     def version_of(modified_ns: int, inode: int) -> str:
@@ -97,7 +96,7 @@ class SourceFile:
         """
         if not self.size_bytes and not corpus_format.is_plain_text(self.path):
             try:
-                with open_documents(self.path, **asdict(corpus_format)) as reader:
+                with open_documents(self.path, corpus_format) as reader:
                     deque(reader, maxlen=0)
             except CorpusError as error:
                 raise type(error)(str(error).replace(self.path, self.shown)) from None
@@ -118,41 +117,31 @@ class SourceFile:
             CorpusError: the file changed, before or while it was read.
             RunError: the store does not respond; a retry may succeed.
         """
+        self.check()
         if is_address(self.path):
             remote = open_remote_file(parse_address(self.path), redirects=True)
-            self._check_same(remote)
             yield partial(self._read_remote, remote)
-            self._check_same(remote)
-            return
-        file = self.on_disk()
-        descriptor = file.open()
-        try:
-            yield partial(file.read, descriptor)
-        finally:
-            os.close(descriptor)
-        file.check_unchanged()
-
-    def on_disk(self) -> CorpusFile:
-        """The local file, after checking that it did not change.
-
-        Raises:
-            CorpusError: it changed or is missing; each worker must find it at the same path.
-        """
-        file = CorpusFile.examine(self.path)
-        if (file.size_bytes, _version_of(file)) != (self.size_bytes, self.version):
-            raise self.changed()
-        return file
+        else:
+            with open_chunks(self.path) as descriptor:
+                yield partial(read_chunk, self.path, descriptor)
+        self.check()
 
     def check(self) -> None:
-        """Check that the file did not change.
+        """Check that the file did not change; each worker must find it at the same path.
 
         Raises:
             CorpusError, RunError: as `reading`.
         """
-        if is_address(self.path):
-            self._check_same(open_remote_file(parse_address(self.path), redirects=True))
+        if not is_address(self.path):
+            identity = _local_identity(self.path)
         else:
-            self.on_disk()
+            remote = open_remote_file(parse_address(self.path), redirects=True)
+            try:
+                identity = remote.identity()
+            except CorpusError as error:
+                raise RunError(str(error)) from None
+        if identity != (self.size_bytes, self.version):
+            raise self.changed()
 
     def changed(self) -> CorpusChangedError:
         """The error for a file that changed."""
@@ -179,14 +168,6 @@ class SourceFile:
             raise self.changed()
         return data
 
-    def _check_same(self, remote: RemoteFile) -> None:
-        try:
-            identity = remote.identity()
-        except CorpusError as error:
-            raise RunError(str(error)) from None
-        if identity != (self.size_bytes, self.version):
-            raise self.changed()
-
 
 def hash_sources(state: None, sources: Sequence[SourceFile], attempt: object) -> dict[str, Any]:
     """The sha256 of each file, as the work of a shard."""
@@ -195,13 +176,19 @@ def hash_sources(state: None, sources: Sequence[SourceFile], attempt: object) ->
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a corpus file that can be counted alone: the bytes from `start` to `end`, or, with
-    a `documents` format, the documents that begin there."""
+    """A part of a corpus file: the bytes from `start` to `end`, or the documents that begin there;
+    of a part to count, with a `documents` format."""
 
     source: SourceFile
     start: int
     end: int
     documents: CorpusFormat | None = None
+
+    @property
+    def within(self) -> tuple[int, int] | None:
+        """The range of bytes; None if it is the whole file."""
+        is_whole = self.start == 0 and self.end >= self.source.size_bytes
+        return None if is_whole else (self.start, self.end)
 
     def to_chunk(
         self, path: Path, separator: str, skipped: SkippedDocuments, endings: Sequence[str]
@@ -216,17 +203,17 @@ class Part:
         """
         if self.documents is not None:
             n_bytes = self._write_documents(self.documents, path, separator, skipped, endings)
-            copy = CorpusFile.examine(path)
-            return Chunk(copy, 0, copy.size_bytes), n_bytes
+            return Chunk(str(path), 0, path.stat().st_size), n_bytes
         n_bytes = self.end - self.start
         if not is_address(self.source.path):
-            return Chunk(self.source.on_disk(), self.start, self.end), n_bytes
+            self.source.check()
+            return Chunk(self.source.path, self.start, self.end), n_bytes
         with self.source.reading() as read, path.open("xb") as file:
             for start in range(self.start, self.end, _REQUEST_BYTES):
                 # Write at the offset of the whole file; the hole before it takes no disk space.
                 file.seek(start)
                 file.write(read(start, min(start + _REQUEST_BYTES, self.end)))
-        return Chunk(CorpusFile.examine(path), self.start, self.end), n_bytes
+        return Chunk(str(path), self.start, self.end), n_bytes
 
     def _write_documents(
         self,
@@ -237,8 +224,6 @@ class Part:
         endings: Sequence[str],
     ) -> int:
         source = self.source
-        is_whole = self.start == 0 and self.end == source.size_bytes
-        within = None if is_whole else (self.start, self.end)
         source.check()
         try:
             with open_good_documents(
@@ -246,7 +231,7 @@ class Part:
                 how,
                 found := SkippedDocuments(skipped.max_bad),
                 endings=endings,
-                within=within,
+                within=self.within,
                 hash_source=False,
             ) as (reader, pieces):
                 n_bytes = write_separated(path, pieces, separator)
@@ -272,5 +257,8 @@ def place_in_file(bad: BadDocuments, source: SourceFile, first_byte: int) -> Bad
     return replace(bad, first=tuple(placed))
 
 
-def _version_of(file: CorpusFile) -> str:
-    return SourceFile.version_of(file.version.modified_ns, file.version.inode)
+def _local_identity(path: str) -> tuple[int, str]:
+    """The size and the version of a local file that can be read."""
+    with open_corpus_file(path).file as file:
+        status = os.fstat(file.fileno())
+    return status.st_size, SourceFile.version_of(status.st_mtime_ns, status.st_ino)

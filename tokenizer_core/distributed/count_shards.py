@@ -107,8 +107,9 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
             engine=choose_counting_engine(state.engine, rules.pattern, "strict"),
             ceiling=(state.max_memory_bytes, attempt.scratch),
         )
-        for chunk in chunks:
-            chunk.file.check_unchanged()
+        for chunk, part in zip(chunks, parts, strict=True):
+            if chunk.path == part.source.path:  # no copy, of which nobody else knows
+                part.source.check()
     except CorpusError as error:
         for part in parts:
             part.source.check()
@@ -186,5 +187,5 @@ def _planner(rules: CountingRules) -> ChunkPlanner:
 def _with_names(message: str, chunks: Sequence[Chunk], parts: Sequence[Part]) -> str:
     """Replace the paths of local copies by the names that the caller gave."""
     for chunk, part in zip(chunks, parts, strict=True):
-        message = message.replace(chunk.file.path, part.source.shown)
+        message = message.replace(chunk.path, part.source.shown)
     return message

@@ -31,7 +31,7 @@ from tokenizer_core.distributed.merge_shards import (
     merge_partition,
 )
 from tokenizer_core.distributed.runs import Run, Stage
-from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat, can_be_entered
+from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, check_max_bad
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import Executor
@@ -260,10 +260,9 @@ def _shards_of(
         cuts[source].update(manifest.figures["cuts"])
     shard: list[Part] = []
     n_bytes = 0
-    how = {"format": plan.corpus_format.format, "separator": plan.corpus_format.separator}
     for source in plan.sources:
         documents = None if plan.is_plain(source) else plan.corpus_format
-        if documents is not None and can_be_entered(source.path, **how):
+        if documents is not None and plan.corpus_format.can_be_entered(source.path):
             cuts[source].update(range(plan.shard_bytes, source.size_bytes, plan.shard_bytes))
         bounds = sorted({0, *cuts[source], source.size_bytes})
         for start, end in pairwise(bounds):

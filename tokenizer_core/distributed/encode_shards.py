@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -24,13 +24,12 @@ import numpy as np
 
 from tokenizer_core.corpus.batch_encoding import LEFT_OUT, BatchEncoder, DocumentIds
 from tokenizer_core.corpus.document_batches import iterate_open_file
-from tokenizer_core.distributed.corpus_sources import check_tables, place_in_file
+from tokenizer_core.distributed.corpus_sources import Part, check_tables, place_in_file
 from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,
     BadDocument,
     BadDocuments,
     CorpusFormat,
-    can_be_entered,
     open_utf8_documents,
     place_of_document,
     raise_not_utf8,
@@ -61,37 +60,15 @@ _BATCH_DOCUMENTS: Final = 1 << 14
 _ROW: Final = np.dtype(("<u8", 2))
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusShard:
-    """The documents that begin in the bytes `start` to `stop` (excluded) of a file."""
-
-    source: SourceFile
-    start: int
-    stop: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the shard is the whole file."""
-        return self.start == 0 and self.stop >= self.source.size_bytes
-
-
 def cut_corpus(
     sources: Sequence[SourceFile], corpus_format: CorpusFormat, shard_bytes: int
-) -> Iterator[CorpusShard]:
-    """The shards of the files, in order, of `shard_bytes` each if a file can be entered.
-
-    Example:
-        >>> from tokenizer_core.distributed import SourceFile
-        >>> files = [SourceFile(name, name, 250, "") for name in ("a.jsonl", "b.jsonl.gz")]
-        >>> [(s.source.path, s.start, s.stop) for s in cut_corpus(files, CorpusFormat(), 100)]
-        [('a.jsonl', 0, 100), ('a.jsonl', 100, 200), ('a.jsonl', 200, 250), ('b.jsonl.gz', 0, 250)]
-    """
-    how = {"format": corpus_format.format, "separator": corpus_format.separator}
+) -> Iterator[Part]:
+    """The shards of the files, in order, of `shard_bytes` each if a file can be entered."""
     for source in sources:
         size_bytes = source.size_bytes
-        step = shard_bytes if can_be_entered(source.path, **how) else max(1, size_bytes)
+        step = shard_bytes if corpus_format.can_be_entered(source.path) else max(1, size_bytes)
         for start in range(0, max(1, size_bytes), step):
-            yield CorpusShard(source, start, min(start + step, size_bytes))
+            yield Part(source, start, min(start + step, size_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +91,7 @@ def _unpack_encoding(data: bytes) -> ShardEncoding:
     return ShardEncoding(*pickle.loads(data))  # noqa: S301 - part of our own pickle
 
 
-def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) -> dict[str, Any]:
+def encode_shard(encoding: ShardEncoding, shard: Part, attempt: Attempt) -> dict[str, Any]:
     """Encode the documents of a shard; return the numbers of documents, ids and bytes, the bad
     documents that were left out, what the document encoder counted, and the sha256 of the file if
     the shard is the whole file.
@@ -124,8 +101,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         RunError: a store does not respond, or this worker has other Unicode tables.
     """
     check_tables(encoding.unicode_tables)
-    source, options = shard.source, asdict(encoding.corpus_format)
-    within = None if shard.is_whole else (shard.start, shard.stop)
+    source, corpus_format = shard.source, encoding.corpus_format
     piece_bytes = min(BATCH_BYTES, DEFAULT_PIECE_CHARS)
     skipped: list[BadDocument] | None = [] if encoding.encoder.skip_bad else None
     found = BadDocuments()
@@ -133,7 +109,11 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         source.check()
         with (
             open_utf8_documents(
-                source.path, **options, max_piece_bytes=piece_bytes, within=within, bad=skipped
+                source.path,
+                corpus_format,
+                max_piece_bytes=piece_bytes,
+                within=shard.within,
+                bad=skipped,
             ) as reader,
             EncodedShardWriter(attempt.scratch, ids_dtype(encoding.plan)) as writer,
         ):
@@ -154,7 +134,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         source.check()
     except UnicodeDecodeError:
         source.check()  # a change may be the reason
-        raise_not_utf8([source.path], encoding.corpus_format, within)
+        raise_not_utf8([source.path], corpus_format, shard.within)
     except DocumentRefusedError as error:
         place = place_of_document(source.path, reader.format, error.number, start=shard.start)
         source.check()
@@ -168,7 +148,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         "n_tokens": writer.n_tokens,
         "n_bytes": writer.n_bytes,
         "bad": found.to_fields(),
-        "sha256": reader.sha256 if shard.is_whole else None,
+        "sha256": reader.sha256 if shard.within is None else None,
         "counts": dict(counts),
     }
 
@@ -183,18 +163,7 @@ def _encode(
 
 
 class EncodedShardWriter:
-    """Writes the two files into a folder; `n_documents`, `n_tokens` and `n_bytes` of text so far.
-
-    Example:
-        >>> import tempfile; from pathlib import Path
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with EncodedShardWriter(folder, np.dtype("<u2")) as writer:
-        ...     ids, n_bytes = np.array([7, 8, 9], np.uint16), np.array([2, 3], np.uint64)
-        ...     writer.append(DocumentIds(ids, np.array([0, 1, 3]), n_bytes), is_open=False)
-        >>> for batch in read_encoded_shard(folder, np.dtype("<u2"), ShardPosition()):
-        ...     print(batch.documents.ids, batch.documents.offsets, batch.position)
-        [7 8 9] [0 1 3] ShardPosition(n_documents=2, n_open_tokens=0)
-    """
+    """Writes the two files; `n_documents`, `n_tokens` and `n_bytes` of text so far."""
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
         """Raise OSError if the disk refuses, as every method does."""

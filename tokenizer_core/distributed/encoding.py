@@ -22,9 +22,8 @@ from tokenizer_core.corpus.corpus_encoding import check_settings, corpus_setting
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.distributed.committed_shards import ShardManifest, scratch_folder
-from tokenizer_core.distributed.corpus_sources import SourceFile, hash_sources
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources
 from tokenizer_core.distributed.encode_shards import (
-    CorpusShard,
     ShardEncoding,
     ShardPosition,
     cut_corpus,
@@ -198,7 +197,7 @@ class JoinedShards:
     def __init__(
         self,
         run: Run,
-        shards: Sequence[CorpusShard],
+        shards: Sequence[Part],
         encoding: ShardEncoding,
         executor: Executor,
         *,
@@ -209,7 +208,9 @@ class JoinedShards:
         self._run, self._shards, self._executor = run, shards, executor
         self._dtype = ids_dtype(encoding.plan)
         self._draw, self._scratch = draw, scratch
-        self._cut = [shard.source for shard in shards if shard.start == 0 and not shard.is_whole]
+        self._cut = [
+            shard.source for shard in shards if shard.start == 0 and shard.within is not None
+        ]
         # Start with hashing, which takes longest: one worker reads a large file to its end.
         self._stages = [
             Stage(_HASH, hash_sources, [[source] for source in self._cut]),
@@ -217,7 +218,7 @@ class JoinedShards:
         ]
         self._sha256: dict[SourceFile, str] = {}
         self.settings = settings
-        self.bytes_total = sum(shard.stop - shard.start for shard in shards)
+        self.bytes_total = sum(shard.end - shard.start for shard in shards)
 
     def identities(self) -> list[Any]:
         return []  # the run checks its files
@@ -226,10 +227,7 @@ class JoinedShards:
         del position
         return True  # the run checks its files
 
-    def batches(
-        self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
-    ) -> Generator[EncodedBatch, None, None]:
-        del plan  # only the layout depends on it
+    def batches(self, position: Mapping[str, Any] | None) -> Generator[EncodedBatch, None, None]:
         reached = JoinPosition() if position is None else JoinPosition.from_fields(position)
         with (
             closing(self._in_order(reached.n_shards)) as manifests,
@@ -288,7 +286,7 @@ class JoinedShards:
         return JoinPosition(
             n_shards=manifest.shard + 1,
             n_documents=before + manifest.figures["n_documents"],
-            bytes_done=reached.bytes_done + shard.stop - shard.start,
+            bytes_done=reached.bytes_done + shard.end - shard.start,
         )
 
     def _sources(self) -> tuple[CorpusSource, ...]:

@@ -13,7 +13,7 @@ from tokenizer_core.documents.corpus_files import (
     find_corpus_files,
     place_of_document,
 )
-from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, DocumentPiece, Utf8Piece
+from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, Utf8Piece
 from tokenizer_core.documents.document_reader import (
     BY_NAME,
     CONTENT_BYTES,
@@ -23,7 +23,6 @@ from tokenizer_core.documents.document_reader import (
     CorpusFormat,
     DocumentReader,
     PlainTextCopy,
-    can_be_entered,
     check_text_content,
     format_of_content,
     format_of_name,
@@ -48,12 +47,10 @@ __all__ = [
     "BadDocument",
     "BadDocuments",
     "CorpusFormat",
-    "DocumentPiece",
     "DocumentReader",
     "DocumentSample",
     "PlainTextCopy",
     "Utf8Piece",
-    "can_be_entered",
     "check_text_content",
     "corpus_file_identity",
     "corpus_file_name",

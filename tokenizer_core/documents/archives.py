@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final
 
 from tokenizer_core.errors import CorpusError
 
@@ -29,31 +30,9 @@ _FED_BYTES: Final = 1 << 14
 _TAKEN_BYTES: Final = 1 << 18
 
 
-class Unpacker(Protocol):
-    """Unpacks one gzip member or zstd frame; the interface of the standard library's zstd."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the member is complete."""
-        ...
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether the input so far has no more output."""
-        ...
-
-    @property
-    def unused_data(self) -> bytes:
-        """The data after the end."""
-        ...
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        """At most `max_length` bytes; `data` is empty unless `needs_input`."""
-        ...
-
-
 class _GzipMember:
-    """zlib's object with the interface of `Unpacker`."""
+    """zlib's object with the interface of the standard library's zstd: `decompress` takes no data
+    unless `needs_input`, `eof` is true at the end, and `unused_data` follows it."""
 
     def __init__(self) -> None:
         # 16: gzip's header and checksum; 15: any window that gzip can have (32 KiB).
@@ -102,10 +81,7 @@ def unpack_zstd(blocks: Iterable[bytes], name: str, max_expansion: float) -> Ite
             f"pip install 'tokenizer-service[zstd]'"
         ) from None
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_ZSTD_WINDOW_LOG}
-
-    def open_frame() -> Unpacker:
-        return zstd.ZstdDecompressor(options=options)
-
+    open_frame = partial(zstd.ZstdDecompressor, options=options)
     return _unpack(blocks, name, "zstd", open_frame, zstd.ZstdError, max_expansion)
 
 
@@ -113,12 +89,12 @@ def _unpack(
     blocks: Iterable[bytes],
     name: str,
     kind: str,
-    open_member: Callable[[], Unpacker],
+    open_member: Callable[[], Any],
     error_class: type[Exception],
     max_expansion: float,
 ) -> Iterator[bytes]:
     n_fed = n_taken = n_members = 0
-    member: Unpacker | None = None
+    member: Any = None
     for data in _cut(blocks):
         n_fed += len(data)
         while True:

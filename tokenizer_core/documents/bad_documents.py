@@ -49,12 +49,7 @@ class BadDocument:
     reason: str
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON.
-
-        Example:
-            >>> BadDocument("a.jsonl", "line", 3, "no_field").to_fields()
-            {'file': 'a.jsonl', 'line': 3, 'reason': 'no_field'}
-        """
+        """As JSON."""
         return {"file": self.file, self.unit: self.number, "reason": self.reason}
 
 

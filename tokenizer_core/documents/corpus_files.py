@@ -284,15 +284,6 @@ def find_document(source: CorpusFileBytes, ending: bytes, start: int, stop: int)
 
     Endings match leftmost and do not overlap. So a document certainly begins after an ending that
     no earlier occurrence overlaps: a reader from the beginning of the file finds the same ending.
-
-    Example:
-        >>> import tempfile; from pathlib import Path
-        >>> path = Path(tempfile.mkdtemp()) / "some.txt"
-        >>> _ = path.write_bytes(b"one|two|three")
-        >>> with open_corpus_file(path).file as file:
-        ...     source = CorpusFileBytes("some.txt", file, hash_source=False)
-        ...     [find_document(source, b"|", start, 13) for start in (0, 1, 4, 5, 9)]
-        [0, 4, 4, 8, None]
     """
     if start <= 0:
         return 0 if stop > 0 else None

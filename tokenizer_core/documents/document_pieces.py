@@ -39,12 +39,7 @@ class Utf8Piece(NamedTuple):
 
 
 def cut_document(text: str, max_piece_chars: int) -> Iterator[DocumentPiece]:
-    """The pieces of a complete document.
-
-    Example:
-        >>> [piece.text for piece in cut_document("abcdef", 3)]
-        ['abc', 'def']
-    """
+    """The pieces of a complete document."""
     start = 0
     while len(text) - start > max_piece_chars:
         yield DocumentPiece(text[start : start + max_piece_chars], is_last=False)
@@ -60,10 +55,6 @@ def split_plain_text(
     A document ends at a separator or with the text; an empty rest after the last separator is not a
     document. Separators match leftmost and do not overlap, like the only special token of a
     tokenizer. Without a separator the text is one document, even if it is empty.
-
-    Example:
-        >>> [piece.text for piece in split_plain_text(["a<", "|>b<|>"], "<|>", 10)]
-        ['a', 'b']
     """
     # The last characters may be the beginning of a separator that continues in the next part.
     n_doubtful = len(separator) - 1 if separator else 0
@@ -96,10 +87,6 @@ def split_utf8_text(
     """The documents of a text that arrives in blocks, cut anywhere, as in `split_plain_text`. But
     pieces end near the ends of blocks, or after about `max_bytes`, and bytes that are not UTF-8 are
     passed on.
-
-    Example:
-        >>> [tuple(piece) for piece in split_utf8_text([b"a<", b"|>b", b"c<|>"], b"<|>", 100)]
-        [(b'a', False), (b'', True), (b'b', False), (b'c', True)]
     """
     carried = b""
     is_open = separator is None

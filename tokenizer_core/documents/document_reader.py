@@ -14,7 +14,7 @@ import secrets
 import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
@@ -56,19 +56,61 @@ Piece = TypeVar("Piece", DocumentPiece, Utf8Piece)
 
 @dataclass(frozen=True, slots=True)
 class CorpusFormat:
-    """How files hold documents: the arguments of `open_documents`."""
+    """How files hold documents; `open_documents` says what the documents of each format are.
+
+    - `format`: one of `FORMATS`; by default, from the extension of the file. A file whose name ends
+      in none of them is text, but an error if its first bytes are those of another format.
+    - `field`: of JSON lines and Parquet. None: a document is a whole record.
+    - `separator`: of plain text.
+    """
 
     format: str | None = None
     field: str | None = DEFAULT_FIELD
     separator: str | None = None
 
-    def is_plain_text(self, path: str | os.PathLike[str]) -> bool:
-        """Whether the file is text that is not packed, by its name or by `format`.
+    def choose(self, path: str | os.PathLike[str]) -> tuple[str, bool]:
+        """The format of a file, and whether its content need not be looked at.
 
         Raises:
             ValueError: the format is unknown.
+            CorpusError: the file is text, and a document is a whole record.
         """
-        return _choose_format(os.fspath(path), self.format)[0] == "txt"
+        if self.format is not None and self.format not in FORMATS:
+            raise ValueError(
+                f"there is no format {self.format!r:.40}; give one of {', '.join(FORMATS)}"
+            )
+        name = os.fspath(path)
+        known = format_of_name(parse_address(name).shown if is_address(name) else name)
+        chosen = self.format or known
+        if self.field is not None:
+            return chosen or "txt", self.format is not None or known not in (None, "txt")
+        if chosen is not None and chosen.startswith("txt"):
+            raise CorpusError(
+                f"the corpus file {Path(name).name!r} is text, and conversations are lines of JSON "
+                f"or rows of Parquet; give such a file, or rename it if it is one"
+            )
+        return chosen or "jsonl", True
+
+    def is_plain_text(self, path: str | os.PathLike[str]) -> bool:
+        """Whether the file is text that is not packed; raise as `choose`."""
+        return self.choose(path)[0] == "txt"
+
+    def can_be_entered(self, path: str | os.PathLike[str]) -> bool:
+        """Whether the documents of the file can be read without those before them: yes for plain
+        text with a separator and for JSON lines, if they are not packed; raise as `choose`.
+
+        Example:
+            >>> [BY_NAME.can_be_entered(name) for name in ("a.jsonl", "a.jsonl.gz", "a.txt")]
+            [True, False, False]
+        """
+        return self.ending(self.choose(path)[0]) is not None
+
+    def ending(self, chosen: str) -> bytes | None:
+        """The bytes after each document of a file of this format that can be entered; None for
+        other files."""
+        if chosen == "jsonl":
+            return b"\n"
+        return self.separator.encode() if chosen == "txt" and self.separator else None
 
     def needs_copy(self, path: str | os.PathLike[str], special_tokens: Sequence[str] = ()) -> bool:
         """Whether only a copy of the file is plain text on the disk whose documents these tokens
@@ -83,8 +125,7 @@ BY_NAME: Final = CorpusFormat()
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    field: str | None
-    separator: str | None
+    corpus_format: CorpusFormat
     max_piece_chars: int
     max_line_bytes: int
     max_expansion: float
@@ -155,10 +196,8 @@ class DocumentReader(Iterator[Piece]):
 
 def open_documents(
     path: str | os.PathLike[str],
+    corpus_format: CorpusFormat = BY_NAME,
     *,
-    format: str | None = None,  # noqa: A002 - the usual name
-    field: str | None = DEFAULT_FIELD,
-    separator: str | None = None,
     max_piece_chars: int = DEFAULT_PIECE_CHARS,
     max_line_bytes: int = DEFAULT_LINE_BYTES,
     max_expansion: float = DEFAULT_MAX_EXPANSION,
@@ -191,13 +230,12 @@ def open_documents(
     MiB.
 
     Args:
-        format: one of `FORMATS`; by default, from the extension of the file. A file whose name ends
-            in none of them is text, but an error if its first bytes are those of another format.
         hash_source: also compute the sha256 of the file (a second pass over it for Parquet).
         allowed_roots: folders and addresses; any other file is refused.
         within: only the documents that begin in a range of bytes (end excluded), of a file that
-            `can_be_entered`; adjacent ranges have every document once. The hash then covers only
-            the bytes that were read; messages about text count bytes from their start.
+            can be entered (`CorpusFormat.can_be_entered`); adjacent ranges have every document
+            once. The hash then covers only the bytes that were read; messages about text count
+            bytes from their start.
 
     Raises:
         CorpusError: on the call, if the file cannot be opened or is not allowed, or its content and
@@ -211,7 +249,8 @@ def open_documents(
         >>> path = os.path.join(folder.name, "some.txt")
         >>> with open(path, "w") as file:
         ...     _ = file.write("one<|endoftext|>two")
-        >>> with open_documents(path, separator="<|endoftext|>", max_piece_chars=2) as pieces:
+        >>> how = CorpusFormat(separator="<|endoftext|>")
+        >>> with open_documents(path, how, max_piece_chars=2) as pieces:
         ...     for piece in pieces:
         ...         print(piece.text, piece.is_last, pieces.position_bytes)
         on False 19
@@ -219,17 +258,15 @@ def open_documents(
         tw False 19
         o True 19
     """
-    options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion, within)
-    source, chosen = _open(path, format, options, hash_source, allowed_roots)
+    options = _Options(corpus_format, max_piece_chars, max_line_bytes, max_expansion, within)
+    source, chosen = _open(path, options, hash_source, allowed_roots)
     return DocumentReader(source, chosen, _read(source, chosen, options))
 
 
 def open_utf8_documents(
     path: str | os.PathLike[str],
+    corpus_format: CorpusFormat = BY_NAME,
     *,
-    format: str | None = None,  # noqa: A002
-    field: str | None = DEFAULT_FIELD,
-    separator: str | None = None,
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
     within: tuple[int, int] | None = None,
     bad: list[BadDocument] | None = None,
@@ -248,18 +285,17 @@ def open_utf8_documents(
         >>> path = os.path.join(folder.name, "some.txt")
         >>> with open(path, "wb") as file:
         ...     _ = file.write(b"one|two")
-        >>> [tuple(piece) for piece in open_utf8_documents(path, separator="|")]
+        >>> [tuple(piece) for piece in open_utf8_documents(path, CorpusFormat(separator="|"))]
         [(b'one', True), (b'two', False), (b'', True)]
     """
     limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
-    options = _Options(field, separator, *limits, within, bad)
-    source, chosen = _open(path, format, options, hash_source=True)
+    options = _Options(corpus_format, *limits, within, bad)
+    source, chosen = _open(path, options, hash_source=True)
     return DocumentReader(source, chosen, _read_utf8(source, chosen, options), bad)
 
 
 def _open(
     path: str | os.PathLike[str],
-    format_name: str | None,
     options: _Options,
     hash_source: bool,
     allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
@@ -267,8 +303,8 @@ def _open(
     """The open file and its format, after all checks."""
     _check_options(options)
     name, within = os.fspath(path), options.within
-    chosen, is_told = _choose_format(name, format_name, of_records=options.field is None)
-    if within is not None and _ending(chosen, options.separator) is None:
+    chosen, is_told = options.corpus_format.choose(name)
+    if within is not None and options.corpus_format.ending(chosen) is None:
         raise ValueError(
             f"a file of the format {chosen} cannot be entered in its middle; read it whole"
         )
@@ -284,26 +320,21 @@ def _open(
 
 
 def read_documents(
-    path: str | os.PathLike[str],
-    *,
-    format: str | None = None,  # noqa: A002
-    field: str = DEFAULT_FIELD,
-    separator: str | None = None,
+    path: str | os.PathLike[str], corpus_format: CorpusFormat = BY_NAME
 ) -> Iterator[str]:
-    """The documents of a file, each complete: for documents that are known to be small.
-
-    Arguments and errors are those of `open_documents`.
+    """The documents of a file, each complete: for documents that are known to be small; raise as
+    `open_documents`.
 
     Example:
         >>> import tempfile; folder = tempfile.TemporaryDirectory()
         >>> path = os.path.join(folder.name, "some.jsonl")
         >>> with open(path, "w") as file:
         ...     _ = file.write('{"story": "one"}' + chr(10) + '{"story": "two"}')
-        >>> list(read_documents(path, field="story"))
+        >>> list(read_documents(path, CorpusFormat(field="story")))
         ['one', 'two']
     """
     pieces: list[str] = []
-    with open_documents(path, format=format, field=field, separator=separator) as reader:
+    with open_documents(path, corpus_format) as reader:
         for piece in reader:
             pieces.append(piece.text)
             if piece.is_last:
@@ -317,7 +348,7 @@ def raise_not_utf8(
     """Raise the error with the file and the position of bytes that are not UTF-8, by reading the
     files again: an encoder of bytes knows only the document."""
     for file in files:
-        with open_documents(file, **asdict(corpus_format), within=within) as reader:
+        with open_documents(file, corpus_format, within=within) as reader:
             deque(reader, maxlen=0)
     raise CorpusChangedError(
         "a corpus file was not UTF-8 and has changed since; read a copy that nobody writes to"
@@ -396,7 +427,7 @@ def plain_text_copies(
         for number, file in enumerate(files):
             is_plain = not corpus_format.needs_copy(file, keeps)
             if is_plain:
-                with open_documents(file, **asdict(corpus_format)) as opened:
+                with open_documents(file, corpus_format) as opened:
                     path, size = opened.path, opened.size_bytes
                 n_bad = skipped.bad.count
                 if max_bad is not None:
@@ -462,14 +493,15 @@ def open_good_documents(
         CorpusError: as `open_documents`.
         TooManyBadDocumentsError: while reading, as `SkippedDocuments`.
     """
-    how = {**asdict(corpus_format), "within": within}
     if skipped.max_bad is None:
-        with open_documents(path, **how, hash_source=hash_source) as decoded:
+        opened = open_documents(path, corpus_format, within=within, hash_source=hash_source)
+        with opened as decoded:
             yield decoded, (Utf8Piece(text.encode(), is_last) for text, is_last in decoded)
         return
-    is_text = _choose_format(os.fspath(path), corpus_format.format)[0].startswith("txt")
+    is_text = corpus_format.choose(path)[0].startswith("txt")
     bad: list[BadDocument] = []
-    with open_utf8_documents(path, **how, bad=None if is_text else bad) as reader:
+    noted = None if is_text else bad
+    with open_utf8_documents(path, corpus_format, within=within, bad=noted) as reader:
         pieces: Iterator[Utf8Piece] = reader
         if is_text:
             separator = (corpus_format.separator or "").encode()
@@ -517,10 +549,11 @@ def write_separated(path: Path, pieces: Iterable[tuple[bytes, bool]], separator:
 def _read(
     source: CorpusFileBytes, format_name: str, options: _Options
 ) -> Generator[DocumentPiece, None, None]:
+    field, separator = options.corpus_format.field, options.corpus_format.separator
     with source.reading():
         if format_name == "parquet":
             yield from read_parquet_rows(
-                source, options.field, options.max_expansion, options.max_piece_chars, options.bad
+                source, field, options.max_expansion, options.max_piece_chars, options.bad
             )
             source.hash_apart()
         else:
@@ -530,7 +563,7 @@ def _read(
                 yield from read_json_lines(
                     blocks,
                     source.name,
-                    options.field,
+                    field,
                     options.max_line_bytes,
                     options.max_piece_chars,
                     source.count_lines,
@@ -538,7 +571,7 @@ def _read(
                 )
             else:
                 texts = decode_blocks(blocks, source.part_name)
-                yield from split_plain_text(texts, options.separator, options.max_piece_chars)
+                yield from split_plain_text(texts, separator, options.max_piece_chars)
 
 
 def _read_utf8(
@@ -548,7 +581,7 @@ def _read_utf8(
         for text, is_last in _read(source, format_name, options):
             yield Utf8Piece(text.encode(), is_last)
         return
-    separator = options.separator.encode() if options.separator else None
+    separator = (options.corpus_format.separator or "").encode() or None
     with source.reading():
         blocks = _open_blocks(source, format_name, options)
         pieces = split_utf8_text(blocks, separator, options.max_piece_chars)
@@ -561,37 +594,11 @@ def _read_utf8(
 def _open_blocks(source: CorpusFileBytes, format_name: str, options: _Options) -> Iterator[bytes]:
     """The bytes of the requested documents, unpacked."""
     start, stop = options.within or (0, source.size_bytes)
-    ending = _ending(format_name, options.separator)
+    ending = options.corpus_format.ending(format_name)
     if ending is not None and (start > 0 or stop < source.size_bytes):
         enter_part(source, ending, start, stop)
     _, _, packed = format_name.partition(".")
     return _UNPACKED[packed](source.blocks(), source.name, options.max_expansion)
-
-
-def can_be_entered(
-    path: str | os.PathLike[str],
-    *,
-    format: str | None = None,  # noqa: A002
-    separator: str | None = None,
-) -> bool:
-    """Whether the documents of the file can be read without those before them: yes for plain text
-    with a separator and for JSON lines, if they are not packed.
-
-    Raises:
-        ValueError: the format is unknown.
-
-    Example:
-        >>> can_be_entered("some.jsonl"), can_be_entered("some.jsonl.gz"), can_be_entered("a.txt")
-        (True, False, False)
-    """
-    return _ending(_choose_format(os.fspath(path), format)[0], separator) is not None
-
-
-def _ending(format_name: str, separator: str | None) -> bytes | None:
-    """The bytes after each document of a file that can be entered; None for other files."""
-    if format_name == "jsonl":
-        return b"\n"
-    return separator.encode() if format_name == "txt" and separator else None
 
 
 _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[bytes]]]] = {
@@ -642,7 +649,6 @@ CONTENT_NAMES: Final = {
 
 _MAGIC: Final = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
 _OPENS_OBJECT: Final = re.compile(rb"\s*\{\s*\"[^\"\\]*\"\s*:")
-_LISTED: Final = ", ".join(FORMATS)
 
 
 def _is_object(line: bytes) -> bool:
@@ -653,30 +659,6 @@ def _is_object(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _choose_format(
-    path: str, format_name: str | None, *, of_records: bool = False
-) -> tuple[str, bool]:
-    """The format of a file, and whether its content need not be looked at."""
-    if of_records:
-        return _choose_format_of_records(path, format_name), True
-    if format_name is not None:
-        if format_name not in FORMATS:
-            raise ValueError(f"there is no format {format_name!r:.40}; give one of {_LISTED}")
-        return format_name, True
-    known = format_of_name(parse_address(path).shown if is_address(path) else path)
-    return known or "txt", known not in (None, "txt")
-
-
-def _choose_format_of_records(path: str, format_name: str | None) -> str:
-    name = format_name or format_of_name(parse_address(path).shown if is_address(path) else path)
-    if name is not None and name.startswith("txt"):
-        raise CorpusError(
-            f"the corpus file {Path(path).name!r} is text, and conversations are lines of JSON or "
-            f"rows of Parquet; give such a file, or rename it if it is one"
-        )
-    return name or "jsonl"
 
 
 def check_text_content(name: str, data: bytes) -> None:
@@ -701,11 +683,12 @@ _OPTIONS: Final = {
 
 
 def _check_options(options: _Options) -> None:
-    if options.separator is not None:
-        if not options.separator:
+    separator = options.corpus_format.separator
+    if separator is not None:
+        if not separator:
             raise ValueError("the separator is empty; give a string, or None for one document")
         try:
-            options.separator.encode("utf-8")
+            separator.encode("utf-8")
         except UnicodeEncodeError:
             raise ValueError("the separator holds a lone surrogate, which no text has") from None
     if not 1 <= options.max_piece_chars <= MAX_PIECE_CHARS:

@@ -16,7 +16,7 @@ from os import PathLike
 from typing import Final
 
 from tokenizer_core.documents.document_pieces import DocumentPiece
-from tokenizer_core.documents.document_reader import DEFAULT_FIELD, open_documents
+from tokenizer_core.documents.document_reader import BY_NAME, CorpusFormat, open_documents
 
 _KEY_BYTES: Final = 8
 
@@ -25,9 +25,8 @@ _KEY_BYTES: Final = 8
 class DocumentSample:
     """The pieces of the drawn documents of `files`, each drawn with the probability `share`.
 
-    `format`, `field` and `separator` are those of `open_documents`. After each document, `progress`
-    gets the number of bytes read. Iterating reads the files and counts `n_documents` and `n_drawn`.
-    Memory holds one piece, and a hash for each file.
+    After each document, `progress` gets the number of bytes read. Iterating reads the files and
+    counts `n_documents` and `n_drawn`. Memory holds one piece, and a hash for each file.
 
     Copies of a document are drawn independently, with two exceptions: of files that begin with the
     same documents, all or none of those from the second on are drawn; and of documents longer than
@@ -42,7 +41,7 @@ class DocumentSample:
         >>> path = os.path.join(tempfile.mkdtemp(), "numbers.txt")
         >>> with open(path, "w") as file:
         ...     _ = file.write("|".join(map(str, range(1000))))
-        >>> sample = DocumentSample([path], share=0.005, seed=7, separator="|")
+        >>> sample = DocumentSample([path], 0.005, 7, CorpusFormat(separator="|"))
         >>> [piece.text for piece in sample], sample.n_drawn, sample.n_documents
         (['171', '278', '334', '551', '829'], 5, 1000)
     """
@@ -50,9 +49,7 @@ class DocumentSample:
     files: Sequence[str | PathLike[str]]
     share: float
     seed: int = 0
-    format: str | None = None
-    field: str = DEFAULT_FIELD
-    separator: str | None = None
+    corpus_format: CorpusFormat = BY_NAME
     progress: Callable[[int], object] | None = None
     n_documents: int = 0
     n_drawn: int = 0
@@ -72,9 +69,7 @@ class DocumentSample:
         n_alike: Counter[bytes] = Counter()
         for file in self.files:
             key, is_first, is_drawn = b"", True, False
-            with open_documents(
-                file, format=self.format, field=self.field, separator=self.separator
-            ) as reader:
+            with open_documents(file, self.corpus_format) as reader:
                 for piece in reader:
                     if is_first:
                         begins_file = not key

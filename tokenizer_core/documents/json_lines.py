@@ -46,11 +46,6 @@ def read_json_lines(
     Raises:
         CorpusError: without the list, a line is bad; the message names file and line, after as many
             as `count_before` returns.
-
-    Example:
-        >>> blocks = [b'{"text": "a"}\n{"te', b'xt": "b"}']
-        >>> [piece.text for piece in read_json_lines(blocks, "some.jsonl", "text", 100, 100)]
-        ['a', 'b']
     """
     for number, line in enumerate(_lines(blocks, max_line_bytes), 1):
         try:

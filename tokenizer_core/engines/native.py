@@ -30,7 +30,7 @@ from tokenizer_core.engines.protocol import ARRAYS, LISTS, CacheStatistics, Enco
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.normalizers.forms import form_tables
-from tokenizer_core.normalizers.nfc import changes_by_nfc, touch_any
+from tokenizer_core.normalizers.nfc import Nfc, changes_by_nfc, touch_any
 from tokenizer_core.normalizers.steps import replacements_of
 from tokenizer_core.specials import trust
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
@@ -296,7 +296,7 @@ class NativeEngine(BaseEngine):
             word_ends=spec.word_end_ids() or None,
         )
         normalizer = spec.normalizer
-        self._is_nfc = normalizer.name == "nfc" and not normalizer.steps
+        self._is_nfc = isinstance(normalizer, Nfc)
         puts_spaces = self._is_compiled and not (self._is_nfc or normalizer.steps)
         self._specials = _SpecialsOfMatchers(
             self._added, normalizer.name if puts_spaces else "none"

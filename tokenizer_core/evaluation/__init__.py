@@ -8,12 +8,11 @@ them. `diff` compares two tokenizers. `tables` and `pages` display the results.
 
 from tokenizer_core.evaluation.measures import save_token_bytes, token_byte_lengths
 from tokenizer_core.evaluation.report import Report, build_report
-from tokenizer_core.evaluation.samples import ParallelFile, SamplePiece, TextFile, parallel_files
+from tokenizer_core.evaluation.samples import ParallelFile, TextFile, parallel_files
 
 __all__ = [
     "ParallelFile",
     "Report",
-    "SamplePiece",
     "TextFile",
     "build_report",
     "parallel_files",

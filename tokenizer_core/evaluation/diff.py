@@ -93,15 +93,6 @@ def diff_specs(a: TokenizerSpec, b: TokenizerSpec) -> SpecDiff:
 
     Merges are compared if at least one side lists them. For two tokenizers of kind `ranks`, whose
     ids are their ranks, `merges` is None.
-
-    Example:
-        >>> from tokenizer_core import TokenizerSpec
-        >>> vocab = {i: bytes([i]) for i in range(256)}
-        >>> a = TokenizerSpec.from_merges(vocab | {256: b"ab"}, [(b"a", b"b")])
-        >>> b = TokenizerSpec.from_merges(vocab | {256: b"bc", 257: b"ab"}, [(b"b", b"c")])
-        >>> found = diff_specs(a, b)
-        >>> [token.text for token in found.only_in_b], found.other_ids[0].ids_b
-        (["'bc'"], [257])
     """
     ids_a, ids_b = _ids_by_token(a), _ids_by_token(b)
     common = ids_a.keys() & ids_b.keys()
@@ -264,15 +255,6 @@ def diff_on_text(
     ids if it has other boundaries or one of its tokens has another id. The examples are the most
     frequent pre-tokens with other boundaries; if none have, those with other ids. `progress` gets
     the bytes of each piece.
-
-    Example:
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.evaluation.samples import SamplePiece
-        >>> vocab = {i: bytes([i]) for i in range(256)}
-        >>> a, b = Tokenizer(vocab, []), Tokenizer(vocab | {256: b"ab"}, [(b"a", b"b")])
-        >>> found = diff_on_text(a, b, [SamplePiece(("ab cd",), 0, 5, True)])
-        >>> found.n_pre_tokens, found.n_pre_tokens_other_boundaries, found.examples[0].tokens_b
-        (2, 1, ["'ab'"])
     """
     comparison = _Comparison(a, b)
     for piece in pieces:

@@ -40,12 +40,7 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def joined(*parts: object) -> Markup:
-    """The parts joined; parts that are not markup are escaped.
-
-    Example:
-        >>> joined(element("b", "a"), "<", 1)
-        '<b>a</b>&lt;1'
-    """
+    """The parts joined; parts that are not markup are escaped."""
     return Markup("".join(p if isinstance(p, Markup) else escape(str(p)) for p in parts))
 
 

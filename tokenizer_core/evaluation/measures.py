@@ -38,10 +38,6 @@ RENYI_ALPHA: Final = 2.5
 def bytes_per_token(n_bytes: int, n_tokens: int) -> float:
     """UTF-8 bytes of a text divided by its tokens: the compression ratio of Stanford's CS336
     (assignment 1, `tokenizer_experiments`), and the inverse of tokens per byte. 0 without tokens.
-
-    Example:
-        >>> bytes_per_token(12, 4)
-        3.0
     """
     return n_bytes / n_tokens if n_tokens else 0.0
 
@@ -51,10 +47,6 @@ def fertility(n_word_tokens: int, n_words: int) -> float:
     et al. 2021, "How Good is Your Tokenizer?", section 4). At least 1; 0 without words.
 
     `word_spans` defines words.
-
-    Example:
-        >>> fertility(6, 4)
-        1.5
     """
     return n_word_tokens / n_words if n_words else 0.0
 
@@ -62,10 +54,6 @@ def fertility(n_word_tokens: int, n_words: int) -> float:
 def single_token_share(n_single: int, n_words: int) -> float:
     """The fraction of word occurrences within one token: 1 minus the "proportion of continued
     words" of Rust et al. (2021). 0 without words.
-
-    Example:
-        >>> single_token_share(3, 4)
-        0.75
     """
     return n_single / n_words if n_words else 0.0
 
@@ -77,10 +65,6 @@ def renyi_entropy(counts: NDArray[np.integer], alpha: float = RENYI_ALPHA) -> fl
 
     Raises:
         ValueError: `alpha` is negative.
-
-    Example:
-        >>> renyi_entropy(np.array([2, 2, 0, 2, 2]))
-        2.0
     """
     if alpha < 0:
         raise ValueError(f"the order of a Rényi entropy is not negative, and alpha is {alpha}")
@@ -105,10 +89,6 @@ def renyi_efficiency(
     Compare figures only for the same `alpha` and the same definition of `vocab_size`. By default,
     the authors' program divides by the number of ids that occurred. Cognetta et al. (2024) show
     that the figure can be raised without any benefit.
-
-    Example:
-        >>> renyi_efficiency(np.array([1, 1, 1, 1]), vocab_size=16)
-        0.5
     """
     return renyi_entropy(counts, alpha) / math.log2(vocab_size) if vocab_size > 1 else 0.0
 
@@ -116,10 +96,6 @@ def renyi_efficiency(
 def vocabulary_use(counts: NDArray[np.integer], vocab_size: int) -> float:
     """The fraction of the vocabulary's ids that occurred. It grows with the sample: compare only
     figures of equal samples.
-
-    Example:
-        >>> vocabulary_use(np.array([5, 0, 1, 0]), vocab_size=4)
-        0.5
     """
     return int(np.count_nonzero(counts)) / vocab_size if vocab_size else 0.0
 
@@ -128,10 +104,6 @@ def rank_frequency(counts: NDArray[np.integer], n_points: int = 60) -> list[tupl
     """`(rank, fraction)`: the fraction of all tokens with the id of that rank; rank 1 is the most
     frequent. Contains at most `n_points` ranks, evenly spaced in their logarithm, always with the
     first and the last (Zipf's curve).
-
-    Example:
-        >>> rank_frequency(np.array([1, 0, 3]))
-        [(1, 0.75), (2, 0.25)]
     """
     came = np.sort(counts[counts > 0])[::-1]
     if not len(came):
@@ -147,10 +119,6 @@ def length_shares(
     """The weighted fraction of tokens of 1, 2, ... bytes; the last element includes all tokens of
     `longest` bytes and more. `lengths` and `weights` (occurrences, or 1 each) have one element per
     id; ids of length 0 (special tokens) are excluded.
-
-    Example:
-        >>> length_shares(np.array([1, 2, 9, 0]), np.array([2, 1, 1, 5]), longest=3)
-        [0.5, 0.25, 0.25]
     """
     kept = (lengths > 0) & (weights > 0)
     columns = np.minimum(lengths[kept], longest) - 1
@@ -167,10 +135,6 @@ def parity(n_tokens: Mapping[str, float], reference: str) -> dict[str, float]:
     Only parallel text gives that premium. Tokens *per byte* of different texts give a cruder
     figure: alphabets with two or three bytes per letter look better than they are. Languages
     without tokens are excluded.
-
-    Example:
-        >>> parity({"en": 100, "ja": 230}, "en")
-        {'en': 1.0, 'ja': 2.3}
     """
     base = n_tokens.get(reference, 0)
     return {name: n / base for name, n in n_tokens.items() if n} if base else {}
@@ -180,10 +144,6 @@ def bytes_per_second(pieces: Sequence[tuple[int, float]]) -> float:
     """The median rate of the pieces `(bytes, seconds)`, in bytes per second, which a pause of the
     machine in one piece does not change. 0 without pieces. Compare it only with other rates of the
     same run on the same machine.
-
-    Example:
-        >>> bytes_per_second([(100, 1.0), (100, 0.5), (100, 50.0)])
-        100.0
     """
     rates = [n_bytes / seconds for n_bytes, seconds in pieces if seconds > 0]
     return median(rates) if rates else 0.0
@@ -202,10 +162,6 @@ def word_spans(text: str) -> NDArray[np.int64]:
 
     Raises:
         UnicodeEncodeError: the text contains a lone surrogate.
-
-    Example:
-        >>> word_spans("naïve, don't 世界").tolist()
-        [[0, 6], [8, 13]]
     """
     # Arrays of the whole text: matching each word separately took ten times as long as encoding.
     points = _code_points(text)
@@ -336,22 +292,12 @@ def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
     """The ascending ids whose bytes alone are not UTF-8 and decode to U+FFFD: "partial UTF-8
     sequences" in Land and Bartolo (2024), "Fishing for Magikarp". Always includes the 128 single
     bytes above 0x7F.
-
-    Example:
-        >>> from tokenizer_core import Tokenizer
-        >>> len(partial_utf8_tokens(Tokenizer({i: bytes([i]) for i in range(256)}, []).spec))
-        128
     """
     return [id_ for id_, token in sorted(spec.vocab.items()) if not is_utf8(token)]
 
 
 def is_utf8(token: bytes) -> bool:
-    """Whether the bytes are complete characters.
-
-    Example:
-        >>> is_utf8("é".encode()), is_utf8(b"\\xc3")
-        (True, False)
-    """
+    """Whether the bytes are complete characters."""
     try:
         token.decode()
     except UnicodeDecodeError:

@@ -27,10 +27,6 @@ Series = tuple[str, Sequence[tuple[float, float]]]
 def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) -> Markup:
     """Groups of horizontal bars on one scale from zero, each with its name on the left and its
     value on the right. The index of a bar in its group determines its colour.
-
-    Example:
-        >>> "<svg" in bars([("news", [("a", 4.5), ("b", 4.1)])], "Bytes per token")
-        True
     """
     names = [name for _, group in groups for name, _ in group]
     label = min(8 + 6.6 * max(map(len, names), default=0), 130)
@@ -59,10 +55,6 @@ def lines(
     """Lines over two logarithmic axes; with `y_is_linear`, over a logarithmic x axis that ends with
     the data and a linear y axis. All values are above zero. Each series has its own colour and
     dashes, in order; the page has the legend.
-
-    Example:
-        >>> "polyline" in lines([("a", [(1, 0.5), (10, 0.01)])], "Zipf", "rank", "share")
-        True
     """
     points = [point for _, line in series for point in line]
     xs, ys = [x for x, _ in points], [y for _, y in points]
@@ -86,12 +78,7 @@ def lines(
 def columns(
     labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], title: str, x_title: str
 ) -> Markup:
-    """Columns of fractions (0 to 1) over labelled positions; those of the series are side by side.
-
-    Example:
-        >>> "<rect" in columns(["1", "2"], [("a", [0.25, 0.75])], "Lengths", "bytes")
-        True
-    """
+    """Columns of fractions (0 to 1) over labelled positions, those of the series side by side."""
     largest = max((share for _, shares in series for share in shares), default=1)
     step = _round_step(max(largest / 4, 0.01))  # the labels are whole percentages
     top = step * max(math.ceil(largest / step - 1e-9), 1)
@@ -139,13 +126,7 @@ def swatch(index: int, *, is_line: bool) -> Markup:
 
 
 def picture(plot: Markup, names: Sequence[str] = ()) -> str:
-    """A plot of lines as an SVG file of its own, with the names of its series above it.
-
-    Example:
-        >>> plot = lines([("a", [(1, 0.5), (10, 0.01)])], "Zipf", "rank", "share")
-        >>> picture(plot, ["a"]).startswith('<svg xmlns="http://www.w3.org/2000/svg"')
-        True
-    """
+    """A plot of lines as an SVG file of its own, with the names of its series above it."""
     legend: list[Markup] = []
     for index, name in enumerate(names):
         x = _LEFT + index * (WIDTH - _LEFT) / len(names)

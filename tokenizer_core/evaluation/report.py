@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.evaluation.samples import SamplePiece
+    from tokenizer_core.evaluation.samples import ParallelFile, TextFile
     from tokenizer_core.tokenizer import Tokenizer
 
     Progress = Callable[[str, int], None]
@@ -173,10 +173,6 @@ def shown_token(id_: int, token: bytes, reason: str | None = None) -> ShownToken
 def show_token(token: bytes) -> str:
     """The bytes in quotes on one line, for readers: escapes for unprintable characters, `\\x..` for
     bytes that are not UTF-8, a count for a run of one character, and at most 60 characters.
-
-    Example:
-        >>> show_token(b" the"), show_token(b"\\xe4\\xb8"), show_token(b"-" * 64)
-        ("' the'", "'\\\\xe4\\\\xb8'", "'-' × 64")
     """
     text = token.decode(errors="surrogateescape")
     if len(text) >= _RUN and text == text[0] * len(text):
@@ -194,21 +190,9 @@ def _show_character(character: str) -> str:
     return character.encode("unicode_escape").decode() if character != "'" else "\\'"
 
 
-class Corpus(Protocol):
-    """A file to sample: a `TextFile` or a `ParallelFile`."""
-
-    def size_bytes(self) -> int:
-        """The size of the file."""
-        ...
-
-    def pieces(self) -> Iterator[SamplePiece]:
-        """The sample, piece by piece."""
-        ...
-
-
 def build_report(
     tokenizers: Mapping[str, Tokenizer],
-    corpora: Mapping[str, Corpus],
+    corpora: Mapping[str, TextFile | ParallelFile],
     *,
     seed: int = 0,
     is_parallel: bool = False,
@@ -336,7 +320,11 @@ class _Tally:
 
 
 def _read_corpus(
-    name: str, source: Corpus, tallies: Sequence[_Tally], seed: int, show: Progress
+    name: str,
+    source: TextFile | ParallelFile,
+    tallies: Sequence[_Tally],
+    seed: int,
+    show: Progress,
 ) -> CorpusSample:
     size = source.size_bytes()
     n_pieces = n_texts = n_bytes = n_unsafe = n_words = n_word_bytes = n_unspaced = 0

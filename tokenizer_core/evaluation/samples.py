@@ -17,14 +17,14 @@ import codecs
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import regex
 
-from tokenizer_core.documents import DEFAULT_FIELD, CorpusFormat, DocumentSample, open_documents
+from tokenizer_core.documents import CorpusFormat, DocumentSample, open_documents
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.splitting.pretokenize import find_safe_cut
@@ -32,7 +32,7 @@ from tokenizer_core.splitting.pretokenize import find_safe_cut
 PIECE_BYTES: Final = 1 << 18
 """Approximate size of a piece: long enough to time; the default sample has sixteen."""
 
-_END_OF_TEXT: Final = "<|endoftext|>"
+_ENDS_OF_TEXT: Final = CorpusFormat(separator="<|endoftext|>")
 _WINDOW_BYTES: Final = 1 << 16
 _MOST_WINDOWS: Final = 16
 _LINE_START: Final = regex.compile(r"(?<=\S\n)(?=[^\s/])")
@@ -53,8 +53,7 @@ class SamplePiece:
 @dataclass(frozen=True, slots=True)
 class TextFile:
     """A file to sample: about `sample_bytes` of it (None for all), the `seed` that selects the
-    pieces, the `separator` of its documents if it is plain text (empty: none), and the `format` and
-    `field` of `open_documents`.
+    pieces, and how it holds documents.
 
     Example:
         >>> import tempfile
@@ -68,10 +67,8 @@ class TextFile:
     path: str | os.PathLike[str]
     sample_bytes: int | None = None
     seed: int = 0
-    separator: str = _END_OF_TEXT
+    corpus_format: CorpusFormat = _ENDS_OF_TEXT
     piece_bytes: int = PIECE_BYTES
-    format: str | None = None
-    field: str = DEFAULT_FIELD
 
     def size_bytes(self) -> int:
         """The size of the file.
@@ -90,12 +87,12 @@ class TextFile:
     def read_bytes(self) -> int:
         """How many bytes of the file `pieces` reads, about."""
         size = self.size_bytes()
-        is_cut = self.sample_bytes is not None and self._is_plain_text
+        is_cut = self.sample_bytes is not None and self.corpus_format.is_plain_text(self.path)
         return min(self.sample_bytes or size, size) if is_cut else size
 
     @property
-    def _is_plain_text(self) -> bool:
-        return CorpusFormat(self.format).is_plain_text(self.path)
+    def _separator(self) -> str:
+        return self.corpus_format.separator or ""
 
     def pieces(self) -> Iterator[SamplePiece]:
         """The pieces in order, without overlap, read lazily.
@@ -105,10 +102,10 @@ class TextFile:
                 `open_documents`.
         """
         size = self.size_bytes()
-        if not self._is_plain_text:
+        if not self.corpus_format.is_plain_text(self.path):
             yield from self._drawn_documents(size)
             return
-        open_documents(self.path, format=self.format).close()  # checks that it is text
+        open_documents(self.path, self.corpus_format).close()  # checks that it is text
         known = {0: (0, True), size: (size, True)}  # a piece usually begins where one ended
         with Path(self.path).open("rb") as file:
             for nominal, nominal_end in self._spans(size):
@@ -118,16 +115,11 @@ class TextFile:
                 known.pop(nominal, None)
                 if end > start:
                     text = _decode(self.path, _read(file, start, end), start, is_end=True)
-                    parts = text.split(self.separator) if self.separator else [text]
+                    parts = text.split(self._separator) if self._separator else [text]
                     is_safe = starts_safe and ends_safe
                     yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
 
     def _drawn_documents(self, size: int) -> Iterator[SamplePiece]:
-        how: dict[str, Any] = {
-            "format": self.format,
-            "field": self.field,
-            "separator": self.separator or None,  # of packed text
-        }
         position = 0
 
         def note(n_read: int) -> None:
@@ -135,7 +127,7 @@ class TextFile:
             position = n_read
 
         share = min(1.0, (self.sample_bytes or size) / size)
-        drawn = DocumentSample([self.path], share, self.seed, progress=note, **how)
+        drawn = DocumentSample([self.path], share, self.seed, self.corpus_format, note)
         texts: list[str] = []
         n_chars = start = 0
         is_safe = is_ended = True
@@ -150,7 +142,7 @@ class TextFile:
             yield SamplePiece(tuple(texts), start, size, is_safe)
         elif start == 0:
             # Of a few documents none may be drawn.
-            with open_documents(self.path, **how) as reader:
+            with open_documents(self.path, self.corpus_format) as reader:
                 first = next((piece for piece in reader if piece.text), None)
             if first is None:
                 raise CorpusError(f"{self.path} has no text; nothing can be measured on it")
@@ -173,7 +165,7 @@ class TextFile:
 
     def _cut(self, file: BinaryIO, position: int, size: int) -> tuple[int, bool]:
         """The first cut at or after `position`, inside the file, and whether it is safe."""
-        margin = 4 * max(len(self.separator), 1) + 4
+        margin = 4 * max(len(self._separator), 1) + 4
         first = None
         for window in range(_MOST_WINDOWS):
             start = max(position + window * _WINDOW_BYTES - margin, 0)
@@ -200,8 +192,8 @@ class TextFile:
             end = len(text) if positions[0] is None else positions[0] + 1
             line = _LINE_START.search(text, begin, end)
             positions.append(line.start() if line else None)
-            if self.separator:
-                found = text.find(self.separator, begin, end + len(self.separator))
+            if self._separator:
+                found = text.find(self._separator, begin, end + len(self._separator))
                 positions.append(found if found >= 0 else None)
             known = [position for position in positions if position is not None]
             if not known:
@@ -214,8 +206,8 @@ class TextFile:
 
     def _separator_over(self, text: str, position: int) -> int | None:
         """The end of the separator that spans `position`, or None."""
-        length = len(self.separator)
-        found = text.find(self.separator, max(position - length + 1, 0), position + length - 1)
+        length = len(self._separator)
+        found = text.find(self._separator, max(position - length + 1, 0), position + length - 1)
         return found + length if length and 0 <= found < position else None
 
 
@@ -246,16 +238,14 @@ def _read(file: BinaryIO, start: int, end: int) -> bytes:
 @dataclass(frozen=True, slots=True)
 class ParallelFile:
     """One of several parallel files, reduced to the lines whose number, from 0, has the remainder
-    `offset` modulo `stride`. Line ends and empty lines are excluded. Lines that are the `separator`
-    (empty: none) have no number."""
+    `offset` modulo `stride`. Line ends and empty lines are excluded. Lines that are the separator
+    of `corpus_format` have no number."""
 
     path: str | os.PathLike[str]
     stride: int
     offset: int
     piece_bytes: int = PIECE_BYTES
-    format: str | None = None
-    field: str = DEFAULT_FIELD
-    separator: str = _END_OF_TEXT
+    corpus_format: CorpusFormat = _ENDS_OF_TEXT
 
     def size_bytes(self) -> int:
         """The size of the file."""
@@ -273,8 +263,8 @@ class ParallelFile:
         """
         texts: list[str] = []
         start = held = number = 0
-        for text, position in _lines(self.path, self.format, self.field):
-            if text == self.separator and text:
+        for text, position in _lines(self.path, self.corpus_format):
+            if text == self.corpus_format.separator:
                 continue
             if number % self.stride == self.offset:
                 texts += [text] if text else []
@@ -291,15 +281,11 @@ def parallel_files(
     paths: Sequence[str | os.PathLike[str]],
     sample_bytes: int | None = None,
     seed: int = 0,
-    *,
-    format: str | None = None,  # noqa: A002
-    field: str = DEFAULT_FIELD,
-    separator: str = _END_OF_TEXT,
+    corpus_format: CorpusFormat = _ENDS_OF_TEXT,
 ) -> list[ParallelFile]:
     """Select the same lines of each file: enough for about `sample_bytes` of the largest file
     (None: all). `seed` selects the lines. In a file that is not plain text, documents count as
-    lines; `format` and `field` are those of `open_documents`. Lines that are the `separator`
-    (empty: none) are left out.
+    lines. Lines that are the separator are left out.
 
     Raises:
         CorpusError: the numbers of lines differ, a line is the separator in only some files, or a
@@ -314,25 +300,22 @@ def parallel_files(
         [('one', 'two')]
     """
     sizes = [TextFile(path).size_bytes() for path in paths]
-    n_lines = _count_parallel_lines(paths, format, field, separator)
+    n_lines = _count_parallel_lines(paths, corpus_format)
     stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))
     stride = min(stride, n_lines)
     offset = random.Random(seed).randrange(stride)
-    return [
-        ParallelFile(path, stride, offset, format=format, field=field, separator=separator)
-        for path in paths
-    ]
+    return [ParallelFile(path, stride, offset, corpus_format=corpus_format) for path in paths]
 
 
 def _count_parallel_lines(
-    paths: Sequence[str | os.PathLike[str]], format_name: str | None, field: str, separator: str
+    paths: Sequence[str | os.PathLike[str]], corpus_format: CorpusFormat
 ) -> int:
     """The number of lines in each of the files, without separators."""
-    lines, n_separators = [0] * len(paths), 0
-    rows = zip_longest(*(_lines(path, format_name, field) for path in paths))
+    lines, n_separators, separator = [0] * len(paths), 0, corpus_format.separator
+    rows = zip_longest(*(_lines(path, corpus_format) for path in paths))
     for number, row in enumerate(rows, 1):
         lines = [n + (found is not None) for n, found in zip(lines, row, strict=True)]
-        is_separator = [found is not None and found[0] == separator != "" for found in row]
+        is_separator = [found is not None and found[0] == separator for found in row]
         n_separators += any(is_separator)
         if any(is_separator) and not all(is_separator) and None not in row:
             with_it, without = paths[is_separator.index(True)], paths[is_separator.index(False)]
@@ -351,13 +334,11 @@ def _count_parallel_lines(
     return lines[0] - n_separators
 
 
-def _lines(
-    path: str | os.PathLike[str], format_name: str | None, field: str
-) -> Iterator[tuple[str, int]]:
+def _lines(path: str | os.PathLike[str], corpus_format: CorpusFormat) -> Iterator[tuple[str, int]]:
     """The lines of a plain text file, or the documents of another one, without line ends; and how
     much is read."""
-    with open_documents(path, format=format_name, field=field) as reader:
-        if CorpusFormat(format_name).is_plain_text(path):
+    with open_documents(path, replace(corpus_format, separator=None)) as reader:
+        if corpus_format.is_plain_text(path):
             yield from _lines_of_text(path)
             return
         parts: list[str] = []

@@ -72,16 +72,6 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
 
     For most tokens, encoding their own text once shows that they are reachable. The others take up
     to some milliseconds each; o200k takes some seconds.
-
-    Example:
-        >>> from tokenizer_core import Tokenizer
-        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"bc", 257: b"ab", 258: b"abc"}
-        >>> merges = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
-        >>> found = unreachable_tokens(Tokenizer(vocab, merges))
-        >>> [token.token for token in found if token.reason == "merges"]
-        [b'abc']
-        >>> len([token for token in found if token.reason == "bytes"])
-        13
     """
     spec = tokenizer.spec
     added = {token.id for token in spec.added_tokens}

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.strict_json import parse_strict_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _T = TypeVar("_T")
 
@@ -77,6 +76,39 @@ def typed(value: Any, kind: type[_T]) -> _T:
     if type(value) is not kind:
         raise TypeError(f"{value!r:.60} is no {kind.__name__}")
     return value
+
+
+def parse_record(kind: Any, value: Any) -> Any:
+    """The value of a type in what JSON gave for it: a dataclass, a tuple of any length, a mapping,
+    one of these or None, or a simple type. A class with `from_fields` reads its own fields.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: a field is missing or of another type.
+
+    Example:
+        >>> parse_record(dict[str, int | None], {"a": 1, "b": None})
+        {'a': 1, 'b': None}
+        >>> parse_record(int, True)
+        Traceback (most recent call last):
+        TypeError: True is no int
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        return tuple(parse_record(arguments[0], each) for each in typed(value, list))
+    if origin in (dict, Mapping):
+        return {name: parse_record(arguments[1], each) for name, each in typed(value, dict).items()}
+    if type(None) in arguments:
+        return None if value is None else parse_record(arguments[0], value)
+    if origin is Literal or kind is Any:  # the reader looks at the value
+        return value if kind is Any else typed(value, str)
+    if hasattr(kind, "from_fields"):
+        return kind.from_fields(value)
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return typed(value, kind)
+    return kind(**{name: parse_record(of, value[name]) for name, of in _types_of(kind).items()})
+
+
+_types_of = cache(get_type_hints)
 
 
 def _render(table: Mapping[str, object]) -> bytes:

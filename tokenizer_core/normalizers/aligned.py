@@ -16,10 +16,6 @@ class Aligned(NamedTuple):
     - `n_put`: this many bytes were put before the text, which is otherwise as given.
     - `runs`: if more changed, a row for each run of bytes, shape (n_runs, 4): where it begins,
       start and end in bytes of what it came from, and 1 if it is as given, byte for byte.
-
-    Example:
-        >>> Aligned.of("e\\u0301b", "\\u00e9b", np.array([[0, 2], [2, 3]])).runs.tolist()
-        [[0, 0, 3, 0], [2, 3, 4, 1]]
     """
 
     text: str

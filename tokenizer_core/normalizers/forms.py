@@ -72,24 +72,14 @@ _PIECE, _PIECE_COMPATIBLE = (
 
 
 def normalize_nfc(text: str) -> str:
-    """`text` in NFC, equal to Hugging Face's `NFC()` for every text.
-
-    Example:
-        >>> normalize_nfc("e\\u0301") == "\\u00e9"
-        True
-    """
+    """`text` in NFC, equal to Hugging Face's `NFC()` for every text."""
     if unicodedata.is_normalized("NFC", text):
         return text
     return normalize_form("NFC", text)
 
 
 def normalize_form(form: Form, text: str) -> str:
-    """`text` in a Unicode normal form, equal to Hugging Face's for every text.
-
-    Example:
-        >>> normalize_form("NFKD", "\\ufb01\\u00e9") == "fie\\u0301"
-        True
-    """
+    """`text` in a Unicode normal form, equal to Hugging Face's for every text."""
     if text.isascii():
         return text
     pieces = (_AT_NEWER_COMPATIBLE if "K" in form else _AT_NEWER).split(text)
@@ -113,13 +103,6 @@ _DECOMPOSING: Final = (
 def form_tables(form: Form) -> FormTables:
     """What `normalize_form` does, as tables: characters and what they decompose to, combining
     classes other than 0, and two characters and the one that they compose to.
-
-    Example:
-        >>> decompositions, classes, compositions = form_tables("NFC")
-        >>> dict(decompositions)["\u00e9"], dict(classes)["\u0301"]
-        ('é', 230)
-        >>> dict(compositions)["e", "\u0301"]
-        'é'
     """
     decompositions, classes, compositions = [], [], []
     decomposing: Form = "NFKD" if "K" in form else "NFD"

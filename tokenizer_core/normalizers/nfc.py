@@ -71,10 +71,6 @@ def changes_by_nfc(text: str, runs: Iterable[tuple[int, int]] | None = None) -> 
     """The changes that `normalize_nfc` makes in `text`. `runs` lists the only characters that NFC
     may change; then the result has one change per changed run, including the character before it.
     Without `runs`, the result is one change of the whole text.
-
-    Example:
-        >>> changes_by_nfc("cafe\u0301s", [(4, 5)])
-        [(3, 5, 'é')]
     """
     changes = []
     for start, end in [(0, len(text))] if runs is None else runs:

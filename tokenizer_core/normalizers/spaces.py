@@ -26,10 +26,6 @@ class Spaces(Normalizer):
     rules: `metaspace` puts none, `metaspace-prepend` always one (Llama 2), `metaspace-always` one
     before a part without, `metaspace-first` the same for the first part alone (Mistral).
     `prefix-space` is `metaspace-always` for byte-level BPE, where U+2581 is no space.
-
-    Example:
-        >>> Spaces("metaspace-first").normalize("a▁b")
-        ' a b'
     """
 
     def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:

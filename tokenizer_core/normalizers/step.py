@@ -25,10 +25,6 @@ class NormalizerStep:
     - `pattern`, `is_regex`: what `Replace` looks for: a text, or an expression for Oniguruma.
     - `content`: what `Replace` writes instead, and what `Prepend` puts before a text.
     - `strips_left`, `strips_right`: the sides at which `Strip` removes white space.
-
-    Example:
-        >>> NormalizerStep("Replace", pattern=" ", content="_").fields()
-        {'type': 'Replace', 'pattern': {'String': ' '}, 'content': '_'}
     """
 
     kind: StepKind

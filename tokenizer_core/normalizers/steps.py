@@ -48,12 +48,6 @@ class Steps(Normalizer):
     `steps` is the name of any steps. `metaspace-steps` are those of SentencePiece, after which
     `normalized` tokens are searched as they are, not as the steps would make them. Other names are
     those of a normalizer that does the same (see `normalizer_for`).
-
-    Example:
-        >>> from tokenizer_core.normalizers.step import NormalizerStep
-        >>> steps = Steps("steps", (NormalizerStep("Lowercase"), NormalizerStep("NFD")))
-        >>> steps.normalize("\\u00c9") == "e\\u0301"
-        True
     """
 
     def check(self) -> None:

@@ -83,7 +83,7 @@ def _process_frames(frames: queue.SimpleQueue[bytes], responses: IO[bytes]) -> N
     try:
         function, state = pickle.loads(frames.get())  # noqa: S301 - written by our own parent
     except BaseException as error:
-        _write_frame(responses, render_failure(index, error))
+        write_frame(responses, render_failure(index, error))
         return
     while True:
         frame = frames.get()
@@ -94,15 +94,16 @@ def _process_frames(frames: queue.SimpleQueue[bytes], responses: IO[bytes]) -> N
             response = pickle.dumps((index, True, function(state, task)), pickle.HIGHEST_PROTOCOL)
         except BaseException as error:
             response = render_failure(index, error)
-        _write_frame(responses, response)
+        write_frame(responses, response)
         del response
 
 
-def _write_frame(responses: IO[bytes], payload: bytes) -> None:
+def write_frame(pipe: IO[bytes], payload: bytes) -> None:
+    """Write a frame to an unbuffered pipe."""
     for part in (FRAME_HEADER.pack(len(payload)), payload):
         unsent = memoryview(part)
         while unsent:
-            unsent = unsent[responses.write(unsent) :]
+            unsent = unsent[pipe.write(unsent) :]
 
 
 def render_failure(index: int, error: BaseException) -> bytes:

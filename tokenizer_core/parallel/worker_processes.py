@@ -32,7 +32,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import IO, Any, Final, Generic, NoReturn, TypeVar
 
 from tokenizer_core.errors import WorkerProcessError
-from tokenizer_core.parallel.worker import FRAME_HEADER
+from tokenizer_core.parallel.worker import FRAME_HEADER, write_frame
 
 State = TypeVar("State")
 Task = TypeVar("Task")
@@ -258,10 +258,7 @@ class _Worker:
         # Ignore a broken pipe: `collect` reads the worker's last responses and notices its end.
         with contextlib.suppress(BrokenPipeError), self.stdin:
             while (payload := self._unsent.get()) is not None:
-                for part in (FRAME_HEADER.pack(len(payload)), payload):
-                    unsent = memoryview(part)
-                    while unsent:
-                        unsent = unsent[self.stdin.write(unsent) :]
+                write_frame(self.stdin, payload)
 
     def receive(self) -> list[tuple[int, bool, Any]] | None:
         """The complete responses that have arrived, or None if the worker has ended."""

@@ -51,12 +51,6 @@ class ActivePointer:
 
         Raises:
             ArtifactCorruptError, FormatError: the content is not a pointer.
-
-        Example:
-            >>> ActivePointer.from_json(b"{}")
-            Traceback (most recent call last):
-            ...
-            tokenizer_core.errors.ArtifactCorruptError: the pointer names no version
         """
         table = parse_strict_json(data, "the pointer")
         names = {field.name for field in dataclasses.fields(cls)}

@@ -423,16 +423,17 @@ ALIASES: Final[Mapping[str, str]] = {
 """Other names for the same patterns."""
 
 # Published spellings that match exactly what a named pattern matches. Files contain the expression,
-# not a name; a known expression gets the exact streaming rules of its name.
-_PUBLISHED_SPELLINGS: Final[Mapping[str, str]] = {
+# not a name; a known expression gets the exact streaming rules of its name. The last one of a name
+# is what Hugging Face's files have.
+PUBLISHED_SPELLINGS: Final[Mapping[str, str]] = {
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+": "llama3",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s": "cl100k",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+": "llama3",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+": "qwen2",
 }
@@ -514,8 +515,8 @@ def _resolve_expression(custom: SplitPattern) -> SplitPattern:
         for named in PATTERNS.values():
             if named.expression == expression:
                 return named
-        if expression in _PUBLISHED_SPELLINGS:
-            return PATTERNS[_PUBLISHED_SPELLINGS[expression]]
+        if expression in PUBLISHED_SPELLINGS:
+            return PATTERNS[PUBLISHED_SPELLINGS[expression]]
     is_given_as_expression = custom.dialect == "oniguruma"
     if not is_given_as_expression and not regex.search(r"[^\w.-]", expression):
         known = ", ".join([*PATTERNS, *PUBLISHED, *ALIASES])

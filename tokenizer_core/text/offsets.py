@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenizer_core.normalizers.nfc import Nfc
 from tokenizer_core.specials.normalization import passes_of
 from tokenizer_core.splitting.pretokenize import find_kept_spans, split
 
@@ -81,9 +82,8 @@ def _is_encoded_as_given(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text
     """Whether no normalizer changes the text, and no added token includes white space around it."""
     if matcher.has_flags and matcher.may_match(text):
         return False
-    normalizer = spec.normalizer
-    is_nfc = normalizer.name == "nfc" and not normalizer.steps
-    return normalizer.name == "none" or (is_nfc and normalizer.normalize(text) == text)
+    is_nfc = isinstance(spec.normalizer, Nfc)
+    return spec.normalizer.name == "none" or (is_nfc and spec.normalizer.normalize(text) == text)
 
 
 class _OffsetsOfIds:

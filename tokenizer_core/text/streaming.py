@@ -42,9 +42,6 @@ engine then takes a tenth of the time for news. In shorter text, the search for 
 than it saves."""
 
 
-_NEAR_CHARS: Final = 1 << 8
-
-
 class EncodesStreams(Protocol):
     """The part of a tokenizer that a stream uses."""
 
@@ -69,16 +66,17 @@ class _Source:
         # Each block: its source, the length of its normalized text, and how it was normalized.
         self._blocks: deque[tuple[str, int, dict[str, bool]]] = deque()
         self._n_given = 0  # normalized characters of the first block that were returned
+        self._given_bytes = 0  # of the source of the first block, 0 if not known
         self._n_held = 0  # normalized characters that were not
 
     @property
     def held_bytes(self) -> int:
         """UTF-8 bytes of the source that were not yet returned."""
-        held = sum(len(source.encode()) for source, _, _ in self._blocks)
-        if self._n_given:
+        if self._n_given and not self._given_bytes:
             source, _, options = self._blocks[0]
-            held -= self._align(source, **options).source_of(self._n_given)
-        return held
+            self._given_bytes = self._align(source, **options).source_of(self._n_given)
+        held = sum(len(source.encode()) for source, _, _ in self._blocks)
+        return held - self._given_bytes
 
     def normalize(self, source: str, **options: bool) -> str:
         """Add a block, and return its normalized text."""
@@ -89,8 +87,9 @@ class _Source:
 
     def keep(self, n_held: int) -> None:
         """Record that all normalized text but these last characters was returned."""
-        self._n_given += self._n_held - n_held
-        self._n_held = n_held
+        if n_held < self._n_held:
+            self._n_given += self._n_held - n_held
+            self._n_held, self._given_bytes = n_held, 0
         while self._blocks and self._n_given >= self._blocks[0][1]:
             self._n_given -= self._blocks.popleft()[1]
 
@@ -223,14 +222,9 @@ class StreamingEncoder:
         cut = len(plain) if is_last else self._find_cut(plain, continues=self._is_in_part)
         self._unnormalized = plain[cut:]
         text = ""
-        # A short last block makes it cheap to find what its characters come from.
-        near = self._find_cut(plain[: max(0, cut - _NEAR_CHARS)], continues=self._is_in_part)
-        for block in (plain[:near], plain[near:cut]):
-            if block:
-                text += self._source.normalize(
-                    block, is_first=self._is_first, continues=self._is_in_part
-                )
-                self._is_in_part = True
+        if cut:
+            continues, self._is_in_part = self._is_in_part, True
+            text = self._source.normalize(plain[:cut], is_first=self._is_first, continues=continues)
         self._check_forbidden_normalized(text)
         pairs: list[tuple[str, str | None]] = [(text, None)]
         if self._names:

@@ -3,18 +3,14 @@
 from tokenizer_core.training.combine_counts import combine_counts
 from tokenizer_core.training.count_pretokens import count_pretokens
 from tokenizer_core.training.learn_merges import (
-    LearnedMerges,
     LearningRules,
-    TieBreak,
     learn_merges,
 )
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts, Pruning
 from tokenizer_core.training.prune_counts import prune_counts
 from tokenizer_core.training.trainer import (
-    CurvePoint,
     TrainingOptions,
     TrainingProgress,
-    TrainingReport,
     TrainingResult,
     train,
     train_bpe,
@@ -25,15 +21,11 @@ from tokenizer_core.training.vocabulary_plan import VocabularyOptions
 
 __all__ = [
     "CorpusSource",
-    "CurvePoint",
-    "LearnedMerges",
     "LearningRules",
     "PretokenCounts",
     "Pruning",
-    "TieBreak",
     "TrainingOptions",
     "TrainingProgress",
-    "TrainingReport",
     "TrainingResult",
     "VocabularyOptions",
     "combine_counts",

@@ -26,8 +26,8 @@ from functools import partial
 from typing import Final
 
 from tokenizer_core.blobs.local_files import open_to_read, read_at
-from tokenizer_core.documents.corpus_files import FileVersion, changed_error, open_corpus_file
-from tokenizer_core.errors import CorpusChangedError, CorpusError
+from tokenizer_core.documents.corpus_files import changed_error
+from tokenizer_core.errors import CorpusError
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.splitting.possessive import compile_possessive
 from tokenizer_core.splitting.pretokenize import find_safe_cut
@@ -48,100 +48,52 @@ _VALID_UTF8: Final = compile_possessive(
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusFile:
-    """A regular file and its status at the start of the run; a later difference is an error."""
+class Chunk:
+    """A part of a corpus file that can be counted separately: the bytes from `start` to `end`.
+
+    Whoever reads the chunks of a file checks at the end that it did not change.
+    """
 
     path: str
-    version: FileVersion
-
-    @property
-    def size_bytes(self) -> int:
-        """Its size."""
-        return self.version.size_bytes
-
-    @classmethod
-    def examine(cls, path: str | os.PathLike[str]) -> CorpusFile:
-        """Open the file at `path` once, to check that it is readable.
-
-        Raises:
-            CorpusError: the file does not exist, cannot be read, or is not a regular file.
-        """
-        with open_corpus_file(path).file as file:
-            return cls(os.fspath(path), FileVersion.of(os.fstat(file.fileno())))
-
-    def open(self) -> int:
-        """Return a descriptor of the file, which must be unchanged.
-
-        Raises:
-            CorpusChangedError: the file was changed, replaced or removed.
-            CorpusError: it can no longer be opened.
-        """
-        try:
-            descriptor = open_to_read(self.path)
-        except FileNotFoundError:
-            raise self.changed() from None
-        except OSError as error:
-            raise CorpusError(
-                f"the corpus file {self.path} cannot be read any more: {error}"
-            ) from error
-        if not self.version.is_same(FileVersion.of(os.fstat(descriptor))):
-            os.close(descriptor)
-            raise self.changed()
-        return descriptor
-
-    def check_unchanged(self) -> None:
-        """Raise CorpusChangedError if the file changed since `examine`."""
-        os.close(self.open())
-
-    def read(self, descriptor: int, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end` of the open file.
-
-        Raises:
-            CorpusChangedError: the file is shorter.
-        """
-        parts: list[bytes] = []
-        while start < end:
-            part = read_at(descriptor, end - start, start)
-            if not part:
-                raise self.changed()
-            parts.append(part)
-            start += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def changed(self) -> CorpusChangedError:
-        """The error for a file that changed."""
-        return changed_error(self.path)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A part of a corpus file that can be counted separately: the bytes from `start` to `end`."""
-
-    file: CorpusFile
     start: int
     end: int
 
     def read(self) -> bytes:
-        """Read the bytes of the chunk.
+        """Read the bytes of the chunk; raise as `open_chunks`."""
+        with open_chunks(self.path) as descriptor:
+            return read_chunk(self.path, descriptor, self.start, self.end)
 
-        Raises:
-            CorpusChangedError: the file changed.
-        """
-        with self.opened() as descriptor:
-            return self.file.read(descriptor, self.start, self.end)
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[int]:
-        """Open the whole file; yields its descriptor.
+@contextlib.contextmanager
+def open_chunks(path: str) -> Iterator[int]:
+    """The descriptor of a corpus file that was there before.
 
-        Raises:
-            CorpusChangedError: the file changed.
-        """
-        descriptor = self.file.open()
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    Raises:
+        CorpusChangedError: the file was removed.
+        CorpusError: it can no longer be opened.
+    """
+    try:
+        descriptor = open_to_read(path)
+    except FileNotFoundError:
+        raise changed_error(path) from None
+    except OSError as error:
+        raise CorpusError(f"the corpus file {path} cannot be read any more: {error}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_chunk(path: str, descriptor: int, start: int, end: int) -> bytes:
+    """The bytes from `start` to `end` of an open file; raise CorpusChangedError if it has fewer."""
+    parts: list[bytes] = []
+    while start < end:
+        part = read_at(descriptor, end - start, start)
+        if not part:
+            raise changed_error(path)
+        parts.append(part)
+        start += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class ChunkPlanner:
@@ -171,40 +123,33 @@ class ChunkPlanner:
         self._stop_at_invalid = stop_at_invalid
         self._chunk_bytes = max(chunk_bytes, 1)
         self._any_special = re.compile("(?=" + "|".join(map(re.escape, self._special_tokens)) + ")")
-        self.sha256: dict[CorpusFile, str] = {}
+        self.sha256: dict[str, str] = {}
 
-    def plan(self, file: CorpusFile) -> Iterator[Chunk]:
-        """Yield the chunks of `file` in order; after the last one, `sha256` contains its hash.
+    def plan(self, path: str) -> Iterator[Chunk]:
+        """Yield the chunks of a file in order; after the last one, `sha256` contains its hash.
 
         Raises:
-            CorpusChangedError: the file changed during planning.
+            CorpusChangedError: the file has become shorter.
         """
         digest = hashlib.sha256()
-        descriptor = file.open()
-        try:
-            read = partial(file.read, descriptor)
-            for start, end in self._ranges(read, file.size_bytes):
+        with open_chunks(path) as descriptor:
+            read = partial(read_chunk, path, descriptor)
+            for start, end in self._ranges(read, os.fstat(descriptor).st_size):
                 for position in range(start, end, _READ_BYTES):
-                    digest.update(file.read(descriptor, position, min(position + _READ_BYTES, end)))
-                yield Chunk(file, start, end)
-        finally:
-            os.close(descriptor)
-        self.sha256[file] = digest.hexdigest()
+                    digest.update(read(position, min(position + _READ_BYTES, end)))
+                yield Chunk(path, start, end)
+        self.sha256[path] = digest.hexdigest()
 
     def cut(self, part: Chunk) -> Iterator[Chunk]:
-        """Yield the chunks of a part of a file, in order; hashes nothing.
-
-        Raises:
-            CorpusChangedError: the file changed during planning.
-        """
-        with part.opened() as descriptor:
+        """Yield the chunks of a part of a file, in order; hashes nothing. Raise as `plan`."""
+        with open_chunks(part.path) as descriptor:
 
             def read(start: int, end: int) -> bytes:
-                return part.file.read(descriptor, part.start + start, part.start + end)
+                return read_chunk(part.path, descriptor, part.start + start, part.start + end)
 
             # Both ends are cuts, so the part is planned like a file.
             for start, end in self._ranges(read, part.end - part.start):
-                yield Chunk(part.file, part.start + start, part.start + end)
+                yield Chunk(part.path, part.start + start, part.start + end)
 
     def _ranges(self, read: ReadBytes, size_bytes: int) -> Iterator[tuple[int, int]]:
         start = 0

@@ -30,7 +30,7 @@ from tokenizer_core.documents import (
     write_separated,
 )
 from tokenizer_core.documents.bad_documents import check_max_bad
-from tokenizer_core.documents.corpus_files import unchanged_files
+from tokenizer_core.documents.corpus_files import changed_error, unchanged_files
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
@@ -38,7 +38,7 @@ from tokenizer_core.parallel import CAN_START_WORKERS, run_tasks
 from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.splitting.pretokenize import split_in_windows
-from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, CorpusFile
+from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, open_chunks
 from tokenizer_core.training.counts import CountTable
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
 from tokenizer_core.training.vocabulary_plan import refuse_string
@@ -91,7 +91,7 @@ def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
         text = data.decode("utf-8", rules.errors)
     except UnicodeDecodeError as error:
         raise CorpusError(
-            f"the corpus file {chunk.file.path} is not UTF-8 at byte {chunk.start + error.start} "
+            f"the corpus file {chunk.path} is not UTF-8 at byte {chunk.start + error.start} "
             f"(0x{data[error.start]:02x}: {error.reason}); convert it first, for instance "
             f"with iconv"
         ) from None
@@ -230,8 +230,8 @@ def _count_plain_text(
     while_waiting: Callable[[], object] | None,
 ) -> PretokenCounts:
     engine = choose_counting_engine(engine, rules.pattern, rules.errors)
-    files = [CorpusFile.examine(copy.path) for copy in copies]
-    n_bytes = sum(file.size_bytes for file in files)
+    paths = [copy.path for copy in copies]
+    n_bytes = sum(map(corpus_file_size, paths))
     if num_workers is None and not (engine == "native" or CAN_START_WORKERS):
         num_workers = 1
     workers = choose_num_workers(n_bytes, num_workers)
@@ -244,10 +244,10 @@ def _count_plain_text(
         window_bytes=min(chunk_bytes, WINDOW_BYTES),
         stop_at_invalid=rules.errors == "strict",
     )
-    with unchanged_files(file.path for file in files):
+    with unchanged_files(paths):
         counts, n_documents, n_spills = count_chunks(
             rules,
-            chain.from_iterable(map(planner.plan, files)),
+            chain.from_iterable(map(planner.plan, paths)),
             engine=engine,
             num_workers=workers,
             ceiling=None if max_memory_bytes is None else (max_memory_bytes, folder),
@@ -258,8 +258,8 @@ def _count_plain_text(
         counts=counts,
         pattern=rules.pattern,
         sources=tuple(
-            CorpusSource(copy.source, copy.size_bytes, copy.sha256 or planner.sha256[file])
-            for copy, file in zip(copies, files, strict=True)
+            CorpusSource(copy.source, copy.size_bytes, copy.sha256 or planner.sha256[copy.path])
+            for copy in copies
         ),
         n_documents=n_documents,
         n_spills=n_spills,
@@ -341,7 +341,7 @@ def count_chunks(
                 if while_waiting is not None:
                     while_waiting()
                 submitted.append(chunk)
-                with chunk.opened() as descriptor:
+                with open_chunks(chunk.path) as descriptor:
                     if not counter.submit(descriptor, chunk.start, chunk.end):
                         break
                 bytes_done += chunk.end - chunk.start
@@ -352,7 +352,7 @@ def count_chunks(
             except ChunkFailedError as error:
                 failed = submitted[error.number]
                 count_chunk(rules, failed)  # raises the Python engine's error
-                raise failed.file.changed() from None
+                raise changed_error(failed.path) from None
         if progress is not None:
             progress(bytes_done)
         return counted

@@ -1,7 +1,7 @@
-"""Counts of pre-tokens: one protocol, and counts that are larger than memory.
+"""Counts of pre-tokens: the same operations on all, and counts larger than memory.
 
-Learning, saving, pruning and distributing need the same few operations on counts. `Counts` defines
-them, and `view` provides them for any mapping:
+Learning, saving, pruning and distributing need the same few operations on counts. `view` provides
+them for any mapping:
 
     DictCounts     a dict in memory
     NativeCounts   packed by the compiled module (`engines.native`)
@@ -32,7 +32,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 from tokenizer_core.blobs.local_files import read_at
 from tokenizer_core.engines.native import NativeCounts
@@ -61,39 +61,8 @@ _BUFFER_BYTES: Final = 1 << 16
 _RECORD: Final = struct.Struct("<IQ")
 
 
-class Counts(Protocol):
-    """The operations of all counts, besides the mapping of pre-token (str) to occurrences (int)."""
-
-    @property
-    def n_pre_tokens(self) -> int:
-        """Pre-tokens, repetitions included."""
-        ...
-
-    @property
-    def n_bytes(self) -> int:
-        """UTF-8 bytes of all pre-tokens, repetitions included."""
-        ...
-
-    @property
-    def text_bytes(self) -> int:
-        """UTF-8 bytes of all pre-tokens, each once."""
-        ...
-
-    def entries(self) -> Iterator[tuple[str, int]]:
-        """Iterate over the entries in any order, without making a dict."""
-        ...
-
-    def sorted(self) -> Counts:
-        """The same counts, with `entries` sorted by pre-token."""
-        ...
-
-    def columns(self) -> Columns:
-        """The three columns of the sorted counts; see the module docstring."""
-        ...
-
-
-def view(counts: Mapping[str, int]) -> Counts:
-    """`counts` as `Counts`, without a copy.
+def view(counts: Mapping[str, int]) -> DictCounts | FileCounts | NativeCounts:
+    """The operations of all counts, without a copy; `DictCounts` says what they are.
 
     Example:
         >>> list(view({"low": 2, "é": 1}).columns()[2]), view({"low": 2, "é": 1}).n_bytes
@@ -103,7 +72,13 @@ def view(counts: Mapping[str, int]) -> Counts:
 
 
 class DictCounts:
-    """A mapping in memory as `Counts`."""
+    """A mapping in memory.
+
+    - `n_pre_tokens`, `n_bytes`: pre-tokens and their UTF-8 bytes, repetitions included;
+      `text_bytes`: the bytes of each once.
+    - `entries()`: the entries in any order, without making a dict; `sorted()`: the same counts with
+      entries sorted by pre-token; `columns()`: the columns of these, see the module docstring.
+    """
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._counts = counts
@@ -228,7 +203,7 @@ class FileCounts(Mapping[str, int]):
         return self._text.n_bytes
 
     def entries(self) -> Iterator[tuple[str, int]]:
-        """As `Counts`, sorted by pre-token."""
+        """As `DictCounts`, sorted by pre-token."""
         text = _TextReader(self._text)
         previous = ""
         for first in range(0, len(self), _BATCH):

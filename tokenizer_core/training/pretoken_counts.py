@@ -16,7 +16,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -26,6 +26,7 @@ from tokenizer_core.blobs.local_files import open_to_read
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import CorpusError, FormatError
+from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
 from tokenizer_core.training.counts import FileCounts, ReadAt, read_from, view
 
@@ -88,10 +89,10 @@ class Pruning:
     @classmethod
     def parse(cls, table: dict[str, Any]) -> Pruning:
         """Parse its `asdict`; ValueError, KeyError or TypeError for other tables."""
-        values = [table[field.name] for field in fields(cls)]
-        if len(table) != len(values) or any(type(n) is not int or n < 0 for n in values):
+        parsed: Pruning = parse_record(cls, table)
+        if asdict(parsed) != table or min(table.values()) < 0:
             raise ValueError("pruning is not five numbers, 0 or above")
-        return cls(*values)
+        return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +313,7 @@ def _parse_header(header: dict[str, Any], counts: Mapping[str, int], name: str) 
         counts=counts,
         pattern=_parse_pattern(header["pattern"]),
         special_tokens=tuple(map(str, header["special_tokens"])),
-        sources=tuple(map(_parse_source, header["sources"])),
+        sources=_parse_sources(header["sources"]),
         n_bytes=_parse_size(header["n_bytes"]),
         n_documents=_parse_size(header["n_documents"]),
         unicode_tables=str(header["unicode_tables"]),
@@ -331,12 +332,11 @@ def _parse_size(value: object) -> int:
     return value
 
 
-def _parse_source(fields: dict[str, Any]) -> CorpusSource:
-    source = CorpusSource(**fields)
-    _parse_size(source.size_bytes)
-    if not isinstance(source.path, str) or not isinstance(source.sha256, str):
-        raise TypeError("the path or hash of a source is no text")
-    return source
+def _parse_sources(listed: object) -> tuple[CorpusSource, ...]:
+    sources: tuple[CorpusSource, ...] = parse_record(tuple[CorpusSource, ...], listed)
+    for source in sources:
+        _parse_size(source.size_bytes)
+    return sources
 
 
 def _parse_weights(header: dict[str, Any]) -> tuple[int, ...]:

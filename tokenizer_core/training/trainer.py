@@ -224,12 +224,6 @@ class TrainingResult:
 
         Raises:
             VocabSizeError: the size is too small, or larger than that of the run.
-
-        Example:
-            >>> from tokenizer_core.splitting.patterns import PATTERNS
-            >>> run = train_from_counts(PretokenCounts({"low": 2}, PATTERNS["gpt2"]), 258)
-            >>> run.at_size(257).merges
-            [(b'o', b'w')]
         """
         if vocab_size > self.report.learned_vocab_size:
             raise VocabSizeError(

@@ -11,22 +11,16 @@ import hashlib
 import hmac
 import secrets
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from tokenizer_service.access.errors import AdminKeyRequiredError, KeyRequiredError
 from tokenizer_service.ingress import is_local
-from tokenizer_service.settings import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from starlette.requests import HTTPConnection
-
-    from tokenizer_service.settings import Settings
-
+from tokenizer_service.settings import Settings, SettingsError
 
 LEAST_KEY_CHARS: Final = 8
 """A service that other machines can reach refuses shorter keys."""

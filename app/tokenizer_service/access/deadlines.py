@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from starlette.requests import ClientDisconnect
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from starlette.types import Message, Scope, Send
+from starlette.types import Message, Scope, Send
 
 Result = TypeVar("Result")
 

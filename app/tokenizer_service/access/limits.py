@@ -12,18 +12,15 @@ import contextvars
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Generic, TypeVar
 
 from starlette.requests import ClientDisconnect
 
 from tokenizer_core.engines import make_stop_flag, stoppable
+from tokenizer_service.access.deadlines import Departure
 from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import ThreadPoolExecutor
-
-    from tokenizer_service.access.deadlines import Departure
 
 INLINE_BODY_BYTES: Final = 4096
 """Bodies up to this size are processed on the event loop: a thread costs more than the work."""

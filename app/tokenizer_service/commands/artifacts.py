@@ -16,8 +16,10 @@ from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_service.commands.command_line import (
     CommandError,
+    CommandParser,
     UsageError,
     add_artifacts_dir,
+    add_command,
     default_tokenizer,
     open_store,
     resolve_published,
@@ -44,171 +46,61 @@ _MOST_SPECIAL_TOKENS: Final = 20
 
 def add_parsers(subcommands: Any) -> None:
     """Add the six subcommands."""
-    for add in (_add_list, _add_inspect, _add_import, _add_promote, _add_rollback, _add_alias):
-        add(subcommands)
+    _add_common(add_command(subcommands, run_list), "as JSON")
 
-
-def _add_list(subcommands: Any) -> None:
-    listing = subcommands.add_parser(
-        "list",
-        description="List every published tokenizer; * marks the one being served.",
-        epilog="examples:\n  tokenizer list\n  tokenizer list --json",
-    )
-    _add_common(listing, run_list, "as JSON")
-
-
-def _add_inspect(subcommands: Any) -> None:
-    inspect = subcommands.add_parser(
-        "inspect",
-        description="Verify a tokenizer and show what it is and where it comes from.",
-        epilog=(
-            "examples:\n"
-            "  tokenizer inspect starter\n"
-            "  tokenizer inspect news@20261121T041500Z-1a2b3c4d --longest 50\n"
-            "  tokenizer inspect starter --json | jq .training\n"
-            "  tokenizer inspect gpt2 my-model/tokenizer.json\n"
-            "  tokenizer inspect news-8000 news-16000 --html news.html"
-        ),
-    )
-    inspect.add_argument(
-        "tokenizers",
-        nargs="+",
-        metavar="TOKENIZER",
-        help=f"{TOKENIZER}; NAME alone is its newest version, `active` the one that serves",
-    )
-    inspect.add_argument(
-        "--longest",
-        type=int,
-        default=10,
-        metavar="N",
-        help="number of longest tokens to show (default: 10)",
-    )
+    inspect = add_command(subcommands, run_inspect)
+    about = f"{TOKENIZER}; NAME alone is its newest version, `active` the one that serves"
+    inspect.add("tokenizers TOKENIZER", about, nargs="+")
+    inspect.add("--longest N", "number of longest tokens to show (default: 10)", default=10)
     add_html(inspect, "the report of their training as a page")
-    _add_common(inspect, run_inspect, "print the manifest of a published one as JSON")
+    _add_common(inspect, "print the manifest of a published one as JSON")
 
-
-def _add_import(subcommands: Any) -> None:
-    importing = subcommands.add_parser(
-        "import",
-        description=(
-            "Read a vocabulary file and publish it as an artifact. The format is seen from the\n"
-            "content: .tiktoken, tokenizer.json, Mistral's tekken.json, SentencePiece's\n"
-            "tokenizer.model, GPT-2's vocab.json with merges.txt, or pickles of a vocabulary and\n"
-            "its merges."
-        ),
-        epilog=(
-            "A .tiktoken file says neither how text is split nor which tokens are special. The\n"
-            "published files are recognised by their sha256. That of o200k_base also belongs to\n"
-            "o200k_harmony, which needs --preset. For another file give both; a wrong pattern\n"
-            "would give other ids without any error. An expression is read as its library reads\n"
-            "it: for a .tiktoken file as tiktoken. Without FILE, --preset uses the file of\n"
-            "tokenizer pull.\n\n"
-            "examples:\n"
-            "  tokenizer import tokenizer.json --name llama3\n"
-            "  tokenizer import tekken.json --name mistral\n"
-            "  tokenizer import tokenizer.model --name mistral-7b\n"
-            "  tokenizer import vocab.json merges.txt --name gpt2 --special '<|endoftext|>=50256'\n"
-            "  tokenizer import cl100k_base.tiktoken --name cl100k\n"
-            "  tokenizer import --preset o200k_harmony --name harmony\n"
-            "  tokenizer import my.tiktoken --name my --pattern gpt2 --special '<|end|>=50000'\n"
-            "  tokenizer import Qwen3-8B --name qwen3 --chat-template tool_use=tools.jinja\n"
-            "  tokenizer import starter --name starter-chat --chat-template chat.jinja\n"
-            "\nthen serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve"
-        ),
-    )
-    importing.add_argument(
-        "files",
-        nargs="*",
-        metavar="FILE",
-        help="a file, vocabulary and merges, a model folder, or a published NAME[@VERSION]",
-    )
+    importing = add_command(subcommands, run_import, below="A .tiktoken file")
+    about = "a file, vocabulary and merges, a model folder, or a published NAME[@VERSION]"
+    importing.add("files FILE", about, type=str, nargs="*")
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
-    importing.add_argument(
-        "--max-model-len",
-        type=int,
-        metavar="N",
-        help="most tokens of the served model, as max_model_len of POST /tokenize (default: -1)",
+    importing.add(
+        "--max-model-len N",
+        "most tokens of the served model, as max_model_len of POST /tokenize (default: -1)",
     )
-    importing.add_argument(
-        "--control-token",
+    importing.add(
+        "--control-token TOKEN",
+        "an added token that only a chat template may write, beside the special tokens and "
+        "those in the literals of the templates; repeat for more",
         action="append",
         default=[],
-        metavar="TOKEN",
-        help="an added token that only a chat template may write, beside the special tokens and "
-        "those in the literals of the templates; repeat for more",
     )
-    importing.add_argument("--promote", action="store_true", help="promote it")
-    _add_common(importing, run_import, "print what was published as JSON")
+    importing.add("--promote", "promote it")
+    _add_common(importing, "print what was published as JSON")
+
+    promote = add_command(subcommands, run_promote)
+    promote.add("tokenizer NAME[@VERSION]", "NAME alone is its newest version")
+    _add_common(promote, "print the active and the previous tokenizer as JSON")
+
+    rollback = add_command(subcommands, run_rollback)
+    rollback.add("name NAME", "go back to an older version of this tokenizer", nargs="?")
+    _add_common(rollback, "print the active and the previous tokenizer as JSON")
+
+    alias = add_command(subcommands, run_alias)
+    alias.add("name NAME", "name of a published tokenizer", nargs="?")
+    alias.add("alias ALIAS", "1 to 200 printable ASCII characters", nargs="?")
+    alias.add("--remove ALIAS", "remove this alias; its tokenizer stays")
+    _add_common(alias, "print the aliases as JSON")
 
 
-def _add_promote(subcommands: Any) -> None:
-    promote = subcommands.add_parser(
-        "promote",
-        description=(
-            "Choose the version that serves requests that name no tokenizer. Running servers on\n"
-            "this artifacts folder follow within a second. tokenizer rollback undoes it."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer promote news\n"
-            "  tokenizer promote news@20261121T041500Z-1a2b3c4d"
-        ),
-    )
-    promote.add_argument(
-        "tokenizer", metavar="NAME[@VERSION]", help="NAME alone is its newest version"
-    )
-    _add_common(promote, run_promote, "print the active and the previous tokenizer as JSON")
-
-
-def _add_rollback(subcommands: Any) -> None:
-    rollback = subcommands.add_parser(
-        "rollback",
-        description=(
-            "Serve again what was served before the last promotion; a second time undoes the\n"
-            "first. With a NAME, which must be the one being served, go to the version of it that\n"
-            "was published before; each time one further back."
-        ),
-        epilog="examples:\n  tokenizer rollback\n  tokenizer rollback news",
-    )
-    rollback.add_argument(
-        "name", nargs="?", metavar="NAME", help="go back to an older version of this tokenizer"
-    )
-    _add_common(rollback, run_rollback, "print the active and the previous tokenizer as JSON")
-
-
-def _add_alias(subcommands: Any) -> None:
-    alias = subcommands.add_parser(
-        "alias",
-        description=(
-            "Let clients of other servers, which can only name a model, choose a tokenizer: a\n"
-            "request whose `model` is ALIAS gets NAME, in the version of it that was promoted\n"
-            "last, or its newest. Without arguments, list the aliases. Running servers follow\n"
-            "within a second."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer alias qwen3 Qwen/Qwen3-8B\n"
-            "  tokenizer alias\n"
-            "  tokenizer alias --remove Qwen/Qwen3-8B"
-        ),
-    )
-    alias.add_argument("name", nargs="?", metavar="NAME", help="name of a published tokenizer")
-    alias.add_argument(
-        "alias", nargs="?", metavar="ALIAS", help="1 to 200 printable ASCII characters"
-    )
-    alias.add_argument("--remove", metavar="ALIAS", help="remove this alias; its tokenizer stays")
-    _add_common(alias, run_alias, "print the aliases as JSON")
-
-
-def _add_common(parser: argparse.ArgumentParser, run: Any, json_about: str) -> None:
-    parser.add_argument("--json", action="store_true", help=json_about)
+def _add_common(parser: CommandParser, json_about: str) -> None:
+    parser.add("--json", json_about)
     add_artifacts_dir(parser)
-    parser.set_defaults(run=run)
 
 
 def run_list(arguments: argparse.Namespace) -> None:
-    """Print every version, newest last; then fail if the active one, or the pointer, is damaged."""
+    """List every published tokenizer; * marks the one being served.
+
+    examples:
+      tokenizer list
+      tokenizer list --json
+    """
     store = open_store(arguments)
     damage: ArtifactCorruptError | None = None
     active = None
@@ -235,7 +127,15 @@ def run_list(arguments: argparse.Namespace) -> None:
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Verify tokenizers; print or write what is known of them."""
+    """Verify a tokenizer and show what it is and where it comes from.
+
+    examples:
+      tokenizer inspect starter
+      tokenizer inspect news@20261121T041500Z-1a2b3c4d --longest 50
+      tokenizer inspect starter --json | jq .training
+      tokenizer inspect gpt2 my-model/tokenizer.json
+      tokenizer inspect news-8000 news-16000 --html news.html
+    """
     _check_inspect(arguments)
     inspected = {}
     for word in arguments.tokenizers:
@@ -362,7 +262,31 @@ def _describe_missing(spec: TokenizerSpec) -> list[tuple[str, str]]:
 
 
 def run_import(arguments: argparse.Namespace) -> None:
-    """Read a tokenizer from files, verify it and publish it."""
+    """Read a vocabulary file and publish it as an artifact. The format is seen from the
+    content: .tiktoken, tokenizer.json, Mistral's tekken.json, SentencePiece's
+    tokenizer.model, GPT-2's vocab.json with merges.txt, or pickles of a vocabulary and
+    its merges.
+
+    A .tiktoken file says neither how text is split nor which tokens are special. The
+    published files are recognised by their sha256. That of o200k_base also belongs to
+    o200k_harmony, which needs --preset. For another file give both; a wrong pattern
+    would give other ids without any error. An expression is read as its library reads
+    it: for a .tiktoken file as tiktoken. Without FILE, --preset uses the file of
+    tokenizer pull.
+
+    examples:
+      tokenizer import tokenizer.json --name llama3
+      tokenizer import tekken.json --name mistral
+      tokenizer import tokenizer.model --name mistral-7b
+      tokenizer import vocab.json merges.txt --name gpt2 --special '<|endoftext|>=50256'
+      tokenizer import cl100k_base.tiktoken --name cl100k
+      tokenizer import --preset o200k_harmony --name harmony
+      tokenizer import my.tiktoken --name my --pattern gpt2 --special '<|end|>=50000'
+      tokenizer import Qwen3-8B --name qwen3 --chat-template tool_use=tools.jinja
+      tokenizer import starter --name starter-chat --chat-template chat.jinja
+
+    then serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve
+    """
     if not arguments.files and not arguments.preset:
         raise UsageError(
             "name the files to import, or --preset for one that tokenizer pull fetched"
@@ -389,20 +313,42 @@ def run_import(arguments: argparse.Namespace) -> None:
 
 
 def run_promote(arguments: argparse.Namespace) -> None:
-    """Verify the version, then make it the active one."""
+    """Choose the version that serves requests that name no tokenizer. Running servers on
+    this artifacts folder follow within a second. tokenizer rollback undoes it.
+
+    examples:
+      tokenizer promote news
+      tokenizer promote news@20261121T041500Z-1a2b3c4d
+    """
     store = open_store(arguments)
     _promote(store, resolve_published(store, arguments.tokenizer), as_json=arguments.json)
 
 
 def run_rollback(arguments: argparse.Namespace) -> None:
-    """Promote the tokenizer that was active before, or the previous version of a name."""
+    """Serve again what was served before the last promotion; a second time undoes the
+    first. With a NAME, which must be the one being served, go to the version of it that
+    was published before; each time one further back.
+
+    examples:
+      tokenizer rollback
+      tokenizer rollback news
+    """
     store = open_store(arguments)
     ref = _version_before(store, arguments.name) if arguments.name else _served_before(store)
     _promote(store, ref, as_json=arguments.json)
 
 
 def run_alias(arguments: argparse.Namespace) -> None:
-    """Add or remove an alias, or list all."""
+    """Let clients of other servers, which can only name a model, choose a tokenizer: a
+    request whose `model` is ALIAS gets NAME, in the version of it that was promoted
+    last, or its newest. Without arguments, list the aliases. Running servers follow
+    within a second.
+
+    examples:
+      tokenizer alias qwen3 Qwen/Qwen3-8B
+      tokenizer alias
+      tokenizer alias --remove Qwen/Qwen3-8B
+    """
     if (arguments.name is None) != (arguments.alias is None):
         raise UsageError("name the tokenizer and the alias: tokenizer alias NAME ALIAS")
     if arguments.name is not None and arguments.remove is not None:

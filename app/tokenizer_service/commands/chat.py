@@ -12,7 +12,12 @@ from typing import Any, Final
 from tokenizer_core.chat.encoding import ChatEncoding
 from tokenizer_core.chat.messages import left_out
 from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_service.commands.command_line import CommandError, UsageError, require_files
+from tokenizer_service.commands.command_line import (
+    CommandError,
+    UsageError,
+    add_command,
+    require_files,
+)
 from tokenizer_service.commands.outputs import (
     STANDARD_OUTPUT,
     add_output,
@@ -35,24 +40,8 @@ _FORM: Final = (
 
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
-    parser = subcommands.add_parser(
-        "chat",
-        description=(
-            "Print the token ids of a conversation, or of each line of a JSONL file of them, as "
-            "the\nchat template of the tokenizer writes it.\n\n"
-            "A conversation is a JSON list of messages, or an object with `messages` and perhaps "
-            "`tools`."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer chat chat.json --tokenizer Qwen3-8B --generation-prompt\n"
-            "  tokenizer chat chat.json --tokenizer qwen3 --text\n"
-            '  echo \'[{"role": "user", "content": "Hi"}]\' | tokenizer chat - --pieces\n'
-            "  tokenizer chat chats.jsonl --tools tools.json --count\n\n"
-            "Control tokens come from the template only: one in a message of a user is plain text."
-        ),
-    )
-    parser.add_argument("file", type=Path, metavar="FILE", help="JSON or JSONL; - is stdin")
+    parser = add_command(subcommands, run_chat)
+    parser.add("file FILE", "JSON or JSONL; - is stdin")
     forms = parser.add_mutually_exclusive_group()
     for form, about in (
         ("text", "print the text that the template makes"),
@@ -61,31 +50,40 @@ def add_parsers(subcommands: Any) -> None:
     ):
         forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=about)
     parser.set_defaults(form="ids")
-    parser.add_argument("--tools", type=Path, metavar="FILE", help="a JSON list of tools")
-    parser.add_argument(
-        "--template",
-        metavar="NAME|FILE",
-        help="a chat template of the tokenizer by its name, or a file (default: tool_use with "
+    parser.add("--tools FILE", "a JSON list of tools")
+    parser.add(
+        "--template NAME|FILE",
+        "a chat template of the tokenizer by its name, or a file (default: tool_use with "
         "tools if there is one, else default)",
     )
-    parser.add_argument(
+    parser.add(
         "--generation-prompt",
+        "end with what asks the model for its next turn",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="end with what asks the model for its next turn",
     )
-    parser.add_argument(
-        "--kwargs",
-        metavar="JSON",
-        help="an object with further variables of the template: '{\"enable_thinking\": false}'",
+    parser.add(
+        "--kwargs JSON",
+        "an object with further variables of the template: '{\"enable_thinking\": false}'",
     )
     add_output(parser, about="write to a file, which appears when complete")
     add_tokenizer_arguments(parser)
-    parser.set_defaults(run=run_chat)
 
 
 def run_chat(arguments: argparse.Namespace) -> None:
-    """Print the ids, the text, the count or the pieces of each conversation."""
+    """Print the token ids of a conversation, or of each line of a JSONL file of them, as the
+    chat template of the tokenizer writes it.
+
+    A conversation is a JSON list of messages, or an object with `messages` and perhaps `tools`.
+
+    examples:
+      tokenizer chat chat.json --tokenizer Qwen3-8B --generation-prompt
+      tokenizer chat chat.json --tokenizer qwen3 --text
+      echo '[{"role": "user", "content": "Hi"}]' | tokenizer chat - --pieces
+      tokenizer chat chats.jsonl --tools tools.json --count
+
+    Control tokens come from the template only: one in a message of a user is plain text.
+    """
     inputs = [path for path in (arguments.file, arguments.tools) if path]
     require_files([path for path in inputs if path != STANDARD_INPUT])
     require_other_files([arguments.output], [*inputs, *tokenizer_files(arguments)])

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -24,6 +25,8 @@ _MOST_NAMED: Final = 20
 _GIVEN: Final = "given_options"
 DEFAULT_ARTIFACTS_DIR: Final = "artifacts"
 DEFAULT_TOKENIZER: Final = "starter"
+_TYPES: Final = {"N": int, "SEED": int, "FRACTION": float, "FILE": Path, "FOLDER": Path}
+"""Metavar -> type of the value; any other is a text."""
 
 
 class CommandError(Exception):
@@ -78,6 +81,20 @@ class CommandParser(argparse.ArgumentParser):
             self.register("action", name, _StoreOnce)
         self.set_defaults(prog=self.prog)  # errors name the innermost command
 
+    def add(self, names: str, about: str, **options: Any) -> None:
+        """Add an argument, named as its help shows it: `-o --output FILE`.
+
+        The metavar decides the type, and in `completion` what a shell offers. An option without one
+        is a flag.
+        """
+        words = names.split()
+        flags = [word for word in words if word.startswith("-")] or words[:1]
+        if len(words) > len(flags):
+            options = {"metavar": words[-1], "type": _TYPES.get(words[-1])} | options
+        elif words[0].startswith("-") and not options.keys() & {"action", "choices"}:
+            options["action"] = "store_true"
+        self.add_argument(*flags, help=about, **options)
+
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
         self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -92,6 +109,34 @@ class CommandParser(argparse.ArgumentParser):
                 self.error(f"there is no option {word}{near}")
             self.error(f"one argument too many: {word!r}; quotes keep words together")
         return parsed, unknown
+
+
+def add_command(
+    subcommands: Any,
+    run: Callable[[argparse.Namespace], int | None],
+    *,
+    below: str = "example",
+    **options: Any,
+) -> CommandParser:
+    """Add the command NAME that `run_NAME` runs. The docstring of that is the help; the paragraph
+    that begins with `below`, and what follows it, stands below the options."""
+    name = run.__name__.removeprefix("run_")
+    parser: CommandParser = subcommands.add_parser(name, **_texts(run, below) | options)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_group(subcommands: Any, name: str, add_parsers: Callable[[Any], None]) -> Any:
+    """Add the command `name` with commands of its own, of which `add_parsers` has the help in its
+    docstring; what is returned takes them."""
+    parser = subcommands.add_parser(name, **_texts(add_parsers, "example"))
+    return parser.add_subparsers(dest=f"{name}_command", metavar="COMMAND", required=True)
+
+
+def _texts(function: Callable[[Any], object], below: str) -> dict[str, str | None]:
+    text = textwrap.dedent(f"    {function.__doc__}").strip()
+    about, begin, end = text.partition(f"\n\n{below}")
+    return {"description": about, "epilog": f"{below}{end}" if begin else None}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from tokenizer_service.commands.command_line import add_command
+
 # The metavar of an argument selects its completion, so that commands need no code for completion.
 _FILES: Final = ("FILE", "INPUT", "COUNTS", "COUNTS[=WEIGHT]", "PATH", "NAME=FILE")
 _FOLDERS: Final = ("FOLDER",)
@@ -54,28 +56,23 @@ _PREAMBLES: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
-    parser = subcommands.add_parser(
-        "completion",
-        description=(
-            "Print what your shell needs to complete commands, options, files, and the names of\n"
-            "tokenizers and jobs. Write it again after an update."
-        ),
-        epilog=(
-            "set it up:\n"
-            "  mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions\n"
-            "  tokenizer completion bash > ~/.local/share/bash-completion/completions/tokenizer\n"
-            "  tokenizer completion fish > ~/.config/fish/completions/tokenizer.fish\n"
-            "  tokenizer completion zsh > ~/.zfunc/_tokenizer\n\n"
-            "For zsh ~/.zfunc must be in fpath before compinit runs. To try it in bash at once:\n"
-            '  eval "$(tokenizer completion bash)"'
-        ),
-    )
-    parser.add_argument("shell", choices=tuple(_PREAMBLES), help="the shell you use")
-    parser.set_defaults(run=run_completion)
+    parser = add_command(subcommands, run_completion, below="set it up")
+    parser.add("shell", "the shell you use", choices=tuple(_PREAMBLES))
 
 
 def run_completion(arguments: argparse.Namespace) -> None:
-    """Print the script."""
+    """Print what your shell needs to complete commands, options, files, and the names of
+    tokenizers and jobs. Write it again after an update.
+
+    set it up:
+      mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions
+      tokenizer completion bash > ~/.local/share/bash-completion/completions/tokenizer
+      tokenizer completion fish > ~/.config/fish/completions/tokenizer.fish
+      tokenizer completion zsh > ~/.zfunc/_tokenizer
+
+    For zsh ~/.zfunc must be in fpath before compinit runs. To try it in bash at once:
+      eval "$(tokenizer completion bash)"
+    """
     print(render_completion(arguments.build_whole_parser(), arguments.shell))
 
 

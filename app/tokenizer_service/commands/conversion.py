@@ -6,12 +6,17 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from tokenizer_core.conversion import FILE_NAMES, convert_spec, loading_lines, not_carried
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_service.commands.command_line import CommandError, UsageError, add_artifacts_dir
+from tokenizer_service.commands.command_line import (
+    CommandError,
+    UsageError,
+    add_artifacts_dir,
+    add_command,
+)
 from tokenizer_service.commands.outputs import STANDARD_OUTPUT, print_json, write_output
 from tokenizer_service.commands.vocabulary_files import (
     add_reading_options,
@@ -19,64 +24,53 @@ from tokenizer_service.commands.vocabulary_files import (
     with_chat_option,
 )
 
-_DESCRIPTION: Final = """\
-Write a tokenizer in another format. SOURCE is a published tokenizer, or files in any of
-the formats, as `tokenizer import` takes them.
-
-  tokenizer.json  Hugging Face tokenizers and transformers; holds everything
-  transformers    a folder for AutoTokenizer of transformers: tokenizer.json,
-                  tokenizer_config.json, special_tokens_map.json, with the chat templates
-  tiktoken        tiktoken; holds neither split pattern nor special tokens
-  gpt2            vocab.json and merges.txt, into a folder; hold neither split pattern nor
-                  which tokens are special
-  pickle          vocab.pkl and merges.pkl as the course has them, into a folder; mean the
-                  pattern gpt2 and do not say which tokens are special
-
-What was written is read back and compared before it gets its name, and the lines of
-Python that load it are printed, with what the format does not hold. What it cannot hold
-and no one could add (a normalizer, for example) is refused by name."""
-
-_EPILOG: Final = """\
-examples:
-  tokenizer convert starter --to tokenizer.json --output tokenizer.json
-  tokenizer convert starter --to transformers --output starter-model
-  tokenizer convert starter@20261121T041500Z-1a2b3c4d --to tiktoken --output starter.tiktoken
-  tokenizer convert Llama-3.1/tokenizer.json --to tiktoken --output llama3.tiktoken
-  tokenizer convert vocab.json merges.txt --special '<|endoftext|>=50256' \\
-      --to tokenizer.json --output tokenizer.json
-  tokenizer convert r50k_base.tiktoken --to gpt2 --output gpt2-files --force
-
-to publish it instead:  tokenizer import --help"""
-
 
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
-    parser = subcommands.add_parser("convert", description=_DESCRIPTION, epilog=_EPILOG)
-    parser.add_argument(
-        "source",
-        nargs="+",
-        metavar="SOURCE",
-        help="NAME[@VERSION], one file, or vocabulary and merges",
-    )
-    parser.add_argument("--to", required=True, choices=tuple(FILE_NAMES), help="the format")
-    parser.add_argument(
-        "-o",
-        "--output",
+    parser = add_command(subcommands, run_convert)
+    parser.add("source SOURCE", "NAME[@VERSION], one file, or vocabulary and merges", nargs="+")
+    parser.add("--to", "the format", required=True, choices=tuple(FILE_NAMES))
+    parser.add(
+        "-o --output PATH",
+        "the file to write, - for standard output; for transformers, gpt2 and pickle the "
+        "folder, made where it is missing",
         required=True,
         type=Path,
-        metavar="PATH",
-        help="the file to write, - for standard output; for transformers, gpt2 and pickle the "
-        "folder, made where it is missing",
     )
-    parser.add_argument("--force", action="store_true", help="replace existing files")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    parser.add("--force", "replace existing files")
+    parser.add("--json", "print what was written as JSON")
     add_reading_options(parser)
     add_artifacts_dir(parser)
-    parser.set_defaults(run=run_convert)
 
 
 def run_convert(arguments: argparse.Namespace) -> None:
-    """Read a tokenizer, write it in another format, read that back, and print the result."""
+    r"""Write a tokenizer in another format. SOURCE is a published tokenizer, or files in any of
+    the formats, as `tokenizer import` takes them.
+
+      tokenizer.json  Hugging Face tokenizers and transformers; holds everything
+      transformers    a folder for AutoTokenizer of transformers: tokenizer.json,
+                      tokenizer_config.json, special_tokens_map.json, with the chat templates
+      tiktoken        tiktoken; holds neither split pattern nor special tokens
+      gpt2            vocab.json and merges.txt, into a folder; hold neither split pattern nor
+                      which tokens are special
+      pickle          vocab.pkl and merges.pkl as the course has them, into a folder; mean the
+                      pattern gpt2 and do not say which tokens are special
+
+    What was written is read back and compared before it gets its name, and the lines of
+    Python that load it are printed, with what the format does not hold. What it cannot hold
+    and no one could add (a normalizer, for example) is refused by name.
+
+    examples:
+      tokenizer convert starter --to tokenizer.json --output tokenizer.json
+      tokenizer convert starter --to transformers --output starter-model
+      tokenizer convert starter@20261121T041500Z-1a2b3c4d --to tiktoken --output starter.tiktoken
+      tokenizer convert Llama-3.1/tokenizer.json --to tiktoken --output llama3.tiktoken
+      tokenizer convert vocab.json merges.txt --special '<|endoftext|>=50256' \
+          --to tokenizer.json --output tokenizer.json
+      tokenizer convert r50k_base.tiktoken --to gpt2 --output gpt2-files --force
+
+    to publish it instead:  tokenizer import --help
+    """
     if arguments.chat_template and arguments.to != "transformers":
         raise UsageError(f"{arguments.to} has no chat template; convert to transformers")
     if arguments.output == STANDARD_OUTPUT:

@@ -35,7 +35,10 @@ from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
     CommandError,
+    CommandParser,
     UsageError,
+    add_command,
+    add_group,
     is_given,
     parse_place,
 )
@@ -75,250 +78,153 @@ _COUNTED: Final = {
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the subcommand and its own subcommands."""
-    corpus = subcommands.add_parser(
-        "corpus",
-        description=(
-            "Turn corpora into token files that a model trains on, check such files, pack their\n"
-            "documents into sequences, and draw samples of corpora."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer corpus encode stories.txt --output stories-tokens\n"
-            "  tokenizer corpus verify stories-tokens\n"
-            "  tokenizer corpus inspect stories-tokens --document 17\n"
-            "  tokenizer corpus pack stories-tokens --length 4096\n"
-            "  tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 -o sample.txt"
-        ),
-    )
-    below = corpus.add_subparsers(dest="corpus_command", metavar="COMMAND", required=True)
+    """Turn corpora into token files that a model trains on, check such files, pack their
+    documents into sequences, and draw samples of corpora.
+
+    examples:
+      tokenizer corpus encode stories.txt --output stories-tokens
+      tokenizer corpus verify stories-tokens
+      tokenizer corpus inspect stories-tokens --document 17
+      tokenizer corpus pack stories-tokens --length 4096
+      tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 -o sample.txt
+    """
+    below = add_group(subcommands, "corpus", add_parsers)
     _add_encode(below)
-    _add_verify(below)
-    _add_inspect(below)
-    _add_pack(below)
+
+    about = "check token files: hashes, sizes, ids, documents"
+    verify = add_command(below, run_verify, help=about)
+    _add_folder(verify)
+    verify.add("--json", "print the figures as JSON")
+    add_quiet(verify)
+
+    about = "show the manifest of token files, or one document"
+    inspect = add_command(below, run_inspect, help=about)
+    _add_folder(inspect)
+    inspect.add("--document N", "number of the document, from 0")
+    inspect.add("--split SPLIT", "split of the document (default: train)", default="train")
+    inspect.add("--ids", "show ids instead of text")
+    inspect.add("--json", "print the manifest as JSON")
+    add_tokenizer_arguments(inspect)
+
+    about = "pack the documents of token files into sequences of a fixed length"
+    pack = add_command(below, run_pack, help=about)
+    _add_folder(pack)
+    pack.add("--length N", "most tokens of a sequence", required=True)
+    pack.add("--split-documents", "cut documents of more than N tokens (default: refuse them)")
+    about = "a new folder (default: FOLDER.packed-N beside the token files)"
+    pack.add("-o --output FOLDER", about)
+    pack.add("--json", "print the manifest as JSON")
+    add_quiet(pack)
+
     add_sample(below)
 
 
 def _add_encode(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "encode",
-        help="encode corpus files into a folder of token files",
-        description=(
-            "Encode every document of the files, in order, into a new folder: shards of ids,\n"
-            "the ends of the documents, and a manifest that binds them to the tokenizer and the\n"
-            "files. The folder appears once it is complete."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer corpus encode stories.txt --output stories-tokens\n"
-            "  tokenizer corpus encode 'data/*.jsonl.gz' --field story --tokenizer gpt2 \\\n"
-            "      --layout npy --validation-share 0.005 --output tokens\n"
-            "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n"
-            "  tokenizer corpus encode stories.txt --output s3://bucket/stories-tokens\n"
-            "  tokenizer corpus encode chats.jsonl --format chat --output chat-tokens\n"
-            "  tokenizer corpus encode 's3://bucket/news/*.jsonl' --executor ray \\\n"
-            "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output tokens\n\n"
-            "In plain text the separator ends a document. Layouts: raw (np.memmap, as nanoGPT),\n"
-            "npy (np.load), megatron (.bin and .idx), llmc (llm.c). --resume continues an\n"
-            "interrupted run, even after kill -9, and writes the same bytes."
-        ),
+    parser = add_command(
+        subcommands, run_encode, help="encode corpus files into a folder of token files"
     )
-    parser.add_argument(
-        "inputs",
+    parser.add(
+        "inputs FILE",
+        "files, addresses (s3://...), or patterns of them in quotes",
+        type=str,
         nargs="+",
-        metavar="FILE",
-        help="files, addresses (s3://...), or patterns of them in quotes",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
+    parser.add(
+        "-o --output FOLDER",
+        "a new folder, or an address (s3://bucket/prefix)",
         type=parse_place,
         required=True,
-        metavar="FOLDER",
-        help="a new folder, or an address (s3://bucket/prefix)",
     )
     add_temp_dir(parser)
-    parser.add_argument(
-        "--layout", choices=sorted(LAYOUTS), default="raw", help="layout of the ids (default: raw)"
+    parser.add(
+        "--layout", "layout of the ids (default: raw)", choices=sorted(LAYOUTS), default="raw"
     )
-    parser.add_argument(
+    parser.add(
         "--dtype",
+        "type of the ids; auto (the default): uint16 if the largest id fits",
         choices=("auto", "uint16", "uint32"),
         default="auto",
-        help="type of the ids; auto (the default): uint16 if the largest id fits",
     )
-    parser.add_argument(
-        "--tokens-per-shard", type=int, metavar="N", help="tokens of one file (default: all)"
-    )
+    parser.add("--tokens-per-shard N", "tokens of one file (default: all)")
     add_corpus_format(parser, conversations=True)
-    parser.add_argument(
+    parser.add(
         "--loss",
-        choices=("auto", "template", "role"),
-        help="where the loss counts in conversations: at the template's generation tags, or at "
+        "where the loss counts in conversations: at the template's generation tags, or at "
         "the assistant's turns; auto (the default): the first if the template has tags",
+        choices=("auto", "template", "role"),
     )
-    parser.add_argument(
-        "--chat-template",
-        metavar="NAME|FILE",
-        help="chat template: one of the tokenizer's, or a file (default: the tokenizer's)",
+    parser.add(
+        "--chat-template NAME|FILE",
+        "chat template: one of the tokenizer's, or a file (default: the tokenizer's)",
     )
-    parser.add_argument(
-        "--turn-end",
+    parser.add(
+        "--turn-end TOKEN",
+        "added token that the assistant writes to end its turn, besides those that the "
+        "model folder declares; repeat it for several",
         action="append",
         default=[],
-        metavar="TOKEN",
-        help="added token that the assistant writes to end its turn, besides those that the "
-        "model folder declares; repeat it for several",
     )
     add_bad_documents(parser)
-    parser.add_argument(
-        "--begin-of-document", metavar="TOKEN", help="special token before each document"
-    )
-    parser.add_argument(
-        "--end-of-document",
-        metavar="TOKEN",
-        help="special token after each document, '' for none (default: the only one of the "
+    parser.add("--begin-of-document TOKEN", "special token before each document")
+    parser.add(
+        "--end-of-document TOKEN",
+        "special token after each document, '' for none (default: the only one of the "
         "vocabulary that is known to end documents)",
     )
-    parser.add_argument(
-        "--allowed-special",
+    parser.add(
+        "--allowed-special all|none|TOKEN,TOKEN",
+        "special tokens to recognise in the text (default: all); others are plain text",
         default="all",
-        metavar="all|none|TOKEN,TOKEN",
-        help="special tokens to recognise in the text (default: all); others are plain text",
     )
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        metavar="N",
-        help="most tokens of a document, with those around it (default: any number)",
+    parser.add(
+        "--max-length N", "most tokens of a document, with those around it (default: any number)"
     )
-    parser.add_argument(
+    parser.add(
         "--over-length",
+        "what to do with a longer document (default: truncate); needs --max-length",
         choices=OVER_LENGTHS,
-        help="what to do with a longer document (default: truncate); needs --max-length",
     )
-    parser.add_argument(
-        "--validation-share",
-        type=float,
+    parser.add(
+        "--validation-share FRACTION",
+        "fraction of the documents to hold out as the split `validation`",
         default=0.0,
-        metavar="FRACTION",
-        help="fraction of the documents to hold out as the split `validation`",
     )
-    parser.add_argument(
-        "--shuffle", action="store_true", help="put all documents into a random order"
+    parser.add("--shuffle", "put all documents into a random order")
+    parser.add(
+        "--seed SEED", "seed of the order and of the validation split (default: 0)", default=0
     )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="seed of the order and of the validation split (default: 0)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="processes (default: 1; with --checkpoint-dir one per processor)",
-    )
+    parser.add("--workers N", "processes (default: 1; with --checkpoint-dir one per processor)")
     add_run_options(parser)
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue an interrupted run of the same command, if there was one",
-    )
-    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    parser.add("--resume", "continue an interrupted run of the same command, if there was one")
+    parser.add("--json", "print the manifest as JSON")
     add_quiet(parser)
     add_tokenizer_arguments(parser)
-    parser.set_defaults(run=run_encode)
 
 
-def _add_verify(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "verify",
-        help="check token files: hashes, sizes, ids, documents",
-        description=(
-            "Check everything about token files that can be checked without the corpus. The exit\n"
-            "code is 3 if they are damaged."
-        ),
-        epilog="example:\n  tokenizer corpus verify stories-tokens",
-    )
-    _add_folder(parser)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    add_quiet(parser)
-    parser.set_defaults(run=run_verify)
-
-
-def _add_inspect(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "inspect",
-        help="show the manifest of token files, or one document",
-        description="Show the manifest, or with --document the text of one document.",
-        epilog=(
-            "examples:\n"
-            "  tokenizer corpus inspect stories-tokens\n"
-            "  tokenizer corpus inspect stories-tokens --document 17"
-        ),
-    )
-    _add_folder(parser)
-    parser.add_argument("--document", type=int, metavar="N", help="number of the document, from 0")
-    parser.add_argument("--split", default="train", help="split of the document (default: train)")
-    parser.add_argument("--ids", action="store_true", help="show ids instead of text")
-    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
-    add_tokenizer_arguments(parser)
-    parser.set_defaults(run=run_inspect)
-
-
-def _add_pack(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "pack",
-        help="pack the documents of token files into sequences of a fixed length",
-        description=(
-            "Choose the documents of each training sequence (best-fit decreasing), and write the\n"
-            "choice beside the token files; ids are not copied. Each document is in one sequence."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer corpus pack stories-tokens --length 4096\n"
-            "  tokenizer corpus pack stories-tokens --length 4096 --split-documents -o packed"
-        ),
-    )
-    _add_folder(parser)
-    parser.add_argument(
-        "--length", type=int, required=True, metavar="N", help="most tokens of a sequence"
-    )
-    parser.add_argument(
-        "--split-documents",
-        action="store_true",
-        help="cut documents of more than N tokens (default: refuse them)",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FOLDER",
-        help="a new folder (default: FOLDER.packed-N beside the token files)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
-    add_quiet(parser)
-    parser.set_defaults(run=run_pack)
-
-
-def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        type=parse_place,
-        metavar="FOLDER",
-        help="folder of token files, or s3://bucket/prefix",
-    )
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        metavar="FOLDER",
-        help="cache for files of an address (default: a folder below ~/.cache)",
-    )
+def _add_folder(parser: CommandParser) -> None:
+    parser.add("folder FOLDER", "folder of token files, or s3://bucket/prefix", type=parse_place)
+    parser.add("--cache FOLDER", "cache for files of an address (default: a folder below ~/.cache)")
 
 
 def run_encode(arguments: argparse.Namespace) -> None:
-    """Encode, and print what was written."""
+    r"""Encode every document of the files, in order, into a new folder: shards of ids,
+    the ends of the documents, and a manifest that binds them to the tokenizer and the
+    files. The folder appears once it is complete.
+
+    examples:
+      tokenizer corpus encode stories.txt --output stories-tokens
+      tokenizer corpus encode 'data/*.jsonl.gz' --field story --tokenizer gpt2 \
+          --layout npy --validation-share 0.005 --output tokens
+      tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens
+      tokenizer corpus encode stories.txt --output s3://bucket/stories-tokens
+      tokenizer corpus encode chats.jsonl --format chat --output chat-tokens
+      tokenizer corpus encode 's3://bucket/news/*.jsonl' --executor ray \
+          --ray-address head:6379 --checkpoint-dir s3://runs/news --output tokens
+
+    In plain text the separator ends a document. Layouts: raw (np.memmap, as nanoGPT),
+    npy (np.load), megatron (.bin and .idx), llmc (llm.c). --resume continues an
+    interrupted run, even after kill -9, and writes the same bytes.
+    """
     check_run_options(arguments)
     if arguments.over_length and arguments.max_length is None:
         raise UsageError("--over-length belongs to --max-length")
@@ -456,7 +362,12 @@ def _plan(
 
 
 def run_verify(arguments: argparse.Namespace) -> None:
-    """Verify token files, and print how many files, documents and tokens they have."""
+    """Check everything about token files that can be checked without the corpus. The exit
+    code is 3 if they are damaged.
+
+    example:
+      tokenizer corpus verify stories-tokens
+    """
     try:
         with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
             found = verify_token_files(
@@ -476,7 +387,13 @@ def run_verify(arguments: argparse.Namespace) -> None:
 
 
 def run_pack(arguments: argparse.Namespace) -> None:
-    """Pack the documents, and print how full the sequences are."""
+    """Choose the documents of each training sequence (best-fit decreasing), and write the
+    choice beside the token files; ids are not copied. Each document is in one sequence.
+
+    examples:
+      tokenizer corpus pack stories-tokens --length 4096
+      tokenizer corpus pack stories-tokens --length 4096 --split-documents -o packed
+    """
     files = TokenFiles.open(arguments.folder, cache=arguments.cache)
     folder = arguments.output or default_pack_folder(files.folder, arguments.length)
     with progress_bar(quiet=arguments.quiet, desc="packing") as bar:
@@ -500,7 +417,12 @@ def run_pack(arguments: argparse.Namespace) -> None:
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Show the manifest or a document."""
+    """Show the manifest, or with --document the text of one document.
+
+    examples:
+      tokenizer corpus inspect stories-tokens
+      tokenizer corpus inspect stories-tokens --document 17
+    """
     if arguments.document is None:
         if arguments.ids:
             raise UsageError("--ids belongs to --document")

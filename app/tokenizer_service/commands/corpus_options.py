@@ -16,14 +16,14 @@ from tokenizer_core.documents import (
     find_corpus_files,
     format_of_name,
 )
-from tokenizer_service.commands.command_line import UsageError, is_given
+from tokenizer_service.commands.command_line import CommandParser, UsageError, is_given
 
 END_OF_TEXT: Final = "<|endoftext|>"
 CHAT: Final = "chat"
 
 
 def add_corpus_format(
-    parser: argparse.ArgumentParser,
+    parser: CommandParser,
     *,
     separator: str | None = END_OF_TEXT,
     may_be_empty: bool = True,
@@ -33,36 +33,33 @@ def add_corpus_format(
     `conversations` also the format `chat`."""
     none = ", '' for none" if may_be_empty else ""
     default = "special tokens" if separator is None else f"{separator}{none}"
-    parser.add_argument(
+    parser.add(
         "--format",
-        choices=(*FORMATS, CHAT) if conversations else FORMATS,
-        help="format of the corpus (default: by file name)"
+        "format of the corpus (default: by file name)"
         + (f"; {CHAT}: conversations in JSON lines or Parquet" if conversations else ""),
+        choices=(*FORMATS, CHAT) if conversations else FORMATS,
     )
-    parser.add_argument("--field", help="JSON or Parquet field (default: text)")
-    parser.add_argument(
-        "--separator",
+    parser.add("--field FIELD", "JSON or Parquet field (default: text)")
+    parser.add(
+        "--separator TEXT",
+        f"text that ends a document in plain text (default: {default})",
         type=_parse_utf8,
         default=separator,
-        metavar="TEXT",
-        help=f"text that ends a document in plain text (default: {default})",
     )
 
 
-def add_bad_documents(parser: argparse.ArgumentParser) -> None:
+def add_bad_documents(parser: CommandParser) -> None:
     """Add `--skip-bad` and `--max-bad`."""
-    parser.add_argument(
+    parser.add(
         "--skip-bad",
-        action="store_true",
+        "leave out documents that cannot be read or encoded, and count them by reason",
         default=None,
-        help="leave out documents that cannot be read or encoded, and count them by reason",
     )
-    parser.add_argument(
-        "--max-bad",
-        type=_parse_share,
-        metavar="FRACTION",
-        help="fraction of such documents that ends the run (default: "
+    parser.add(
+        "--max-bad FRACTION",
+        "fraction of such documents that ends the run (default: "
         f"{DEFAULT_MAX_BAD:g}); needs --skip-bad",
+        type=_parse_share,
     )
 
 

@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.documents import DocumentSample, corpus_file_size, find_corpus_files
-from tokenizer_service.commands.command_line import CommandError, UsageError
+from tokenizer_core.documents import (
+    CorpusFormat,
+    DocumentSample,
+    corpus_file_size,
+    find_corpus_files,
+)
+from tokenizer_service.commands.command_line import CommandError, UsageError, add_command
 from tokenizer_service.commands.corpus_options import add_corpus_format, field_of
 from tokenizer_service.commands.outputs import (
     print_json,
@@ -24,49 +29,38 @@ _WRITTEN: Final = (".txt", ".jsonl")
 
 def add_sample(subcommands: Any) -> None:
     """Add the subcommand."""
-    parser = subcommands.add_parser(
-        "sample",
-        help="draw documents at random into one file",
-        description=(
-            "Draw each document of the files with the same probability, and write those drawn to\n"
-            "one file. The same seed draws the same documents, in whatever order the files come."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 --seed 7 -o sample.txt\n"
-            "  tokenizer corpus sample 's3://bucket/*.parquet' --fraction 0.001 -o news.jsonl\n"
-            "  tokenizer train sample.txt --vocab-size 32000 --name from-a-sample"
-        ),
-    )
-    parser.add_argument(
-        "inputs",
+    parser = add_command(subcommands, run_sample, help="draw documents at random into one file")
+    parser.add(
+        "inputs FILE",
+        "files, addresses (s3://...), or patterns of them in quotes",
+        type=str,
         nargs="+",
-        metavar="FILE",
-        help="files, addresses (s3://...), or patterns of them in quotes",
     )
-    parser.add_argument(
-        "--fraction",
-        type=float,
+    parser.add(
+        "--fraction FRACTION",
+        "fraction of the documents to draw: 0.01 is a hundredth",
         required=True,
-        help="fraction of the documents to draw: 0.01 is a hundredth",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
+    parser.add("--seed SEED", "seed of the draw (default: 0)", default=0)
+    parser.add(
+        "-o --output FILE",
+        "name ending in .txt (a separator after each document) or .jsonl",
         required=True,
-        metavar="FILE",
-        help="name ending in .txt (a separator after each document) or .jsonl",
     )
     add_corpus_format(parser, may_be_empty=False)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add("--json", "print the figures as JSON")
     add_quiet(parser)
-    parser.set_defaults(run=run_sample)
 
 
 def run_sample(arguments: argparse.Namespace) -> None:
-    """Draw documents, write them, and print how many."""
+    """Draw each document of the files with the same probability, and write those drawn to
+    one file. The same seed draws the same documents, in whatever order the files come.
+
+    examples:
+      tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 --seed 7 -o sample.txt
+      tokenizer corpus sample 's3://bucket/*.parquet' --fraction 0.001 -o news.jsonl
+      tokenizer train sample.txt --vocab-size 32000 --name from-a-sample
+    """
     output: Path = arguments.output
     if not 0 < arguments.fraction <= 1:
         raise UsageError(
@@ -89,9 +83,7 @@ def run_sample(arguments: argparse.Namespace) -> None:
             files,
             arguments.fraction,
             arguments.seed,
-            format=arguments.format,
-            field=field,
-            separator=arguments.separator,
+            CorpusFormat(arguments.format, field, arguments.separator),
             progress=lambda done: bar.update(done - bar.n),
         )
         write_output(output, _render(sample, output.suffix, arguments.separator))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Final
 
 from tokenizer_core.splitting.patterns import PATTERNS
@@ -25,38 +24,32 @@ _DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
 
 def add_counting_options(parser: CommandParser) -> None:
     """Add the options for the counts of a corpus and for the workers that count."""
-    parser.add_argument(
-        "--special-token",
+    parser.add(
+        "--special-token TOKEN",
+        "a special token; repeat for more, in order (default: <|endoftext|>)",
         action="append",
-        metavar="TOKEN",
-        help="a special token; repeat for more, in order (default: <|endoftext|>)",
     )
-    parser.add_argument("--no-special-token", action="store_true", help="use no special token")
-    parser.add_argument(
-        "--pattern",
-        help=f"split pattern: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
+    parser.add("--no-special-token", "use no special token")
+    parser.add(
+        "--pattern PATTERN",
+        f"split pattern: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
     )
     add_corpus_format(parser, separator=None)
     add_bad_documents(parser)
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
-    )
+    parser.add("--workers N", "processes that count (default: all processors)")
     add_memory_options(parser)
 
 
 def add_memory_options(parser: CommandParser) -> None:
     """Add the memory limit of counting, and the folder for counts that exceed it."""
-    parser.add_argument(
-        "--memory-limit",
+    parser.add(
+        "--memory-limit BYTES",
+        "memory limit of counting, for instance 2G; the rest goes to the disk",
         type=parse_size,
-        metavar="BYTES",
-        help="memory limit of counting, for instance 2G; the rest goes to the disk",
     )
-    parser.add_argument(
-        "--temp-dir",
-        type=Path,
-        metavar="FOLDER",
-        help="folder for unpacked text and for counts over the memory limit (default: system)",
+    parser.add(
+        "--temp-dir FOLDER",
+        "folder for unpacked text and for counts over the memory limit (default: system)",
     )
 
 

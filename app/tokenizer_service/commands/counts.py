@@ -21,7 +21,14 @@ from tokenizer_core.training import (
     count_pretokens,
     prune_counts,
 )
-from tokenizer_service.commands.command_line import UsageError, parse_place, require_files
+from tokenizer_service.commands.command_line import (
+    CommandParser,
+    UsageError,
+    add_command,
+    add_group,
+    parse_place,
+    require_files,
+)
 from tokenizer_service.commands.corpus_options import (
     add_bad_documents,
     add_corpus_format,
@@ -45,145 +52,63 @@ _WEIGHT: Final = re.compile(r"[0-9]{1,18}(?:[/.][0-9]{1,18})?")
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the subcommand and its own subcommands."""
-    counts = subcommands.add_parser(
-        "counts",
-        description=(
-            "Count the pre-tokens of a corpus once and keep the counts in a file. tokenizer train\n"
-            "--from-counts learns from them exactly what it learns from the text. A file of\n"
-            "counts may also be at an address: s3://bucket/news.counts."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer counts make news.txt --output news.counts\n"
-            "  tokenizer counts extend news.counts more-news.txt\n"
-            "  tokenizer counts merge news.counts=2 code.counts=1/3 --output mixed.counts\n"
-            "  tokenizer counts prune mixed.counts --min-count 2 --output pruned.counts\n"
-            "  tokenizer train --from-counts mixed.counts --vocab-size 8000,32000 --name mixed"
-        ),
-    )
-    below = counts.add_subparsers(dest="counts_command", metavar="COMMAND", required=True)
-    _add_make(below)
-    _add_extend(below)
-    _add_merge(below)
-    _add_prune(below)
-    _add_inspect(below)
+    """Count the pre-tokens of a corpus once and keep the counts in a file. tokenizer train
+    --from-counts learns from them exactly what it learns from the text. A file of
+    counts may also be at an address: s3://bucket/news.counts.
 
+    examples:
+      tokenizer counts make news.txt --output news.counts
+      tokenizer counts extend news.counts more-news.txt
+      tokenizer counts merge news.counts=2 code.counts=1/3 --output mixed.counts
+      tokenizer counts prune mixed.counts --min-count 2 --output pruned.counts
+      tokenizer train --from-counts mixed.counts --vocab-size 8000,32000 --name mixed
+    """
+    below = add_group(subcommands, "counts", add_parsers)
 
-def _add_make(subcommands: Any) -> None:
-    make = subcommands.add_parser(
-        "make",
-        help="count corpus files",
-        description="Count the pre-tokens of text, JSONL or Parquet, as tokenizer train does.",
-        epilog=(
-            "examples:\n"
-            "  tokenizer counts make news.txt --output news.counts\n"
-            "  tokenizer counts make data/*.jsonl.gz --field story --output stories.counts\n"
-            "  tokenizer counts make *.txt --pattern cl100k --no-special-token --output x.counts\n"
-            "  tokenizer counts make s3://corpora/1.txt s3://corpora/2.txt --executor ray \\\n"
-            "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output news.counts"
-        ),
-    )
-    make.add_argument("inputs", nargs="+", type=parse_place, metavar="INPUT", help=INPUTS_HELP)
+    make = add_command(below, run_make, help="count corpus files")
+    make.add("inputs INPUT", INPUTS_HELP, nargs="+", type=parse_place)
     _add_output(make)
     add_counting_options(make)
     add_run_options(make)
     _add_json(make)
     add_quiet(make)
-    make.set_defaults(run=run_make)
 
-
-def _add_extend(subcommands: Any) -> None:
-    extend = subcommands.add_parser(
-        "extend",
-        help="count more text files into counts",
-        description=(
-            "Count more files with the options of the existing counts and add them. The file of\n"
-            "counts is replaced once all files are counted."
-        ),
-        epilog="example:\n  tokenizer counts extend news.counts more-news.txt",
-    )
-    extend.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
-    extend.add_argument("inputs", nargs="+", type=parse_place, metavar="INPUT", help=INPUTS_HELP)
+    extend = add_command(below, run_extend, help="count more text files into counts")
+    extend.add("counts COUNTS", "a file of counts", type=parse_place)
+    extend.add("inputs INPUT", INPUTS_HELP, nargs="+", type=parse_place)
     add_corpus_format(extend, separator=None)
     add_bad_documents(extend)
-    extend.add_argument(
-        "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
-    )
+    extend.add("--workers N", "processes that count (default: all processors)")
     add_memory_options(extend)
     _add_json(extend)
     add_quiet(extend)
-    extend.set_defaults(run=run_extend, special_token=None, no_special_token=False)
+    extend.set_defaults(special_token=None, no_special_token=False)
 
-
-def _add_merge(subcommands: Any) -> None:
-    merge = subcommands.add_parser(
-        "merge",
-        help="add counts, each with a weight",
-        description=(
-            "Add several counts. A weight is a whole number, a fraction or a decimal. Weights are\n"
-            "scaled to the smallest whole numbers in the same ratio, so nothing is rounded."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer counts merge a.counts b.counts --output both.counts\n"
-            "  tokenizer counts merge news.counts=2 code.counts=0.5 --output mixed.counts"
-        ),
-    )
-    merge.add_argument(
-        "counts", nargs="+", type=parse_weighted, metavar="COUNTS[=WEIGHT]", help="files of counts"
-    )
+    merge = add_command(below, run_merge, help="add counts, each with a weight")
+    merge.add("counts COUNTS[=WEIGHT]", "files of counts", nargs="+", type=parse_weighted)
     _add_output(merge)
     _add_json(merge)
-    merge.set_defaults(run=run_merge)
 
-
-def _add_prune(subcommands: Any) -> None:
-    prune = subcommands.add_parser(
-        "prune",
-        help="leave out rare pre-tokens, and bound the effect",
-        description=(
-            "Leave out rare pre-tokens, which are most of those that learning holds in memory.\n"
-            "The merges may then differ. The file records the bound: how many times less often\n"
-            "than the best merge a learned merge may occur in the whole text."
-        ),
-        epilog=(
-            "example:\n  tokenizer counts prune news.counts --min-count 2 --output pruned.counts"
-        ),
-    )
-    prune.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
-    prune.add_argument(
-        "--min-count",
-        type=int,
-        required=True,
-        metavar="N",
-        help="keep pre-tokens that occur at least N times (2 or more), weights included",
-    )
+    about = "leave out rare pre-tokens, and bound the effect"
+    prune = add_command(below, run_prune, help=about)
+    prune.add("counts COUNTS", "a file of counts", type=parse_place)
+    about = "keep pre-tokens that occur at least N times (2 or more), weights included"
+    prune.add("--min-count N", about, required=True)
     _add_output(prune)
     _add_json(prune)
-    prune.set_defaults(run=run_prune)
 
-
-def _add_inspect(subcommands: Any) -> None:
-    inspect = subcommands.add_parser(
-        "inspect",
-        help="show the content and the sources of a file of counts",
-        description="Check a file of counts and show its content.",
-        epilog="example:\n  tokenizer counts inspect news.counts",
-    )
-    inspect.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
+    about = "show the content and the sources of a file of counts"
+    inspect = add_command(below, run_inspect, help=about)
+    inspect.add("counts COUNTS", "a file of counts", type=parse_place)
     _add_json(inspect)
-    inspect.set_defaults(run=run_inspect)
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o", "--output", type=parse_place, required=True, metavar="FILE", help="file to write"
-    )
+def _add_output(parser: CommandParser) -> None:
+    parser.add("-o --output FILE", "file to write", type=parse_place, required=True)
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+def _add_json(parser: CommandParser) -> None:
+    parser.add("--json", "print the figures as JSON")
 
 
 def parse_weighted(text: str) -> tuple[Path | str, Fraction]:
@@ -210,7 +135,15 @@ def parse_weighted(text: str) -> tuple[Path | str, Fraction]:
 
 
 def run_make(arguments: argparse.Namespace) -> None:
-    """Count corpora, write the counts, and print a summary."""
+    r"""Count the pre-tokens of text, JSONL or Parquet, as tokenizer train does.
+
+    examples:
+      tokenizer counts make news.txt --output news.counts
+      tokenizer counts make data/*.jsonl.gz --field story --output stories.counts
+      tokenizer counts make *.txt --pattern cl100k --no-special-token --output x.counts
+      tokenizer counts make s3://corpora/1.txt s3://corpora/2.txt --executor ray \
+          --ray-address head:6379 --checkpoint-dir s3://runs/news --output news.counts
+    """
     check_counting_options(arguments)
     check_run_options(arguments)
     files = files_in_order(arguments.inputs)
@@ -227,7 +160,12 @@ def run_make(arguments: argparse.Namespace) -> None:
 
 
 def run_extend(arguments: argparse.Namespace) -> None:
-    """Count new files with the pattern of existing counts, and replace those with the sum."""
+    """Count more files with the options of the existing counts and add them. The file of
+    counts is replaced once all files are counted.
+
+    example:
+      tokenizer counts extend news.counts more-news.txt
+    """
     check_counting_options(arguments)
     require_files([arguments.counts])
     files = files_in_order(arguments.inputs)
@@ -248,7 +186,13 @@ def _only_writer(counts: Path | str) -> AbstractContextManager[None]:
 
 
 def run_merge(arguments: argparse.Namespace) -> None:
-    """Add weighted counts, write the sum, and print a summary."""
+    """Add several counts. A weight is a whole number, a fraction or a decimal. Weights are
+    scaled to the smallest whole numbers in the same ratio, so nothing is rounded.
+
+    examples:
+      tokenizer counts merge a.counts b.counts --output both.counts
+      tokenizer counts merge news.counts=2 code.counts=0.5 --output mixed.counts
+    """
     require_files([path for path, _ in arguments.counts])
     require_folder_of(arguments.output)
     require_other_files([arguments.output], [path for path, _ in arguments.counts])
@@ -260,7 +204,13 @@ def run_merge(arguments: argparse.Namespace) -> None:
 
 
 def run_prune(arguments: argparse.Namespace) -> None:
-    """Drop rare pre-tokens, write the rest, and print the effect."""
+    """Leave out rare pre-tokens, which are most of those that learning holds in memory.
+    The merges may then differ. The file records the bound: how many times less often
+    than the best merge a learned merge may occur in the whole text.
+
+    example:
+      tokenizer counts prune news.counts --min-count 2 --output pruned.counts
+    """
     if arguments.min_count < 2:
         raise UsageError("--min-count must be at least 2: everything occurs once")
     require_files([arguments.counts])
@@ -273,7 +223,11 @@ def run_prune(arguments: argparse.Namespace) -> None:
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Read counts, which verifies them, and print a summary."""
+    """Check a file of counts and show its content.
+
+    example:
+      tokenizer counts inspect news.counts
+    """
     require_files([arguments.counts])
     counts = PretokenCounts.load(arguments.counts)
     _print(counts, arguments.counts, arguments)

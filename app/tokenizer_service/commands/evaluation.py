@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.evaluation import (
     ParallelFile,
     Report,
@@ -21,8 +22,10 @@ from tokenizer_core.evaluation.pages import render_report_page
 from tokenizer_core.evaluation.tables import render_diff, render_report
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
+    CommandParser,
     UsageError,
     add_artifacts_dir,
+    add_command,
     is_given,
     require_files,
 )
@@ -49,102 +52,59 @@ _DIFF_SCHEMA: Final = "tokenizer-diff/1"
 
 def add_parsers(subcommands: Any) -> None:
     """Add the two subcommands."""
-    _add_report(subcommands)
-    _add_compare(subcommands)
-
-
-def _add_report(subcommands: Any) -> None:
-    report = subcommands.add_parser(
-        "report",
-        description=(
-            "Measure one or several tokenizers on one or several corpora, on a sample spread\n"
-            "evenly over each file. Text is taken as plain text; what the figures are is in\n"
-            "docs/evaluation.md and at the end of the HTML page."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer report starter --corpus news=news.txt\n"
-            "  tokenizer report starter r50k.tiktoken:gpt2 --corpus en=en.txt --corpus zh=zh.txt\n"
-            "  tokenizer report a=tokenizer.json b=vocab.json,merges.txt --corpus news.txt \\\n"
-            "      --json report.json --html report.html\n"
-            "  tokenizer report starter --parallel --corpus en=bible.en --corpus fi=bible.fi\n"
-            "  tokenizer report starter --token-bytes token_bytes.npy"
-        ),
-    )
-    report.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help=TOKENIZER_HELP)
-    report.add_argument(
-        "--corpus",
+    report = add_command(subcommands, run_report)
+    report.add("tokenizers TOKENIZER", TOKENIZER_HELP, nargs="+")
+    report.add(
+        "--corpus NAME=FILE",
+        "text, JSONL or Parquet, also packed, and its name in the report; repeat for more",
         action="append",
         default=[],
-        metavar="NAME=FILE",
-        help="text, JSONL or Parquet, also packed, and its name in the report; repeat for more",
     )
     _add_sampling(report)
-    report.add_argument(
+    report.add(
         "--parallel",
-        action="store_true",
-        help="the corpora are translations of each other, line by line: sample the same lines",
+        "the corpora are translations of each other, line by line: sample the same lines",
     )
     add_reports(report, html="the report as a page with plots")
-    report.add_argument(
-        "--token-bytes",
-        type=Path,
-        metavar="FILE",
-        help="write the bytes of each id of the one tokenizer as .npy, for bits per byte",
+    report.add(
+        "--token-bytes FILE",
+        "write the bytes of each id of the one tokenizer as .npy, for bits per byte",
     )
-    report.set_defaults(run=run_report)
 
-
-def _add_compare(subcommands: Any) -> None:
-    compare = subcommands.add_parser(
-        "compare",
-        description=(
-            "Compare two tokenizers: their tokens, ids, merges, special tokens and settings, and\n"
-            "with a corpus also what they make of text. The exit code is 0 where they are the\n"
-            "same, and 3 where they differ."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer compare news@20261121T041500Z-1a2b3c4d news\n"
-            "  tokenizer compare starter tokenizer.json --corpus news.txt\n"
-            "  tokenizer compare starter tokenizer.json --json | jq .tokenizers.is_same"
-        ),
-    )
-    compare.add_argument("a", metavar="A", help=TOKENIZER_HELP)
-    compare.add_argument("b", metavar="B", help="the other one")
-    compare.add_argument(
-        "--corpus", type=Path, metavar="FILE", help="text, JSONL or Parquet to compare on"
-    )
+    compare = add_command(subcommands, run_compare)
+    compare.add("a A", TOKENIZER_HELP)
+    compare.add("b B", "the other one")
+    compare.add("--corpus FILE", "text, JSONL or Parquet to compare on")
     _add_sampling(compare)
-    compare.add_argument(
-        "--examples",
-        type=int,
-        default=10,
-        metavar="N",
-        help="examples of each difference to show (default: 10)",
-    )
-    compare.add_argument("--json", action="store_true", help="print all differences as JSON")
-    compare.set_defaults(run=run_compare)
+    compare.add("--examples N", "examples of each difference to show (default: 10)", default=10)
+    compare.add("--json", "print all differences as JSON")
 
 
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--sample-bytes",
-        type=int,
+def _add_sampling(parser: CommandParser) -> None:
+    parser.add(
+        "--sample-bytes N",
+        f"bytes to sample from each file, spread evenly; 0: all (default: {_SAMPLE_BYTES})",
         default=_SAMPLE_BYTES,
-        metavar="N",
-        help=f"bytes to sample from each file, spread evenly; 0: all (default: {_SAMPLE_BYTES})",
     )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the sample (default: 0)"
-    )
+    parser.add("--seed N", "seed of the sample (default: 0)", default=0)
     add_corpus_format(parser)
     add_quiet(parser)
     add_artifacts_dir(parser)
 
 
 def run_report(arguments: argparse.Namespace) -> None:
-    """Measure tokenizers on corpora; print or write the report."""
+    r"""Measure one or several tokenizers on one or several corpora, on a sample spread
+    evenly over each file. Text is taken as plain text; what the figures are is in
+    docs/evaluation.md and at the end of the HTML page.
+
+    examples:
+      tokenizer report starter --corpus news=news.txt
+      tokenizer report starter r50k.tiktoken:gpt2 --corpus en=en.txt --corpus zh=zh.txt
+      tokenizer report a=tokenizer.json b=vocab.json,merges.txt --corpus news.txt \
+          --json report.json --html report.html
+      tokenizer report starter --parallel --corpus en=bible.en --corpus fi=bible.fi
+      tokenizer report starter --token-bytes token_bytes.npy
+    """
     paths = _corpora(arguments)
     _check_report(arguments, paths)
     tokenizers = load_named_tokenizers(arguments, arguments.tokenizers)
@@ -181,7 +141,15 @@ def _write(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    """Compare two tokenizers and print the differences; return the exit code."""
+    """Compare two tokenizers: their tokens, ids, merges, special tokens and settings, and
+    with a corpus also what they make of text. The exit code is 0 where they are the
+    same, and 3 where they differ.
+
+    examples:
+      tokenizer compare news@20261121T041500Z-1a2b3c4d news
+      tokenizer compare starter tokenizer.json --corpus news.txt
+      tokenizer compare starter tokenizer.json --json | jq .tokenizers.is_same
+    """
     _refuse_sampling_options(arguments, [arguments.corpus] if arguments.corpus else [])
     if arguments.corpus:
         require_files([arguments.corpus])
@@ -194,8 +162,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
     (name_a, a), (name_b, b) = tokenizers.items()
     found, on_text = diff_specs(a.spec, b.spec), None
     if arguments.corpus:
-        field = field_of(arguments, [arguments.corpus])
-        source = _text_file(arguments, arguments.corpus, field)
+        how = _corpus_format(arguments, [arguments.corpus])
+        source = _text_file(arguments, arguments.corpus, how)
         with progress_bar(
             quiet=arguments.quiet, total=source.read_bytes(), desc="comparing"
         ) as bar:
@@ -251,30 +219,26 @@ def _sources(
     arguments: argparse.Namespace, paths: dict[str, Path]
 ) -> dict[str, TextFile | ParallelFile]:
     if not arguments.parallel:
-        field = field_of(arguments, paths.values())
-        return {name: _text_file(arguments, path, field) for name, path in paths.items()}
+        how = _corpus_format(arguments, paths.values())
+        return {name: _text_file(arguments, path, how) for name, path in paths.items()}
     if len(paths) < 2:
         raise UsageError("--parallel compares languages; give two corpora or more")
     files = parallel_files(
         list(paths.values()),
         _sample_bytes(arguments),
         arguments.seed,
-        format=arguments.format,
-        field=field_of(arguments, paths.values()),
-        separator=arguments.separator,
+        _corpus_format(arguments, paths.values()),
     )
     return dict(zip(paths, files, strict=True))
 
 
-def _text_file(arguments: argparse.Namespace, path: Path, field: str) -> TextFile:
-    return TextFile(
-        path,
-        sample_bytes=_sample_bytes(arguments),
-        seed=arguments.seed,
-        separator=arguments.separator,
-        format=arguments.format,
-        field=field,
-    )
+def _corpus_format(arguments: argparse.Namespace, paths: Iterable[Path]) -> CorpusFormat:
+    field = field_of(arguments, paths)
+    return CorpusFormat(arguments.format, field, arguments.separator or None)
+
+
+def _text_file(arguments: argparse.Namespace, path: Path, how: CorpusFormat) -> TextFile:
+    return TextFile(path, _sample_bytes(arguments), arguments.seed, how)
 
 
 def _sample_bytes(arguments: argparse.Namespace) -> int | None:

@@ -21,6 +21,8 @@ from tokenizer_service.commands.command_line import (
     CommandError,
     UsageError,
     add_artifacts_dir,
+    add_command,
+    add_group,
     artifacts_dir_of,
     did_you_mean,
 )
@@ -38,95 +40,37 @@ _DONE_WELL: Final = frozenset({"live", "succeeded"})
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the subcommand and its own subcommands."""
-    jobs = subcommands.add_parser(
-        "jobs",
-        description=(
-            "The jobs of the service on an artifacts folder: training runs and encodings that\n"
-            "were asked for over HTTP. They are read from the folder, so no key is needed."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer jobs list\n"
-            "  tokenizer jobs watch\n"
-            "  tokenizer jobs show 20261121T041500Z-0123456789ab --json | jq .result\n"
-            "  tokenizer jobs cancel 20261121T041500Z-0123456789ab"
-        ),
-    )
-    below = jobs.add_subparsers(dest="jobs_command", metavar="COMMAND", required=True)
-    _add_list(below)
-    _add_show(below)
-    _add_watch(below)
-    _add_cancel(below)
+    """The jobs of the service on an artifacts folder: training runs and encodings that
+    were asked for over HTTP. They are read from the folder, so no key is needed.
 
-
-def _add_list(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "list",
-        help="list the latest jobs, newest first",
-        description="List the latest jobs, newest first.",
-        epilog="examples:\n  tokenizer jobs list\n  tokenizer jobs list --limit 5 --json",
-    )
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
-    _add_common(parser, run_list)
-
-
-def _add_show(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "show",
-        help="show one job and the end of its log",
-        description="Show one job as GET /jobs/{id} does, with the end of its log.",
-        epilog="example:\n  tokenizer jobs show 20261121T041500Z-0123456789ab",
-    )
-    _add_job(parser)
-    _add_common(parser, run_show)
-
-
-def _add_watch(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "watch",
-        help="wait for a job, with a progress bar",
-        description=(
-            "Wait until a job ends, with a progress bar on a terminal. The exit code is 3 if it\n"
-            "failed or was cancelled. Ctrl-C ends the watching, not the job."
-        ),
-        epilog=(
-            "examples:\n  tokenizer jobs watch\n  tokenizer jobs watch --quiet && tokenizer list"
-        ),
-    )
-    _add_job(parser)
-    add_quiet(parser)
-    _add_common(parser, run_watch)
-
-
-def _add_cancel(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "cancel",
-        help="cancel a queued or running job",
-        description=(
-            "Cancel a job: one that waits at once, one that runs within seconds, by the service\n"
-            "that runs it. One that has ended stays as it is."
-        ),
-        epilog="example:\n  tokenizer jobs cancel 20261121T041500Z-0123456789ab",
-    )
-    parser.add_argument("job", metavar="JOB", help="its id")
-    _add_common(parser, run_cancel)
-
-
-def _add_job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "job", nargs="?", metavar="JOB", help="job id (default: the running job, else the newest)"
-    )
-
-
-def _add_common(parser: argparse.ArgumentParser, run: Any) -> None:
-    parser.add_argument("--json", action="store_true", help="print the JSON of GET /jobs")
-    add_artifacts_dir(parser)
-    parser.set_defaults(run=run)
+    examples:
+      tokenizer jobs list
+      tokenizer jobs watch
+      tokenizer jobs show 20261121T041500Z-0123456789ab --json | jq .result
+      tokenizer jobs cancel 20261121T041500Z-0123456789ab
+    """
+    below = add_group(subcommands, "jobs", add_parsers)
+    listing = add_command(below, run_list, help="list the latest jobs, newest first")
+    listing.add("--limit N", "how many (20)", default=20)
+    show = add_command(below, run_show, help="show one job and the end of its log")
+    watch = add_command(below, run_watch, help="wait for a job, with a progress bar")
+    for parser in (show, watch):
+        parser.add("job JOB", "job id (default: the running job, else the newest)", nargs="?")
+    add_quiet(watch)
+    cancel = add_command(below, run_cancel, help="cancel a queued or running job")
+    cancel.add("job JOB", "its id")
+    for parser in (listing, show, watch, cancel):
+        parser.add("--json", "print the JSON of GET /jobs")
+        add_artifacts_dir(parser)
 
 
 def run_list(arguments: argparse.Namespace) -> None:
-    """Print one line per job."""
+    """List the latest jobs, newest first.
+
+    examples:
+      tokenizer jobs list
+      tokenizer jobs list --limit 5 --json
+    """
     if not 1 <= arguments.limit <= _MOST_LISTED:
         raise UsageError(f"--limit is from 1 to {_MOST_LISTED}")
     with _open_jobs(arguments) as store:
@@ -141,13 +85,23 @@ def run_list(arguments: argparse.Namespace) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> None:
-    """Print one job."""
+    """Show one job as GET /jobs/{id} does, with the end of its log.
+
+    example:
+      tokenizer jobs show 20261121T041500Z-0123456789ab
+    """
     with _open_jobs(arguments) as store:
         _print_job(_find(store, arguments.job), arguments)
 
 
 def run_watch(arguments: argparse.Namespace) -> int:
-    """Wait for the end of one job; return the exit code."""
+    """Wait until a job ends, with a progress bar on a terminal. The exit code is 3 if it
+    failed or was cancelled. Ctrl-C ends the watching, not the job.
+
+    examples:
+      tokenizer jobs watch
+      tokenizer jobs watch --quiet && tokenizer list
+    """
     with _open_jobs(arguments) as store:
         job = _find(store, arguments.job)
         name = summary_of(job).name
@@ -172,7 +126,12 @@ def run_watch(arguments: argparse.Namespace) -> int:
 
 
 def run_cancel(arguments: argparse.Namespace) -> None:
-    """Cancel one job, as the service does."""
+    """Cancel a job: one that waits at once, one that runs within seconds, by the service
+    that runs it. One that has ended stays as it is.
+
+    example:
+      tokenizer jobs cancel 20261121T041500Z-0123456789ab
+    """
     with _open_jobs(arguments) as store:
         before = _find(store, arguments.job)
         job = cancel_job(store, artifacts_dir_of(arguments), before.id) if store else None

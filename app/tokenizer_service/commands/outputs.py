@@ -14,39 +14,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_service.commands.command_line import CommandError, UsageError
+from tokenizer_service.commands.command_line import CommandError, CommandParser, UsageError
 
 STANDARD_OUTPUT: Final = Path("-")
 
 
 def add_output(parser: Any, *, about: str) -> None:
     """Add `-o` and `--output`."""
-    parser.add_argument(
-        "-o", "--output", type=Path, default=STANDARD_OUTPUT, metavar="FILE", help=about
-    )
+    parser.add("-o --output FILE", about, default=STANDARD_OUTPUT)
 
 
-def add_reports(parser: argparse.ArgumentParser, *, html: str) -> None:
+def add_reports(parser: CommandParser, *, html: str) -> None:
     """Add `--json [FILE]` and `--html FILE`. A FILE has the ending of what is written, because
     argparse takes any word after `--json` for it, also a corpus."""
-    parser.add_argument(
-        "--json",
+    parser.add(
+        "--json FILE",
+        "write the report as JSON to a .json file; without FILE, print only that",
         nargs="?",
         const=STANDARD_OUTPUT,
         type=partial(_parse_report, endings=(".json",)),
-        metavar="FILE",
-        help="write the report as JSON to a .json file; without FILE, print only that",
     )
     add_html(parser, html)
 
 
-def add_html(parser: argparse.ArgumentParser, about: str) -> None:
+def add_html(parser: CommandParser, about: str) -> None:
     """Add `--html FILE`."""
-    parser.add_argument(
-        "--html",
+    parser.add(
+        "--html FILE",
+        f"write {about} to a .html file",
         type=partial(_parse_report, endings=(".html", ".htm")),
-        metavar="FILE",
-        help=f"write {about} to a .html file",
     )
 
 

@@ -72,7 +72,7 @@ def follow(bar: Any) -> Callable[[int, int], None]:
 
 def add_quiet(parser: Any) -> None:
     """Add `--quiet`."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not show a progress bar")
+    parser.add("-q --quiet", "do not show a progress bar")
 
 
 class ProgressBars:

@@ -16,22 +16,21 @@ if TYPE_CHECKING:
 
 def add_run_options(parser: CommandParser) -> None:
     """Add the executor, and the folder of the checkpoints."""
-    parser.add_argument(
-        "--checkpoint-dir",
-        metavar="FOLDER",
-        help="work in shards and keep finished ones here, so that the same command continues after "
+    parser.add(
+        "--checkpoint-dir FOLDER",
+        "work in shards and keep finished ones here, so that the same command continues after "
         "an interruption; a folder that all workers share, or s3://bucket/prefix",
+        type=str,
     )
-    parser.add_argument(
+    parser.add(
         "--executor",
+        "what works on the shards: local processes or a Ray cluster (default: local)",
         choices=["local", "ray"],
         default="local",
-        help="what works on the shards: local processes or a Ray cluster (default: local)",
     )
-    parser.add_argument(
-        "--ray-address",
-        metavar="ADDRESS",
-        help="HOST:PORT, auto or local (default: auto, the cluster of this machine)",
+    parser.add(
+        "--ray-address ADDRESS",
+        "HOST:PORT, auto or local (default: auto, the cluster of this machine)",
     )
 
 

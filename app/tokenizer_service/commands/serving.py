@@ -27,11 +27,13 @@ import tempfile
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
@@ -42,17 +44,12 @@ from tokenizer_core.errors import StorageError, TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.access.auth import check_keys
-from tokenizer_service.commands.command_line import CommandError, parse_folder
+from tokenizer_service.commands.command_line import CommandError, add_command, parse_folder
 from tokenizer_service.http.connections import raise_open_files
 from tokenizer_service.ingress import UNIX, socket_path
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.observability.logs import configure_logging
 from tokenizer_service.settings import Settings, SettingsError, describe, missing_corpus_roots
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fastapi import FastAPI
 
 GRACEFUL_SECONDS: Final = 10
 """Requests in progress get this long to finish after SIGTERM."""
@@ -77,9 +74,9 @@ _TRIED_TEXT: Final = "Hello, world!"
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
     table = "\n".join(_render_setting(*row) for row in describe())
-    parser = subcommands.add_parser(
-        "serve",
-        description="Serve tokenizers over HTTP. Ctrl-C or SIGTERM ends it.",
+    parser = add_command(
+        subcommands,
+        run_serve,
         epilog=(
             "examples:\n"
             "  tokenizer serve\n"
@@ -89,25 +86,11 @@ def add_parsers(subcommands: Any) -> None:
             f"settings, from the environment:\n{table}"
         ),
     )
-    parser.add_argument(
-        "--host", metavar="ADDRESS", help="overrides TOKENIZER_HOST; unix:/path is a Unix socket"
-    )
-    parser.add_argument(
-        "--port", type=int, metavar="N", help="overrides TOKENIZER_PORT; 0 chooses a free port"
-    )
-    parser.add_argument("--workers", type=int, metavar="N", help="overrides TOKENIZER_WORKERS")
-    parser.add_argument(
-        "--artifacts-dir",
-        type=parse_folder,
-        metavar="FOLDER",
-        help="overrides TOKENIZER_ARTIFACTS_DIR",
-    )
-    parser.add_argument(
-        "--exit-with-parent",
-        action="store_true",
-        help="stop when the parent process ends, even if it is killed",
-    )
-    parser.set_defaults(run=run_serve)
+    parser.add("--host ADDRESS", "overrides TOKENIZER_HOST; unix:/path is a Unix socket")
+    parser.add("--port N", "overrides TOKENIZER_PORT; 0 chooses a free port")
+    parser.add("--workers N", "overrides TOKENIZER_WORKERS")
+    parser.add("--artifacts-dir FOLDER", "overrides TOKENIZER_ARTIFACTS_DIR", type=parse_folder)
+    parser.add("--exit-with-parent", "stop when the parent process ends, even if it is killed")
 
 
 def _render_setting(name: str, default: str, meaning: str) -> str:
@@ -120,7 +103,7 @@ def _render_setting(name: str, default: str, meaning: str) -> str:
 
 
 def run_serve(arguments: argparse.Namespace) -> None:
-    """Serve until a signal ends the process."""
+    """Serve tokenizers over HTTP. Ctrl-C or SIGTERM ends it."""
     parent = os.getppid()  # before any slow call, during which the parent may end
     for name in ("host", "port", "workers", "artifacts_dir"):
         value = getattr(arguments, name)

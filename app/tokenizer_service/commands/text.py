@@ -22,7 +22,13 @@ from tokenizer_core.text.decode_streams import BytesDecoder
 from tokenizer_core.text.pieces import readable_token
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_service.commands.command_line import CommandError, UsageError, require_files
+from tokenizer_service.commands.command_line import (
+    CommandError,
+    CommandParser,
+    UsageError,
+    add_command,
+    require_files,
+)
 from tokenizer_service.commands.outputs import (
     STANDARD_OUTPUT,
     add_output,
@@ -50,21 +56,7 @@ STANDARD_INPUT: Final = Path("-")
 
 def add_parsers(subcommands: Any) -> None:
     """Add the three subcommands."""
-    encode = subcommands.add_parser(
-        "encode",
-        description="Print the token ids of a text, of files, or of standard input.",
-        epilog=(
-            "examples:\n"
-            "  tokenizer encode 'Hello, world!'\n"
-            "  tokenizer encode --pieces --tokenizer gpt2 'Hello, world!'\n"
-            "  tokenizer encode --file book.txt --format u16 --output book.bin\n"
-            "  cat book.txt | tokenizer encode --tokenizer starter --json\n"
-            "  tokenizer encode 'Hello' --files vocab.json merges.txt\n\n"
-            "For text that strangers wrote use --allowed-special none: a special token in it is\n"
-            "then plain text; with ordinary, any added token is. Many documents for a model to\n"
-            "train on: tokenizer corpus encode."
-        ),
-    )
+    encode = add_command(subcommands, run_encode)
     _add_text_arguments(encode)
     formats = encode.add_mutually_exclusive_group()
     formats.add_argument(
@@ -86,70 +78,53 @@ def add_parsers(subcommands: Any) -> None:
         "--json", action="store_const", const="json", dest="format", help="as --format json"
     )
     add_output(encode, about="write the ids to a file, which appears when complete")
-    encode.set_defaults(run=run_encode)
 
-    count = subcommands.add_parser(
-        "count",
-        description="Print the number of token ids of a text, of files, or of standard input.",
-        epilog=(
-            "examples:\n"
-            "  tokenizer count 'Hello, world!'\n"
-            "  tokenizer count --file *.txt\n"
-            "  tokenizer count --file *.txt --json | jq .tokens"
-        ),
-    )
+    count = add_command(subcommands, run_count)
     _add_text_arguments(count)
-    count.add_argument(
-        "--json", action="store_true", help="print tokens and bytes, in total and per file, as JSON"
-    )
-    count.set_defaults(run=run_count)
+    count.add("--json", "print tokens and bytes, in total and per file, as JSON")
 
-    decode = subcommands.add_parser(
-        "decode",
-        description=(
-            "Write the text of token ids: given as arguments, in a file, or on standard input\n"
-            "(numbers with spaces, commas or brackets between them, or raw with --format)."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer decode 15496 11 995 0\n"
-            "  tokenizer encode Hello | tokenizer decode\n"
-            "  tokenizer decode --file book.bin --format u16 --output book.txt"
-        ),
-    )
-    decode.add_argument("ids", nargs="*", metavar="ID", help="without one, --file or stdin")
-    decode.add_argument("--file", type=Path, metavar="FILE", help="read the ids from a file")
-    decode.add_argument(
+    decode = add_command(subcommands, run_decode)
+    decode.add("ids ID", "without one, --file or stdin", nargs="*")
+    decode.add("--file FILE", "read the ids from a file")
+    decode.add(
         "--format",
+        "format of the ids, as encode writes it (default: ids)",
         choices=("ids", *_WIDTHS),
         default="ids",
-        help="format of the ids, as encode writes it (default: ids)",
     )
-    decode.add_argument("--skip-special-tokens", action="store_true", help="omit special tokens")
+    decode.add("--skip-special-tokens", "omit special tokens")
     add_output(decode, about="write the text to a file, which appears when complete")
     add_quiet(decode)
     add_tokenizer_arguments(decode)
-    decode.set_defaults(run=run_decode)
 
 
-def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", nargs="?", help="the text; without it, --file or standard input")
-    parser.add_argument(
-        "--file", nargs="+", type=Path, default=[], metavar="FILE", help="UTF-8 files; - is stdin"
-    )
-    parser.add_argument(
-        "--allowed-special",
-        default="all",
-        metavar="all|none|ordinary|TOKEN,TOKEN",
-        help="special tokens to recognise (default: all); others are plain text. ordinary: no "
+def _add_text_arguments(parser: CommandParser) -> None:
+    parser.add("text", "the text; without it, --file or standard input", nargs="?")
+    parser.add("--file FILE", "UTF-8 files; - is stdin", nargs="+", default=[])
+    parser.add(
+        "--allowed-special all|none|ordinary|TOKEN,TOKEN",
+        "special tokens to recognise (default: all); others are plain text. ordinary: no "
         "added token at all",
+        default="all",
     )
     add_quiet(parser)
     add_tokenizer_arguments(parser)
 
 
 def run_encode(arguments: argparse.Namespace) -> None:
-    """Print each id once it is final."""
+    """Print the token ids of a text, of files, or of standard input.
+
+    examples:
+      tokenizer encode 'Hello, world!'
+      tokenizer encode --pieces --tokenizer gpt2 'Hello, world!'
+      tokenizer encode --file book.txt --format u16 --output book.bin
+      cat book.txt | tokenizer encode --tokenizer starter --json
+      tokenizer encode 'Hello' --files vocab.json merges.txt
+
+    For text that strangers wrote use --allowed-special none: a special token in it is
+    then plain text; with ordinary, any added token is. Many documents for a model to
+    train on: tokenizer corpus encode.
+    """
     _check_text(arguments)
     require_other_files([arguments.output], [*arguments.file, *tokenizer_files(arguments)])
     tokenizer = load_tokenizer(arguments)
@@ -214,7 +189,13 @@ def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:
 
 
 def run_count(arguments: argparse.Namespace) -> None:
-    """Print one number, or one line per file if there are several."""
+    """Print the number of token ids of a text, of files, or of standard input.
+
+    examples:
+      tokenizer count 'Hello, world!'
+      tokenizer count --file *.txt
+      tokenizer count --file *.txt --json | jq .tokens
+    """
     _check_text(arguments)
     tokenizer, ref = find_tokenizer(arguments)
     allowed = allowed_special(tokenizer, arguments.allowed_special)
@@ -237,7 +218,14 @@ def run_count(arguments: argparse.Namespace) -> None:
 
 
 def run_decode(arguments: argparse.Namespace) -> None:
-    """Write the bytes of the ids, with nothing added."""
+    """Write the text of token ids: given as arguments, in a file, or on standard input
+    (numbers with spaces, commas or brackets between them, or raw with --format).
+
+    examples:
+      tokenizer decode 15496 11 995 0
+      tokenizer encode Hello | tokenizer decode
+      tokenizer decode --file book.bin --format u16 --output book.txt
+    """
     if arguments.ids and arguments.file:
         raise UsageError("give ids as arguments or with --file, not both")
     inputs = [*filter(None, [arguments.file]), *tokenizer_files(arguments)]

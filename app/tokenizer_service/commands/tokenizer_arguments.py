@@ -16,6 +16,7 @@ from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     CommandError,
+    CommandParser,
     UsageError,
     add_artifacts_dir,
     artifacts_dir_of,
@@ -36,7 +37,7 @@ _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
 _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab|model))+$")
 
 
-def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
+def add_tokenizer_arguments(parser: CommandParser) -> None:
     """Add the options that `load_tokenizer` and `find_tokenizer` read."""
     group = parser.add_argument_group("which tokenizer")
     group.add_argument(

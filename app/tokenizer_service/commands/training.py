@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.documents import corpus_file_name
@@ -24,8 +23,10 @@ from tokenizer_core.training.vocabulary_plan import LLAMA3_RESERVED_NAME, plan_v
 from tokenizer_service.commands.artifacts import command_text
 from tokenizer_service.commands.command_line import (
     CommandError,
+    CommandParser,
     UsageError,
     add_artifacts_dir,
+    add_command,
     open_store,
     parse_place,
     require_files,
@@ -57,95 +58,47 @@ _OF_COUNTING: Final = (
 
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
-    parser = subcommands.add_parser(
-        "train",
-        description=(
-            "Learn a byte-level BPE tokenizer from text, JSONL or Parquet files and publish it as\n"
-            "an artifact. The result is the same for any number of workers. Text is read as it\n"
-            "is; a special token in it ends a document."
-        ),
-        epilog=(
-            "examples:\n"
-            "  tokenizer train news.txt --vocab-size 10000 --name news\n"
-            "  tokenizer train corpora/*.txt --vocab-size 32000 --workers 8 --promote\n"
-            "  tokenizer train stories.jsonl.gz more.parquet --field story --vocab-size 32000\n"
-            "  tokenizer train news.txt --vocab-size 10000 --save-counts news.counts\n"
-            "  tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k\n"
-            "  tokenizer train news.txt --vocab-size 8000,16000,32000 --html news.html\n"
-            "  tokenizer train news.txt --min-frequency 2 --reserved 16 --pad-to-multiple 128\n\n"
-            "One run trains several sizes and publishes them as NAME-SIZE. Counting a corpus is\n"
-            "most of the work: save the counts to train again without it."
-        ),
-    )
-    parser.add_argument("inputs", nargs="*", type=parse_place, metavar="INPUT", help=INPUTS_HELP)
-    parser.add_argument(
-        "--vocab-size",
+    parser = add_command(subcommands, run_train)
+    parser.add("inputs INPUT", INPUTS_HELP, nargs="*", type=parse_place)
+    parser.add(
+        "--vocab-size N[,N...]",
+        "all entries: 256 bytes, special, learned and reserved tokens (default: 10000)",
         type=_parse_sizes,
         default=[10_000],
-        metavar="N[,N...]",
-        help="all entries: 256 bytes, special, learned and reserved tokens (default: 10000)",
     )
     add_counting_options(parser)
     _add_vocabulary_options(parser)
     parser.add_argument("--name", default="trained", help="name of the published tokenizer")
-    parser.add_argument(
-        "--save-counts", type=parse_place, metavar="FILE", help="write the counts of the corpus"
-    )
-    parser.add_argument(
-        "--from-counts",
-        type=parse_place,
-        metavar="FILE",
-        help="train from saved counts instead of files",
-    )
-    parser.add_argument(
-        "--promote", action="store_true", help="promote the result; running servers switch to it"
-    )
+    parser.add("--save-counts FILE", "write the counts of the corpus", type=parse_place)
+    parser.add("--from-counts FILE", "train from saved counts instead of files", type=parse_place)
+    parser.add("--promote", "promote the result; running servers switch to it")
     add_reports(parser, html="a report as a page, with the curve of sizes")
     add_quiet(parser)
     add_artifacts_dir(parser)
-    parser.set_defaults(run=run_train)
 
 
-def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--min-frequency",
-        type=int,
-        default=1,
-        metavar="N",
-        help="ignore pairs that occur less often (default: 1)",
-    )
-    parser.add_argument(
-        "--max-token-length", type=int, metavar="BYTES", help="learn no token longer than this"
-    )
-    parser.add_argument(
-        "--seed-token",
+def _add_vocabulary_options(parser: CommandParser) -> None:
+    parser.add("--min-frequency N", "ignore pairs that occur less often (default: 1)", default=1)
+    parser.add("--max-token-length BYTES", "learn no token longer than this", type=int)
+    parser.add(
+        "--seed-token TEXT",
+        "text that becomes one token before any is learned; repeat for more, in order",
         action="append",
         default=[],
-        metavar="TEXT",
-        help="text that becomes one token before any is learned; repeat for more, in order",
     )
-    parser.add_argument(
-        "--seed-file", type=Path, metavar="FILE", help="more seed tokens, one per line"
+    parser.add("--seed-file FILE", "more seed tokens, one per line")
+    parser.add(
+        "--reserved N", "number of special tokens for later use, counted in --vocab-size", default=0
     )
-    parser.add_argument(
-        "--reserved",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of special tokens for later use, counted in --vocab-size",
-    )
-    parser.add_argument(
-        "--reserved-name",
+    parser.add(
+        "--reserved-name TOKEN",
+        f"their name, with {{}} for the number (default: {LLAMA3_RESERVED_NAME})",
         default=LLAMA3_RESERVED_NAME,
-        metavar="TOKEN",
-        help=f"their name, with {{}} for the number (default: {LLAMA3_RESERVED_NAME})",
     )
-    parser.add_argument(
-        "--pad-to-multiple",
-        type=int,
+    parser.add(
+        "--pad-to-multiple N",
+        "add reserved tokens until the vocabulary is a multiple of N, for instance 128",
         default=1,
-        metavar="N",
-        help="add reserved tokens until the vocabulary is a multiple of N, for instance 128",
     )
 
 
@@ -165,7 +118,22 @@ def _parse_sizes(text: str) -> list[int]:
 
 
 def run_train(arguments: argparse.Namespace) -> None:
-    """Train, publish every size, and write the reports."""
+    """Learn a byte-level BPE tokenizer from text, JSONL or Parquet files and publish it as
+    an artifact. The result is the same for any number of workers. Text is read as it
+    is; a special token in it ends a document.
+
+    examples:
+      tokenizer train news.txt --vocab-size 10000 --name news
+      tokenizer train corpora/*.txt --vocab-size 32000 --workers 8 --promote
+      tokenizer train stories.jsonl.gz more.parquet --field story --vocab-size 32000
+      tokenizer train news.txt --vocab-size 10000 --save-counts news.counts
+      tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k
+      tokenizer train news.txt --vocab-size 8000,16000,32000 --html news.html
+      tokenizer train news.txt --min-frequency 2 --reserved 16 --pad-to-multiple 128
+
+    One run trains several sizes and publishes them as NAME-SIZE. Counting a corpus is
+    most of the work: save the counts to train again without it.
+    """
     files = _check(arguments)
     store = open_store(arguments)
     sizes = arguments.vocab_size

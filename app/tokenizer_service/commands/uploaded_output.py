@@ -21,11 +21,9 @@ from tokenizer_service.commands.progress import follow, progress_bar
 
 def add_temp_dir(parser: CommandParser) -> None:
     """Add `--temp-dir`."""
-    parser.add_argument(
-        "--temp-dir",
-        type=Path,
-        metavar="FOLDER",
-        help="folder for unfinished token files of an address (default: below ~/.cache), and for "
+    parser.add(
+        "--temp-dir FOLDER",
+        "folder for unfinished token files of an address (default: below ~/.cache), and for "
         "unfinished shards (default: the system's)",
     )
 

@@ -21,7 +21,7 @@ from tokenizer_core.presets import (
     download_model_folder,
     own_cache_path,
 )
-from tokenizer_service.commands.command_line import CommandError, UsageError
+from tokenizer_service.commands.command_line import CommandError, UsageError, add_command
 from tokenizer_service.commands.progress import add_quiet, progress_bar
 
 URL_VARIABLE: Final = "TOKENIZER_VOCABULARIES_URL"
@@ -35,8 +35,9 @@ _MOST_SECONDS: Final = 600.0
 
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
-    pull = subcommands.add_parser(
-        "pull",
+    pull = add_command(
+        subcommands,
+        run_pull,
         description=(
             "Download the vocabulary file of a preset into the cache folder and check its sha256.\n"
             "Tokenizer.from_preset(NAME) and tokenizer import find it there. Presets:\n"
@@ -53,10 +54,9 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer import $(tokenizer pull Qwen/Qwen3-8B) --name qwen3"
         ),
     )
-    pull.add_argument("names", nargs="+", metavar="NAME", help="a preset, or a model as owner/name")
-    pull.add_argument("--revision", help="branch, tag or commit of the models (default: main)")
+    pull.add("names NAME", "a preset, or a model as owner/name", nargs="+")
+    pull.add("--revision REVISION", "branch, tag or commit of the models (default: main)")
     add_quiet(pull)
-    pull.set_defaults(run=run_pull)
 
 
 def run_pull(arguments: argparse.Namespace) -> None:

@@ -31,40 +31,34 @@ from tokenizer_service.commands.tokenizer_arguments import files_of
 def add_reading_options(parser: Any) -> None:
     """Add `--preset`, `--pattern`, `--special`, `--no-special`, `--file-ids` and
     `--chat-template`."""
-    parser.add_argument(
-        "--preset",
-        choices=tuple(PRESETS),
-        metavar="NAME",
-        help="the file is this published vocabulary, which sets pattern and special tokens: "
+    parser.add(
+        "--preset NAME",
+        "the file is this published vocabulary, which sets pattern and special tokens: "
         + ", ".join(PRESETS),
+        choices=tuple(PRESETS),
     )
-    parser.add_argument(
-        "--pattern", help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression"
+    parser.add(
+        "--pattern PATTERN", f"how text is split: {', '.join(PATTERNS)}, or a regular expression"
     )
-    parser.add_argument(
-        "--special",
+    parser.add(
+        "--special TOKEN=ID",
+        "a special token and its id; repeat for more",
         action="append",
         type=parse_special_token,
         default=[],
-        metavar="TOKEN=ID",
-        help="a special token and its id; repeat for more",
     )
-    parser.add_argument(
-        "--no-special", action="store_true", help="the .tiktoken vocabulary has no special tokens"
-    )
-    parser.add_argument(
+    parser.add("--no-special", "the .tiktoken vocabulary has no special tokens")
+    parser.add(
         "--file-ids",
-        action="store_true",
-        help="of a model folder, take the ids of tokenizer.json alone; other files give the chat "
+        "of a model folder, take the ids of tokenizer.json alone; other files give the chat "
         "templates",
     )
-    parser.add_argument(
-        "--chat-template",
+    parser.add(
+        "--chat-template [NAME=]FILE",
+        "add or replace a chat template (Jinja; NAME: default); repeat for more. Those of a "
+        "model folder are kept",
         action="append",
         default=[],
-        metavar="[NAME=]FILE",
-        help="add or replace a chat template (Jinja; NAME: default); repeat for more. Those of a "
-        "model folder are kept",
     )
 
 

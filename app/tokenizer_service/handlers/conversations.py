@@ -6,18 +6,20 @@ vLLM changes in chat messages before its template reads them is in `tokenizer_co
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from tokenizer_client.schemas.chat import MAX_CHAT_NESTING
-from tokenizer_core.chat.messages import object_of, refuse, refuse_part, string_of, texts_of
+from tokenizer_client.schemas.chat import MAX_CHAT_NESTING, CountTokensRequest, InputTokensRequest
+from tokenizer_core.chat.messages import (
+    MessagesForm,
+    object_of,
+    refuse,
+    refuse_part,
+    string_of,
+    texts_of,
+)
 from tokenizer_service.http.problem import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tokenizer_client.schemas.chat import CountTokensRequest, InputTokensRequest
-    from tokenizer_core.chat.messages import MessagesForm
 
 _THINKING: Final = ("enabled", "adaptive", "disabled")
 _UNFINISHED: Final = ("in_progress", "incomplete")

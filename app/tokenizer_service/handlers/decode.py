@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from tokenizer_client.schemas.dialects import DetokenizeRequest, IdsRequest
 from tokenizer_client.schemas.tokens import DecodeRequest
+from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.limits import reserve_memory
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.bodies import validate
@@ -15,6 +17,7 @@ from tokenizer_service.http.id_formats import OCTETS, IdsForm, parse_ids_body
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.decode import (
+    Row,
     check_decoded_size,
     render_bytes,
     render_texts,
@@ -22,13 +25,7 @@ from tokenizer_service.responses.decode import (
     special_ids_of,
 )
 from tokenizer_service.responses.json_values import Rendered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokenizer_core.engines import EngineChoice
-    from tokenizer_service.responses.decode import Row
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 
 def parse_decode(body: bytes, engine: EngineChoice | None = None) -> DecodeRequest | IdsRequest:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tokenizer_client.schemas.dialects import (
@@ -12,7 +10,10 @@ from tokenizer_client.schemas.dialects import (
     InputsRequest,
     MessagesRequest,
     PromptRequest,
+    TokenizeRequest,
 )
+from tokenizer_core.chat.renderer import RenderLimits
+from tokenizer_core.engines import EngineChoice
 from tokenizer_core.specials.policy import Policy
 from tokenizer_service.handlers.chat import encode_chat_completion
 from tokenizer_service.handlers.conversations import require_shallow
@@ -27,13 +28,8 @@ from tokenizer_service.responses.dialects import (
     render_prompts,
 )
 from tokenizer_service.responses.encode import Encoded, put_around
-
-if TYPE_CHECKING:
-    from tokenizer_client.schemas.dialects import TokenizeRequest
-    from tokenizer_core.chat.renderer import RenderLimits
-    from tokenizer_core.engines import EngineChoice
-    from tokenizer_service.responses.json_values import Rendered
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.responses.json_values import Rendered
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 
 def parse_tokenize(body: bytes, engine: EngineChoice | None = None) -> TokenizeRequest:

@@ -14,37 +14,33 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
-from tokenizer_service.access.deadlines import DEPARTURE, send_within, within
+from tokenizer_service.access.deadlines import DEPARTURE, within
 from tokenizer_service.access.errors import ShuttingDownError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MIN_STREAM_BYTES
+from tokenizer_service.handlers.stream_codecs import (
+    DecodeCodec,
+    DecodedPart,
+    EncodeCodec,
+    EncodedPart,
+)
 from tokenizer_service.http.problem import (
     Problem,
     internal_error,
     problem_response,
     request_id_of,
 )
+from tokenizer_service.http.responses import PartedResponse
 from tokenizer_service.responses.problems import problem_of
+from tokenizer_service.services import Services
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-
-    from starlette.types import Message, Receive, Scope, Send
-
-    from tokenizer_service.handlers.stream_codecs import (
-        DecodeCodec,
-        DecodedPart,
-        EncodeCodec,
-        EncodedPart,
-    )
-    from tokenizer_service.services import Services
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-    Part = EncodedPart | DecodedPart
+Part = EncodedPart | DecodedPart
 
 NDJSON: Final = "application/x-ndjson"
 FRAMES: Final = "application/octet-stream"
@@ -56,7 +52,7 @@ _WINDOW_BYTES: Final = 1 << 16
 _LAST_WORD_SECONDS: Final = 0.5
 
 
-class DuplexStream(Response):
+class DuplexStream(PartedResponse):
     """The response of a streaming route: what `codec` makes of the body, part by part."""
 
     def __init__(
@@ -67,7 +63,7 @@ class DuplexStream(Response):
         del self.headers["content-length"]  # unknown until the end
         self._services, self._codec, self._digest = services, codec, live.ref.digest
         self._lease = services.budget.lease()
-        self._idle_seconds = services.settings.stream_idle_seconds
+        self.idle_seconds = services.settings.stream_idle_seconds
         self._render: _Records = _Frames() if form == FRAMES else _Lines()
         self._scope: Scope = {}
         self._is_started = False
@@ -117,12 +113,12 @@ class DuplexStream(Response):
         started = clock()
         try:
             # Count only the wait: while the client reads the response, it need not send.
-            message = await within(self._idle_seconds - self._waited_seconds, receive())
+            message = await within(self.idle_seconds - self._waited_seconds, receive())
         except TimeoutError:
             raise Problem(
                 408,
                 "stream_idle",
-                f"Fewer than {MIN_STREAM_BYTES} bytes arrived in {self._idle_seconds:g} seconds.",
+                f"Fewer than {MIN_STREAM_BYTES} bytes arrived in {self.idle_seconds:g} seconds.",
             ) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
@@ -151,12 +147,8 @@ class DuplexStream(Response):
     async def _send(self, send: Send, body: bytes, *, is_last: bool = False) -> None:
         if not self._is_started:
             self._is_started = True
-            head = {"status": self.status_code, "headers": self.raw_headers}
-            await send_within(
-                self._idle_seconds, self._scope, send, {"type": "http.response.start", **head}
-            )
-        message = {"type": "http.response.body", "body": body, "more_body": not is_last}
-        await send_within(self._idle_seconds, self._scope, send, message)
+            await self.send_head(self._scope, send)
+        await self.send_part(self._scope, send, body, is_last=is_last)
 
     async def _send_error(
         self, error: Exception, scope: Scope, receive: Receive, send: Send

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from tokenizer_client.schemas.tokens import EncodeRequest, Segments
-from tokenizer_core.engines import ARRAY, JSON, OFFSETS, decode_json_string
-from tokenizer_core.specials.policy import Policy
+from tokenizer_core.engines import ARRAY, JSON, OFFSETS, EngineChoice, decode_json_string
+from tokenizer_core.specials.policy import Allowed, Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS, check_wanted
 from tokenizer_service.handlers.preconditions import require_known_specials
@@ -21,13 +22,7 @@ from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.encode import Encoded, put_around, render_binary, render_encoded
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
 from tokenizer_service.responses.json_values import Rendered, utf8_length
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tokenizer_core.engines import EngineChoice
-    from tokenizer_core.specials.policy import Allowed
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 Source = str | Segments
 """A text, or the segments of one."""

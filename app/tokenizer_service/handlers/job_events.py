@@ -9,20 +9,15 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from tokenizer_service.access.deadlines import send_within
 from tokenizer_service.access.limits import SEND_IDLE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from starlette.types import Message, Receive, Scope, Send
-
-    from tokenizer_service.jobs.events import JobEvent, JobWatch
+from tokenizer_service.http.responses import PartedResponse
+from tokenizer_service.jobs.events import JobEvent, JobWatch
 
 HEARTBEAT_SECONDS: Final = 15.0
 """The stream sends a comment after this long without an event, so that no proxy closes it."""
@@ -30,7 +25,7 @@ HEARTBEAT_SECONDS: Final = 15.0
 _RETRY_MILLISECONDS: Final = 2000
 
 
-class JobEventStream(Response):
+class JobEventStream(PartedResponse):
     """Sends `first`, then the job again after each change until the job has ended."""
 
     def __init__(
@@ -48,7 +43,7 @@ class JobEventStream(Response):
         del self.headers["content-length"]
         self._watch, self._job_id, self._first = watch, job_id, first
         self._last_event_id = last_event_id
-        self._heartbeat_seconds, self._send_seconds = heartbeat_seconds, send_seconds
+        self._heartbeat_seconds, self.idle_seconds = heartbeat_seconds, send_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; returns after the final state, or when the server shuts down.
@@ -61,28 +56,20 @@ class JobEventStream(Response):
             await while_connected(receive, self._send_events(scope, send))
 
     async def _send_events(self, scope: Scope, send: Send) -> None:
-        start = {"status": self.status_code, "headers": self.raw_headers}
-        await self._send(scope, send, {"type": "http.response.start", **start})
-        await self._send_part(scope, send, b"retry: %d\n\n" % _RETRY_MILLISECONDS)
+        await self.send_head(scope, send)
+        await self.send_part(scope, send, b"retry: %d\n\n" % _RETRY_MILLISECONDS)
         event: JobEvent | None = self._first
         seen, sent_at = self._last_event_id, time.monotonic()
         while event is not None:
             is_due = time.monotonic() - sent_at >= self._heartbeat_seconds
             if event.id != seen or is_due:
                 part = event.render() if event.id != seen else b":\n\n"
-                await self._send_part(scope, send, part)
+                await self.send_part(scope, send, part)
                 seen, sent_at = event.id, time.monotonic()
             if event.is_final or _server_ends():
                 break
             event = await self._watch.next_look(self._job_id, event)
-        await self._send(scope, send, {"type": "http.response.body", "body": b""})
-
-    async def _send_part(self, scope: Scope, send: Send, body: bytes) -> None:
-        message = {"type": "http.response.body", "body": body, "more_body": True}
-        await self._send(scope, send, message)
-
-    async def _send(self, scope: Scope, send: Send, message: Message) -> None:
-        await send_within(self._send_seconds, scope, send, message)
+        await self.send_part(scope, send, b"", is_last=True)
 
 
 async def wait_for_end(watch: JobWatch, job_id: str, first: JobEvent) -> None:

@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Header, Query
 from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenizer_client.schemas.jobs import EncodeJobView, JobView
 from tokenizer_service.handlers.disk import off_the_loop
 from tokenizer_service.handlers.job_events import JobEventStream, wait_for_end, while_connected
 from tokenizer_service.handlers.preconditions import require_known_query
@@ -33,13 +35,7 @@ from tokenizer_service.jobs.folder import JobFolder, is_job_id
 from tokenizer_service.jobs.queue import Job, Kind
 from tokenizer_service.jobs.views import summary_of, view_of
 from tokenizer_service.responses.problems import problem_responses
-from tokenizer_service.services import services_of
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from tokenizer_client.schemas.jobs import EncodeJobView, JobView
-    from tokenizer_service.services import Services
+from tokenizer_service.services import Services, services_of
 
 Asked = TypeVar("Asked", bound=BaseModel)
 

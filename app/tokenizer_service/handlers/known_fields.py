@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
+
+from pydantic import BaseModel
 
 from tokenizer_client.schemas.chat import (
     ChatRenderRequest,
@@ -30,12 +32,8 @@ from tokenizer_client.schemas.dialects import (
 from tokenizer_core.chat.messages import refuse
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.problem import Problem
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from tokenizer_service.responses.json_values import Rendered
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.responses.json_values import Rendered
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 Model = TypeVar("Model", bound="BaseModel")
 Wanted = TypeVar("Wanted")

@@ -12,19 +12,16 @@ thread for large requests    all other work
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.dialects import InputsRequest, PlainTextRequest
+from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.limits import INLINE_DETAILED_BYTES, INLINE_ITEMS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.requests import HTTPConnection
-
-    from tokenizer_core.engines import EngineChoice
-    from tokenizer_service.responses.json_values import Rendered
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.responses.json_values import Rendered
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _IDS: Final = ("ids",)
 _DETAILED: Final = (InputsRequest, PlainTextRequest)

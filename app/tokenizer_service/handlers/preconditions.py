@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Collection, Mapping
+from typing import Annotated, Final
 
-from fastapi import Query
+from fastapi import Path, Query
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from tokenizer_client.schemas.tokens import NAME_PATTERN
+from tokenizer_client.schemas.tokens import NAME_PATTERN, PLAIN_NAME_PATTERN
 from tokenizer_core.errors import UnknownSpecialTokenError
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.http.bodies import require_acceptable, require_json
 from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.services import services_of
+from tokenizer_service.services import Services, services_of
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 from tokenizer_service.serving.live_tokenizers import ACTIVE
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from starlette.requests import HTTPConnection, Request
-
-    from tokenizer_core.registry import ArtifactRef
-    from tokenizer_service.services import Services
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
 
 TokenizerQuery = Annotated[
     str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
 ]
 """The tokenizer of a request, for routes with query parameters."""
+
+PlainName = Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+"""A name in a path: of a tokenizer, a corpus or token files."""
 
 _DISAGREE: Final = "model and tokenizer name two tokenizers; send one of them"
 
@@ -165,6 +162,15 @@ def refuse_match(request: HTTPConnection) -> None:
             "Corpora, token files and aliases have no ETag, so If-Match cannot be checked; nothing "
             "was changed. Compare what GET says, and send the request without If-Match.",
         )
+
+
+def download_headers(etag: str, file: str) -> dict[str, str]:
+    """The headers of a download, beside those that its 304 has too."""
+    return {
+        "ETag": etag,
+        "Content-Disposition": f'attachment; filename="{file}"',
+        "X-Content-Type-Options": "nosniff",
+    }
 
 
 def not_modified(request: Request, etag: str, headers: Mapping[str, str]) -> Response | None:

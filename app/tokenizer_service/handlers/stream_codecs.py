@@ -10,30 +10,25 @@ the two are indistinguishable.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenizer_client.schemas.tokens import IdsError, parse_ids
 from tokenizer_core.documents.document_pieces import Utf8Decoder
 from tokenizer_core.text.decode_streams import StreamingDecoder
+from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.errors import LineTooLongError
-from tokenizer_service.http.id_formats import parse_raw_ids
+from tokenizer_service.http.id_formats import IdsForm, parse_raw_ids
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
+from tokenizer_service.observability.metrics import ServiceMetrics
 from tokenizer_service.responses.decode import sizes_of, special_ids_of
 from tokenizer_service.responses.json_values import utf8_length
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from tokenizer_core.text.streaming import StreamingEncoder
-    from tokenizer_service.http.id_formats import IdsForm
-    from tokenizer_service.observability.metrics import ServiceMetrics
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 MAX_LINE_BYTES: Final = 1 << 24
 """The longest line of JSON; a line is buffered until it ends."""

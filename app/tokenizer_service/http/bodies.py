@@ -8,13 +8,15 @@ the bodies for OpenAPI.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 
 from tokenizer_client.schemas.tokens import MAX_ID, IdsError
+from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.deadlines import Pace, within
 from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
 from tokenizer_service.access.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
@@ -22,13 +24,6 @@ from tokenizer_service.http.headers import accepts, header_fields, header_of, pa
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem, validation_problem
 from tokenizer_service.http.request_examples import examples_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from starlette.requests import HTTPConnection, Request
-
-    from tokenizer_core.engines import EngineChoice
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -14,14 +14,12 @@ import resource
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from tokenizer_service.access.errors import TooManyConnectionsError
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.ingress import EVERY_HOST, AllowedHosts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log = logging.getLogger("tokenizer_service.connections")
 

@@ -7,15 +7,12 @@ lookups. Names are lower-case bytes, as the server provides them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from starlette.requests import HTTPConnection
-    from starlette.types import Scope
-
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
 _FIELDS: Final = "tokenizer_service.headers"
 _QUALITY: Final = re.compile(r"[01](\.\d{0,3})?")

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import ast
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
 from tokenizer_service.http.headers import accepted_types, parse_media_type
 from tokenizer_service.http.problem import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"

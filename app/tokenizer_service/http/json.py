@@ -7,15 +7,12 @@ large. Other requests run while either reads.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tokenizer_core.engines import read_json_natively
+from tokenizer_core.engines import EngineChoice, read_json_natively
 from tokenizer_core.strict_json import StrictJsonError, read_json
 from tokenizer_service.access.errors import TooManyContainersError, TooManyValuesError
 from tokenizer_service.http.problem import Problem
-
-if TYPE_CHECKING:
-    from tokenizer_core.engines import EngineChoice
 
 WINDOW_CHARS: Final = 1 << 18
 """Characters parsed per step: about 5 ms of ids."""

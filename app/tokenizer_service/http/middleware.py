@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenizer_service.access.errors import ShuttingDownError
-from tokenizer_service.http.problem import internal_error, problem_response, request_id_of
+from tokenizer_service.http.problem import Problem, internal_error, problem_response, request_id_of
 from tokenizer_service.observability.logs import REQUEST_ID
+from tokenizer_service.observability.metrics import ServiceMetrics
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from tokenizer_service.http.problem import Problem
-    from tokenizer_service.observability.metrics import ServiceMetrics
-
-    RawResponse = tuple[bytes, bytes]
-    """A response with status 200, ready to be written: its headers, each with its CRLF, and its
-    content."""
+RawResponse = tuple[bytes, bytes]
+"""A response with status 200, ready to be written: its headers, each with its CRLF, and its
+content."""
 
 CLIENT_GONE: Final = 499
 """The status in the metrics for a client that disconnected before the response began."""

@@ -13,17 +13,14 @@ import json
 import logging
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from pydantic import ValidationError
 from starlette.responses import Response
+from starlette.types import Scope
 
 from tokenizer_service.http.headers import header_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pydantic import ValidationError
-    from starlette.types import Scope
 
 log = logging.getLogger("tokenizer_service.http.problem")
 

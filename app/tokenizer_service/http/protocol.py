@@ -14,10 +14,17 @@ import logging
 import re
 import select
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httptools
+from uvicorn._types import (
+    ASGI3Application,
+    ASGIReceiveCallable,
+    ASGISendCallable,
+    ASGISendEvent,
+)
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -33,18 +40,7 @@ from tokenizer_service.http.connections import (
     ConnectionGuard,
 )
 from tokenizer_service.http.problem import Problem, problem_response, request_id_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from uvicorn._types import (
-        ASGI3Application,
-        ASGIReceiveCallable,
-        ASGISendCallable,
-        ASGISendEvent,
-    )
-
-    from tokenizer_service.ingress import AllowedHosts
+from tokenizer_service.ingress import AllowedHosts
 
 log = logging.getLogger("tokenizer_service.http")
 

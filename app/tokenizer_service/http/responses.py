@@ -7,25 +7,21 @@ long is disconnected.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from tokenizer_service.access.deadlines import Pace, send_within
 from tokenizer_service.access.errors import OverloadedError
-from tokenizer_service.access.limits import MIN_READ_BYTES_PER_SECOND, SEND_IDLE_SECONDS
+from tokenizer_service.access.limits import MIN_READ_BYTES_PER_SECOND, SEND_IDLE_SECONDS, Lease
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.problem import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from starlette.requests import Request
-    from starlette.types import Message, Receive, Scope, Send
-
-    from tokenizer_service.access.limits import Lease
 
 _SEND_BYTES: Final = 1 << 18
 _PIECE_BYTES: Final = 1 << 20
@@ -35,7 +31,31 @@ _MOST_PATIENCE: Final = 5
 _RANGE: Final = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
 
-class ChunkedBody(Response):
+class PartedResponse(Response):
+    """A response that is sent in parts. A client that reads nothing for `idle_seconds` has left."""
+
+    idle_seconds: float
+
+    async def send_head(self, scope: Scope, send: Send) -> None:
+        """Send the status and the headers. Raises ClientDisconnect, as `send_part`."""
+        head = {"status": self.status_code, "headers": self.raw_headers}
+        await send_within(self.idle_seconds, scope, send, {"type": "http.response.start", **head})
+
+    async def send_part(
+        self,
+        scope: Scope,
+        send: Send,
+        body: bytes,
+        *,
+        is_last: bool = False,
+        seconds: float = math.inf,
+    ) -> None:
+        """Send a part of the body; the client must read it within `seconds`, too."""
+        message = {"type": "http.response.body", "body": body, "more_body": not is_last}
+        await send_within(min(seconds, self.idle_seconds), scope, send, message)
+
+
+class ChunkedBody(PartedResponse):
     """A response with a known length that is sent chunk by chunk."""
 
     def __init__(
@@ -49,7 +69,7 @@ class ChunkedBody(Response):
         self._chunks = list(chunks)
         self.n_bytes = sum(map(len, self._chunks))
         self._lease: Lease | None = None
-        self._idle_seconds = idle_seconds
+        self.idle_seconds = idle_seconds
         # Set here, because the constructor of the base class would derive them again.
         self.status_code, self.background, self.body = 200, None, b""
         self.media_type = media_type
@@ -79,15 +99,11 @@ class ChunkedBody(Response):
             ClientDisconnect: the client read nothing for too long, or too slowly.
         """
         try:
-            head = {"status": self.status_code, "headers": self.raw_headers}
-            message: Message = {"type": "http.response.start", **head}
-            await send_within(self._idle_seconds, scope, send, message)
+            await self.send_head(scope, send)
             if self.n_bytes > _SEND_BYTES:
                 await self._send_parts(scope, send)
             else:
-                body = b"".join(self._chunks)
-                message = {"type": "http.response.body", "body": body, "more_body": False}
-                await send_within(self._idle_seconds, scope, send, message)
+                await self.send_part(scope, send, b"".join(self._chunks), is_last=True)
         finally:
             if self._lease is not None:
                 self._lease.release()
@@ -97,19 +113,13 @@ class ChunkedBody(Response):
         clock = asyncio.get_running_loop().time
         n_left = self.n_bytes
         pace = Pace(
-            grace_seconds=self._idle_seconds,
-            most_seconds=_MOST_PATIENCE * self._idle_seconds,
+            grace_seconds=self.idle_seconds,
+            most_seconds=_MOST_PATIENCE * self.idle_seconds,
             bytes_per_second=MIN_READ_BYTES_PER_SECOND,
         )
         for part, is_last in _join(self._chunks, n_left):
-            message: Message = {
-                "type": "http.response.body",
-                "body": part,
-                "more_body": not is_last,
-            }
             started = clock()
-            seconds = min(self._idle_seconds, pace.seconds_left)
-            await send_within(seconds, scope, send, message)
+            await self.send_part(scope, send, part, is_last=is_last, seconds=pace.seconds_left)
             pace.note(waited_seconds=clock() - started, n_bytes=len(part))
             n_left -= len(part)
             if self._lease is not None:
@@ -134,7 +144,7 @@ def _join(chunks: list[bytes], n_left: int) -> Iterator[tuple[bytes, bool]]:
                 waiting, n_bytes = [], 0
 
 
-class FileBody(Response):
+class FileBody(PartedResponse):
     """Sends the bytes `start` to `stop` of an open file and closes it.
 
     The open file stays readable after it is deleted. Memory holds one piece of it at a time.
@@ -157,7 +167,7 @@ class FileBody(Response):
             self.status_code = 206
             self.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{n_bytes}"
         self._descriptor, self._start, self._stop = descriptor, start, stop
-        self._idle_seconds = idle_seconds
+        self.idle_seconds = idle_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the body; returns when the last piece was passed to the server.
@@ -167,12 +177,7 @@ class FileBody(Response):
             OSError: the file is unreadable or became shorter; the response is cut off.
         """
         try:
-            head: Message = {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
-            await send_within(self._idle_seconds, scope, send, head)
+            await self.send_head(scope, send)
             position = self._start
             while True:
                 size = min(_PIECE_BYTES, self._stop - position)
@@ -180,13 +185,9 @@ class FileBody(Response):
                 if len(piece) < size:
                     raise OSError("a file became shorter while it was sent")
                 position += size
-                body: Message = {
-                    "type": "http.response.body",
-                    "body": piece,
-                    "more_body": position < self._stop,
-                }
-                await send_within(self._idle_seconds, scope, send, body)
-                if position == self._stop:
+                is_last = position == self._stop
+                await self.send_part(scope, send, piece, is_last=is_last)
+                if is_last:
                     return
         finally:
             os.close(self._descriptor)

@@ -11,18 +11,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from tokenizer_client.schemas.jobs import find_document_separator
-from tokenizer_core.corpus import ConversationEncoder, plan_token_files
+from tokenizer_client.schemas.jobs import TrainRequest, find_document_separator
+from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+from tokenizer_core.corpus import ConversationEncoder, TokenFilesPlan, plan_token_files
 from tokenizer_core.documents import DEFAULT_FIELD, DEFAULT_MAX_BAD, format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError, UnknownSpecialTokenError
+from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
+from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.errors import (
     CorpusNotFoundError,
     CorpusReplacedError,
     InvalidInputsError,
 )
+from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.input_files import (
     InputChangedError,
     InputFile,
@@ -30,16 +34,8 @@ from tokenizer_service.jobs.input_files import (
     find_input_file,
     reopen_input_file,
 )
-
-if TYPE_CHECKING:
-    from tokenizer_client.schemas.jobs import TrainRequest
-    from tokenizer_client.schemas.token_files import EncodeCorpusRequest
-    from tokenizer_core.corpus import TokenFilesPlan
-    from tokenizer_core.tokenizer import Tokenizer
-    from tokenizer_service.jobs.corpora import CorpusStore
-    from tokenizer_service.jobs.folder import JobFolder
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-    from tokenizer_service.settings import Settings
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.settings import Settings
 
 Found = TypeVar("Found")
 

@@ -7,21 +7,16 @@ the job (`JobStore.on_end`), because the database forgets old jobs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Iterator
+from typing import get_args
 
+from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.kinds import KINDS
-from tokenizer_service.jobs.queue import State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from prometheus_client import Metric
-
-    from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.queue import JobStore, State
 
 
 class JobCollector(Collector):

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 import psutil
 
@@ -26,10 +26,8 @@ import tokenizer_core
 import tokenizer_service
 from tokenizer_core.blobs.locks import try_record_lock
 from tokenizer_core.parallel import resident_bytes_of_tree
+from tokenizer_service.jobs.kinds import JobKind
 from tokenizer_service.serving.workers import ProcessIdentity
-
-if TYPE_CHECKING:
-    from tokenizer_service.jobs.kinds import JobKind
 
 PUBLISH: Final = b"publish\n"
 """The server writes this to the child's standard input when the child may publish."""

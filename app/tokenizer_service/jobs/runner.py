@@ -35,9 +35,11 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from tokenizer_client.schemas.jobs import NotPromoted
 from tokenizer_core.errors import PointerMovedError, TokenizerCoreError
+from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_service.jobs.attempt import Attempt, Outcome
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder, is_job_id
@@ -46,13 +48,9 @@ from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, si
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.serving.errors import ServingError
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity
-
-if TYPE_CHECKING:
-    from tokenizer_client.schemas.jobs import NotPromoted
-    from tokenizer_core.registry import ArtifactRef, Artifacts
-    from tokenizer_service.serving.live_tokenizers import LiveTokenizers
-    from tokenizer_service.settings import Settings
+from tokenizer_service.settings import Settings
 
 log = logging.getLogger("tokenizer_service.jobs")
 

@@ -25,9 +25,10 @@ import secrets
 import shutil
 import stat
 import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from tokenizer_client.schemas.token_files import (
     TokenFile,
@@ -37,7 +38,7 @@ from tokenizer_client.schemas.token_files import (
     TokenFilesView,
 )
 from tokenizer_core.blobs.atomic_files import make_folder, remove_folder, sync_folder
-from tokenizer_core.corpus import LostTokens, TokenFiles
+from tokenizer_core.corpus import LostTokens, SplitRecord, TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME
 from tokenizer_core.errors import TokenFilesError
 from tokenizer_core.registry.versions import NAME
@@ -50,11 +51,6 @@ from tokenizer_service.jobs.errors import (
     TokenFilesQuotaError,
 )
 from tokenizer_service.jobs.folder import is_job_id
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from tokenizer_core.corpus import SplitRecord
 
 log = logging.getLogger("tokenizer_service.jobs")
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING
 
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, TokenizerCoreError
+from tokenizer_core.registry import Artifacts
 from tokenizer_service.jobs.errors import VersionInUseError
-
-if TYPE_CHECKING:
-    from tokenizer_core.registry import Artifacts
-    from tokenizer_service.jobs.queue import JobStore
-    from tokenizer_service.serving.live_tokenizers import LiveTokenizers
-    from tokenizer_service.settings import Settings
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.settings import Settings
 
 log = logging.getLogger("tokenizer_service.jobs")
 

@@ -16,8 +16,9 @@ import shutil
 import threading
 import weakref
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import psutil
 from prometheus_client import (
@@ -25,6 +26,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     disable_created_metrics,
     generate_latest,
 )
@@ -32,15 +34,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
+from tokenizer_core import Tokenizer
+from tokenizer_core.engines import Engine
 from tokenizer_service.observability.metrics_files import install_reserved_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from prometheus_client import Metric
-
-    from tokenizer_core import Tokenizer
-    from tokenizer_core.engines import Engine
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REJECT_REASONS: Final = {

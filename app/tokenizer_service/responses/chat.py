@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenizer_client.schemas.chat import ChatEncodeRequest
+from tokenizer_core.chat.encoding import ChatEncoding
 from tokenizer_core.errors import ChatInputError
 from tokenizer_core.text.offsets import char_offsets
+from tokenizer_service.http.id_formats import IdsForm
 from tokenizer_service.responses.encode import render_binary
 from tokenizer_service.responses.errors import PlacedError
 from tokenizer_service.responses.json_values import (
@@ -17,14 +21,7 @@ from tokenizer_service.responses.json_values import (
     render_text,
     utf8_length,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenizer_client.schemas.chat import ChatEncodeRequest
-    from tokenizer_core.chat.encoding import ChatEncoding
-    from tokenizer_service.http.id_formats import IdsForm
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 
 class EncodedChat(NamedTuple):

@@ -7,9 +7,11 @@ request gigabytes of text. Text is decoded and rendered in windows.
 from __future__ import annotations
 
 import codecs
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenizer_core.text.decode_streams import BytesDecoder, StreamingDecoder
 from tokenizer_service.access.errors import DecodedTextTooLargeError
@@ -17,16 +19,10 @@ from tokenizer_service.access.limits import check_wanted, reserve_memory
 from tokenizer_service.http.id_formats import render_lengths
 from tokenizer_service.responses.errors import NotUtf8Error, UnknownIdError
 from tokenizer_service.responses.json_values import escape, render_each
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-    Row = tuple[NDArray[np.uint32], str]
-    """A list of ids, and the JSON pointer to it in the request."""
+Row = tuple[NDArray[np.uint32], str]
+"""A list of ids, and the JSON pointer to it in the request."""
 
 _WINDOW: Final = 1 << 15
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,11 +18,7 @@ from tokenizer_service.responses.json_values import (
     render_each,
     render_ids,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _NAMED_FURTHER: Final = ("sep_token", "cls_token", "mask_token")
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenizer_core.engines import json_of_ids
 from tokenizer_service.access.limits import check_wanted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _ID_WINDOW: Final = 1 << 15
 _CHAR_WINDOW: Final = 1 << 18

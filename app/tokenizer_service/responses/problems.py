@@ -10,10 +10,13 @@ import errno
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Match
 
 from tokenizer_client.schemas.tokens import BatchTooLargeError
@@ -31,11 +34,6 @@ from tokenizer_service.jobs import errors as jobs
 from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
 from tokenizer_service.responses import errors as responses
 from tokenizer_service.serving import errors as serving
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-    from starlette.requests import Request
-    from starlette.responses import Response
 
 log = logging.getLogger("tokenizer_service.responses.problems")
 

@@ -5,23 +5,17 @@ The merge trees of a tokenizer are cached as long as the tokenizer is alive.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tokenizer_client.schemas.text import MergeNode, MergesResponse, VocabResponse
+from tokenizer_client.schemas.text import MergeNode, MergesRequest, MergesResponse, VocabResponse
 from tokenizer_client.schemas.tokens import TokenizerIdentity
-from tokenizer_core.text.merge_trees import MergeTrees
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.text.merge_trees import MergeTree, MergeTrees
 from tokenizer_service.responses.errors import UnknownTokenError
 from tokenizer_service.responses.json_values import describe_token
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokenizer_client.schemas.text import MergesRequest
-    from tokenizer_core import Tokenizer, TokenizerSpec
-    from tokenizer_core.text.merge_trees import MergeTree
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _trees: WeakKeyDictionary[Tokenizer, MergeTrees] = WeakKeyDictionary()
 

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Depends
+from pydantic import BaseModel
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.chat import (
     ChatEncodeRequest,
@@ -42,15 +45,8 @@ from tokenizer_service.http.bodies import (
 )
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.id_formats import NPY, OCTETS, choose_ids_form
+from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.services import services_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic import BaseModel
-    from starlette.requests import HTTPConnection
-
-    from tokenizer_service.responses.json_values import Rendered
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["chat"])
 

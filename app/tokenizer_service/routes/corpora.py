@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from tokenizer_client.schemas.jobs import Corpus, CorpusList, FieldName, FileFormat
-from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 from tokenizer_core.documents import format_of_name
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.handlers.disk import off_the_loop
-from tokenizer_service.handlers.preconditions import refuse_match, require_known_query
+from tokenizer_service.handlers.preconditions import PlainName, refuse_match, require_known_query
 from tokenizer_service.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.jobs.corpora import CorpusUpload
@@ -40,7 +39,7 @@ _WINDOW_BYTES: Final = 1024 * 1024
 async def upload_corpus(
     request: Request,
     response: Response,
-    corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)],
+    corpus_id: PlainName,
     if_none_match: Annotated[
         str | None, Header(description="`*`: do not replace an existing corpus.")
     ] = None,
@@ -110,9 +109,7 @@ async def list_corpora(request: Request) -> CorpusList:
     summary="One uploaded corpus",
     responses=problem_responses(403, 404, 422, 503),
 )
-async def show_corpus(
-    request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
-) -> Corpus:
+async def show_corpus(request: Request, corpus_id: PlainName) -> Corpus:
     """Show the format, size, sha256 and upload time of a corpus, but not its text."""
     corpora = services_of(request).corpora
     return Corpus.model_validate(await off_the_loop(corpora.get, corpus_id))
@@ -124,9 +121,7 @@ async def show_corpus(
     status_code=204,
     responses=problem_responses(403, 404, 409, 412, 422, 503, 507),
 )
-async def remove_corpus(
-    request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
-) -> None:
+async def remove_corpus(request: Request, corpus_id: PlainName) -> None:
     """Delete a corpus permanently; 409 while an unfinished job names it."""
     refuse_match(request)
     services = services_of(request)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Depends
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.dialects import IdsRequest, IdsResponse
 from tokenizer_client.schemas.tokens import DecodeRequest, DecodeResponse
@@ -25,9 +26,6 @@ from tokenizer_service.http.bodies import (
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.id_formats import NPY, OCTETS, ids_form_of, wants_bytes
 from tokenizer_service.services import services_of
-
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends, Request, Response
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.dialects import (
     DIALECTS,
@@ -37,9 +37,6 @@ from tokenizer_service.http.bodies import json_request
 from tokenizer_service.responses.dialects import describe_tokenizer
 from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import services_of
-
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["dialects"])
 

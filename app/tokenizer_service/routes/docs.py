@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.routing import iter_route_contexts
@@ -21,9 +21,6 @@ from tokenizer_client.schemas.tokens import ProblemDocument
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.problems import problem_responses
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
 
 router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fastapi import APIRouter, Depends
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import EncodeRequest, EncodeResponse
 from tokenizer_service.access.auth import require_read
@@ -22,9 +23,6 @@ from tokenizer_service.http.bodies import (
 )
 from tokenizer_service.http.headers import header_fields
 from tokenizer_service.http.id_formats import NPY, OCTETS, choose_ids_form
-
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 

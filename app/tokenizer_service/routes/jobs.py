@@ -8,7 +8,7 @@ The response to a request is sent once its job is on the disk; it runs in a chil
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -31,13 +31,11 @@ from tokenizer_service.handlers.jobs import (
 )
 from tokenizer_service.handlers.preconditions import require_known_query
 from tokenizer_service.http.bodies import json_request
+from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
 from tokenizer_service.jobs.train_request import CheckedTrainRequest
 from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import services_of
-
-if TYPE_CHECKING:
-    from tokenizer_service.jobs.folder import JobFolder
 
 training = APIRouter(tags=["training"], dependencies=[Depends(require_admin)])
 any_job = APIRouter(tags=["jobs"], dependencies=[Depends(require_admin)])

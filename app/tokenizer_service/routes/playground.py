@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
 from tokenizer_service.handlers.preconditions import not_modified
 from tokenizer_service.http.problem import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 router = APIRouter(include_in_schema=False)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from collections.abc import Callable
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic_core import PydanticCustomError
@@ -36,11 +37,7 @@ from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
 from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import services_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Depends
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.text import (
     ChunkRequest,
@@ -25,9 +26,6 @@ from tokenizer_service.handlers.preconditions import require_json_for_json
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import json_request, read_model
 from tokenizer_service.services import services_of
-
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["text"])
 

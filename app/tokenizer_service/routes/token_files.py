@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from tokenizer_client.schemas.jobs import EncodeJobView
 from tokenizer_client.schemas.token_files import (
@@ -20,19 +20,21 @@ from tokenizer_client.schemas.token_files import (
     TokenFilesList,
     TokenFilesView,
 )
-from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.handlers.disk import off_the_loop
 from tokenizer_service.handlers.jobs import ACCEPTED, IdempotencyKey, WaitSeconds, submit_job
 from tokenizer_service.handlers.preconditions import (
+    PlainName,
     choose_tokenizer_on_thread,
+    download_headers,
     not_modified,
     refuse_match,
 )
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.http.responses import FileBody, requested_span
 from tokenizer_service.jobs.errors import TokenFilesExistError
+from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.inputs import (
     conversation_options,
     corpus_format,
@@ -45,12 +47,7 @@ from tokenizer_service.responses.problems import problem_responses
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.live_tokenizer import identity_headers, identity_of
 
-if TYPE_CHECKING:
-    from tokenizer_service.jobs.folder import JobFolder
-
 router = APIRouter(tags=["token files"], dependencies=[Depends(require_admin)])
-
-PlainId = Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
 
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
@@ -74,7 +71,7 @@ _TAG_HEADERS: Final = {
 async def encode_corpus(
     request: Request,
     response: Response,
-    corpus_id: PlainId,
+    corpus_id: PlainName,
     idempotency_key: IdempotencyKey = None,
     wait: WaitSeconds = 0,
 ) -> Any:
@@ -123,7 +120,7 @@ async def list_token_files(request: Request) -> Any:
     summary="One set of token files",
     responses=problem_responses(403, 404, 409, 422, 503),
 )
-async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFilesView:
+async def show_token_files(request: Request, token_files_id: PlainName) -> TokenFilesView:
     """Show the manifest: the tokenizer, the corpora, the splits and each file."""
     store = services_of(request).token_files
     return await off_the_loop(store.describe, token_files_id)
@@ -144,7 +141,7 @@ async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFi
         **problem_responses(403, 404, 409, 416, 422, 503),
     },
 )
-async def download_token_file(request: Request, token_files_id: PlainId, file: str) -> Response:
+async def download_token_file(request: Request, token_files_id: PlainName, file: str) -> Response:
     """Download a stored file or a `Range` of it; the ETag is its sha256.
 
     An interrupted download resumes with `Range` and `If-Range`, as with `curl -C -`.
@@ -159,11 +156,7 @@ async def download_token_file(request: Request, token_files_id: PlainId, file: s
         if unchanged is not None:
             os.close(opened.descriptor)
             return unchanged
-        headers |= {
-            "ETag": etag,
-            "Content-Disposition": f'attachment; filename="{file}"',
-            "X-Content-Type-Options": "nosniff",
-        }
+        headers |= download_headers(etag, file)
         return FileBody(
             opened.descriptor,
             requested_span(request, opened.n_bytes, etag),
@@ -183,7 +176,7 @@ async def download_token_file(request: Request, token_files_id: PlainId, file: s
     status_code=204,
     responses=problem_responses(403, 404, 412, 422, 503, 507),
 )
-async def remove_token_files(request: Request, token_files_id: PlainId) -> None:
+async def remove_token_files(request: Request, token_files_id: PlainName) -> None:
     """Delete token files permanently. Programs that have a file open or mapped keep reading it."""
     refuse_match(request)
     store = services_of(request).token_files

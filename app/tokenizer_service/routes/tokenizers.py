@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from tokenizer_client.schemas.tokens import (
-    PLAIN_NAME_PATTERN,
     PromoteRequest,
     PromoteResponse,
     TokenizerIdentity,
@@ -23,6 +22,8 @@ from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.handlers.preconditions import (
+    PlainName,
+    download_headers,
     not_modified,
     require_known_query,
     require_match,
@@ -84,9 +85,7 @@ async def show_active(request: Request, response: Response) -> TokenizerSummary 
     response_model=TokenizersResponse,
     responses={**_NOT_MODIFIED, **problem_responses(404, 422, 503)},
 )
-async def show_tokenizer(
-    request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
-) -> Response:
+async def show_tokenizer(request: Request, name: PlainName) -> Response:
     """List the versions of `name` with their manifests, newest first."""
     services = services_of(request)
 
@@ -113,7 +112,7 @@ async def show_tokenizer(
 )
 async def download_file(
     request: Request,
-    name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)],
+    name: PlainName,
     version: str,
     file: Annotated[str, Path(json_schema_extra={"enum": list(MEDIA_TYPES)})],
 ) -> Response:
@@ -138,11 +137,7 @@ async def download_file(
     if unchanged is not None:
         return unchanged
     data = await asyncio.to_thread(services.files.read, ref, file)
-    headers |= {
-        "ETag": etag,
-        "Content-Disposition": f'attachment; filename="{file}"',
-        "X-Content-Type-Options": "nosniff",
-    }
+    headers |= download_headers(etag, file)
     response = ChunkedBody([data], media_type=MEDIA_TYPES[file])
     response.headers.update(headers)
     response.charge_to(services.budget.lease())
@@ -156,9 +151,7 @@ async def download_file(
     dependencies=[Depends(require_admin)],
     responses=problem_responses(403, 404, 409, 412, 422, 503, 507),
 )
-async def remove_version(
-    request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)], version: str
-) -> None:
+async def remove_version(request: Request, name: PlainName, version: str) -> None:
     """Delete a version permanently; 409 while it is in use.
 
     These versions are in use: the active one, the one active before it, the default, and any that

@@ -10,22 +10,19 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from tokenizer_core import __version__
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.registry import ArtifactRef, Artifacts
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE
 from tokenizer_service.serving.errors import FormatCannotHoldError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokenizer_core.registry import ArtifactRef, Artifacts
-    from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenizer_core import Tokenizer
 from tokenizer_core.errors import ArtifactCorruptError
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts, text_as_decoded
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenizer_core import Tokenizer
-    from tokenizer_core.registry import ArtifactRef
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

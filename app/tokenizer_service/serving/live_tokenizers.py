@@ -31,7 +31,8 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal
 
 from tokenizer_core.blobs.atomic_files import replacing
 from tokenizer_core.errors import (
@@ -40,21 +41,15 @@ from tokenizer_core.errors import (
     ArtifactStorageError,
     TokenizerCoreError,
 )
-from tokenizer_core.registry import PointerState
+from tokenizer_core.registry import ArtifactRef, Artifacts, PointerState
 from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.observability.metrics import ServedRow, ServiceMetrics
 from tokenizer_service.serving.errors import NoTokenizerError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip
 from tokenizer_service.serving.pointer import PointerWatch
 from tokenizer_service.serving.swap import Swap, is_locked
-from tokenizer_service.serving.workers import WorkerStates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from tokenizer_core.registry import ArtifactRef, Artifacts
-    from tokenizer_service.observability.metrics import ServedRow, ServiceMetrics
-    from tokenizer_service.serving.workers import WorkerState
-    from tokenizer_service.settings import Settings
+from tokenizer_service.serving.workers import WorkerState, WorkerStates
+from tokenizer_service.settings import Settings
 
 log = logging.getLogger("tokenizer_service.serving.live_tokenizers")
 

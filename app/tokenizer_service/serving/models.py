@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -18,13 +18,10 @@ from tokenizer_core.errors import (
     ArtifactStorageError,
     ModelNotFoundError,
 )
+from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_service.serving.errors import NoTokenizerError
-from tokenizer_service.serving.live_tokenizers import ACTIVE
-
-if TYPE_CHECKING:
-    from tokenizer_core.registry import ArtifactRef, Artifacts
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-    from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizers import ACTIVE, LiveTokenizers
 
 _MOST_KEPT: Final = 4096
 

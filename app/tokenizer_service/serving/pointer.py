@@ -10,12 +10,10 @@ import asyncio
 import contextlib
 import errno
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tokenizer_core.errors import ArtifactStorageError
-
-if TYPE_CHECKING:
-    from tokenizer_core.registry import Artifacts
+from tokenizer_core.registry import Artifacts
 
 PATIENCE_SECONDS: Final = 3.0
 

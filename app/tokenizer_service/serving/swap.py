@@ -12,24 +12,21 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Set
+from pathlib import Path
+from typing import Final, Protocol
 
 from tokenizer_core.blobs.locks import try_lock
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError
+from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_service.serving.errors import (
     DiskError,
     PromotionInProgressError,
     SwapFailedError,
     SwapTimeoutError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Set
-    from pathlib import Path
-
-    from tokenizer_core.registry import ArtifactRef, Artifacts
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-    from tokenizer_service.serving.workers import WorkerStates
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.workers import WorkerStates
 
 log = logging.getLogger("tokenizer_service.serving.live_tokenizers")
 

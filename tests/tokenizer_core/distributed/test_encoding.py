@@ -26,9 +26,8 @@ from tokenizer_core.corpus import (
 )
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.distributed import Attempt, encode_shards
-from tokenizer_core.distributed.corpus_sources import SourceFile, hash_sources
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources
 from tokenizer_core.distributed.encode_shards import (
-    CorpusShard,
     ShardEncoding,
     ShardPosition,
     cut_corpus,
@@ -247,19 +246,19 @@ def attempt(tmp_path):
 
 def shard_of(path, start=0, stop=None):
     source = SourceFile.examine(str(path))
-    return CorpusShard(source, start, source.size_bytes if stop is None else stop)
+    return Part(source, start, source.size_bytes if stop is None else stop)
 
 
 def test_only_files_that_can_be_entered_are_cut():
     names = ("a.txt", "b.txt.gz", "c.parquet", "d.jsonl")
     files = [SourceFile(name, name, 25, "") for name in names]
-    found = [(s.source.path, s.start, s.stop) for s in cut_corpus(files, LINES, 10)]
+    found = [(s.source.path, s.start, s.end) for s in cut_corpus(files, LINES, 10)]
     stretches = {name: [(0, 10), (10, 20), (20, 25)] for name in names}
     stretches["b.txt.gz"] = stretches["c.parquet"] = [(0, 25)]
     assert found == [(name, *stretch) for name in names for stretch in stretches[name]]
     assert len(list(cut_corpus(files[:1], CorpusFormat(), 10))) == 1
     (empty,) = cut_corpus([SourceFile("a.txt", "a.txt", 0, "")], LINES, 10)
-    assert (empty.start, empty.stop, empty.is_whole) == (0, 0, True)
+    assert (empty.start, empty.end, empty.within) == (0, 0, None)
 
 
 def test_a_shard_has_the_ids_of_its_documents(tmp_path, attempt):
@@ -305,7 +304,7 @@ def test_a_file_that_has_changed_or_is_away_is_refused(tmp_path, attempt):
             work(encoding(), task, attempt)
     store = fsspec.filesystem("memory")
     store.pipe("/some/a.txt", b"one")
-    shard = CorpusShard(SourceFile.examine("memory://some/a.txt"), 0, 3)
+    shard = Part(SourceFile.examine("memory://some/a.txt"), 0, 3)
     store.rm("/some", recursive=True)
     with pytest.raises(RunError, match="cannot be opened"):
         encode_shard(encoding(), shard, attempt)

@@ -4,7 +4,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tokenizer_core.documents import BadDocument, BadDocuments, open_utf8_documents
+from tokenizer_core.documents import (
+    BY_NAME,
+    BadDocument,
+    BadDocuments,
+    CorpusFormat,
+    open_utf8_documents,
+)
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, check_running_share
 from tokenizer_core.errors import CorpusError, TooManyBadDocumentsError
 
@@ -24,9 +30,9 @@ LINES = [
 ]
 
 
-def read(path, **how):
+def read(path, how=BY_NAME, **options):
     documents, bad = [b""], list[BadDocument]()
-    with open_utf8_documents(path, bad=bad, **how) as reader:
+    with open_utf8_documents(path, how, bad=bad, **options) as reader:
         for text, is_last in reader:
             documents[-1] += text
             documents += [b""] * is_last
@@ -64,7 +70,8 @@ def test_a_text_that_is_not_utf8_is_left_out_whole(tmp_path, monkeypatch, held_b
     texts = ["東京, long\n".encode(), b"\nlong, and wrong\xff at the end", b"cut \xe2\x82", b"a"]
     path = tmp_path / "a.txt"
     path.write_bytes(b"|\n".join([*texts, "ü".encode() * 9, b"\xff"]))
-    documents, bad = read(path, separator="|\n", max_piece_bytes=piece_bytes)
+    how = CorpusFormat(separator="|\n")
+    documents, bad = read(path, how, max_piece_bytes=piece_bytes)
     assert documents == [texts[0], b"", b"", b"a", "ü".encode() * 9, b""]
     assert [(one.number, one.reason) for one in bad] == [
         (4, "invalid_utf8"),

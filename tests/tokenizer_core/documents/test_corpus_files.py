@@ -9,6 +9,7 @@ import fsspec
 import pytest
 
 from tokenizer_core.documents import (
+    CorpusFormat,
     corpus_file_size,
     corpus_files,
     find_corpus_files,
@@ -264,7 +265,7 @@ def test_a_missing_remote_file_is_an_error_without_secrets(memory, path, told):
     for use in (
         find_corpus_files,
         corpus_file_size,
-        lambda path: open_documents(path, format="txt"),
+        lambda path: open_documents(path, CorpusFormat("txt")),
     ):
         if "*" in path and use is not find_corpus_files:
             continue

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tokenizer_core.documents import (
-    can_be_entered,
+    CorpusFormat,
     corpus_files,
     open_documents,
     open_utf8_documents,
@@ -122,8 +122,8 @@ SEPARATORS = ["|", "ab", "aa", "aba", "<|end|>", "\n", "é"]
 limits = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def read(path, separator, within):
-    with open_utf8_documents(path, separator=separator, max_piece_bytes=5, within=within) as reader:
+def read(path, how, within):
+    with open_utf8_documents(path, how, max_piece_bytes=5, within=within) as reader:
         return join(reader)
 
 
@@ -140,10 +140,11 @@ def test_parts_of_plain_text_have_each_document_once(
     monkeypatch.setattr(corpus_files, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "corpus.txt"
     path.write_bytes(data := text.encode())
-    expected = read(path, separator, None)
+    how = CorpusFormat(separator=separator)
+    expected = read(path, how, None)
     parts = [(start, start + part_bytes) for start in range(0, max(1, len(data)), part_bytes)]
-    assert [one for part in parts for one in read(path, separator, part)] == expected
-    as_text = partial(open_documents, path, separator=separator, max_piece_chars=5)
+    assert [one for part in parts for one in read(path, how, part)] == expected
+    as_text = partial(open_documents, path, how, max_piece_chars=5)
     found = [one for part in parts for one in join(list(as_text(within=part)))]
     assert found == join(list(as_text()))
 
@@ -160,18 +161,18 @@ def test_parts_of_json_lines_have_each_document_once(tmp_path, texts, end, is_en
     lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
     path.write_bytes(data := (end.join(lines) + (end if is_ended and lines else "")).encode())
     parts = [(start, start + part_bytes) for start in range(0, max(1, len(data)), part_bytes)]
-    assert [one for part in parts for one in read(path, None, part)] == texts
+    assert [one for part in parts for one in read(path, CorpusFormat(), part)] == texts
 
 
 def test_a_file_that_cannot_be_entered_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("one|two")
-    assert can_be_entered("a.txt", separator="|")
-    assert can_be_entered("a.bin", format="jsonl")
+    assert CorpusFormat(separator="|").can_be_entered("a.txt")
+    assert CorpusFormat("jsonl").can_be_entered("a.bin")
     for name in ("a.txt", "a.txt.gz", "a.jsonl.zst", "a.parquet"):
-        assert not can_be_entered(name, separator=None)
+        assert not CorpusFormat().can_be_entered(name)
     with pytest.raises(ValueError, match="format txt cannot be entered in its middle"):
         open_documents(tmp_path / "a.txt", within=(2, 3))
-    assert can_be_entered("a.bin", separator="|")
+    assert CorpusFormat(separator="|").can_be_entered("a.bin")
 
 
 def test_an_error_in_a_part_names_the_line_or_the_first_byte(tmp_path, monkeypatch):
@@ -189,6 +190,6 @@ def test_an_error_in_a_part_names_the_line_or_the_first_byte(tmp_path, monkeypat
     (tmp_path / "b.txt").write_bytes(b"one|t\xffo|three")
     with (
         pytest.raises(CorpusError, match=r"b.txt from byte 4' is not UTF-8: .* byte 1, line 1;"),
-        open_documents(tmp_path / "b.txt", separator="|", within=(2, 6)) as reader,
+        open_documents(tmp_path / "b.txt", CorpusFormat(separator="|"), within=(2, 6)) as reader,
     ):
         list(reader)

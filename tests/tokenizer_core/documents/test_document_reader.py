@@ -13,6 +13,7 @@ from tests.tokenizer_core.documents.file_changes import CHANGES
 from tests.tokenizer_core.documents.test_document_pieces import join
 from tokenizer_core.documents import (
     FORMATS,
+    CorpusFormat,
     DocumentSample,
     corpus_files,
     open_documents,
@@ -21,6 +22,7 @@ from tokenizer_core.documents import (
 )
 from tokenizer_core.errors import CorpusChangedError, CorpusError
 
+HOW = CorpusFormat(separator=SEPARATOR)
 DOCUMENTS = ["one\r\n", "", "zwei é 🙂", "\ufeff", " three ", "x" * 50]
 
 
@@ -29,17 +31,17 @@ DOCUMENTS = ["one\r\n", "", "zwei é 🙂", "\ufeff", " three ", "x" * 50]
 @given(documents=st.lists(st.text(max_size=30)), max_chars=st.integers(1, 40))
 def test_any_documents_are_read_back(tmp_path, format_name, documents, max_chars):
     path = write_corpus(tmp_path / f"corpus.{format_name}", documents, format_name)
-    with open_documents(path, separator=SEPARATOR, max_piece_chars=max_chars) as reader:
+    with open_documents(path, HOW, max_piece_chars=max_chars) as reader:
         assert join(list(reader)) == documents
         assert reader.position_bytes == reader.size_bytes == path.stat().st_size
-    assert list(read_documents(path, separator=SEPARATOR)) == documents
+    assert list(read_documents(path, HOW)) == documents
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_position_and_hash_are_those_of_the_file(tmp_path, format_name):
     documents = [f"document {number} " * 3_000 for number in range(40)]
     path = write_corpus(tmp_path / f"corpus.{format_name}", documents, format_name)
-    reader = open_documents(path, separator=SEPARATOR, hash_source=True)
+    reader = open_documents(path, HOW, hash_source=True)
     assert (reader.path, reader.format, reader.position_bytes) == (str(path), format_name, 0)
     positions = []
     for _ in reader:
@@ -59,13 +61,13 @@ def test_the_format_comes_from_the_name_or_the_argument(tmp_path):
     (tmp_path / "B.JSONL.GZ").write_bytes(data)
     assert list(read_documents(tmp_path / "B.JSONL.GZ")) == DOCUMENTS
     (tmp_path / "blob").write_bytes(data)
-    assert list(read_documents(tmp_path / "blob", format="jsonl.gz")) == DOCUMENTS
+    assert list(read_documents(tmp_path / "blob", CorpusFormat("jsonl.gz"))) == DOCUMENTS
     text = tmp_path / "bible.en"
     text.write_text("In the beginning<|endoftext|>\n")
     assert list(read_documents(text)) == ["In the beginning<|endoftext|>\n"]
     text.write_text("")
     assert list(read_documents(text)) == [""]
-    assert list(read_documents(text, separator=SEPARATOR)) == []
+    assert list(read_documents(text, HOW)) == []
 
 
 LINES = b'{"text": "one"}\n{"text": "two"}\n'
@@ -89,7 +91,7 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
         with pytest.raises(CorpusError, match=message):
             opened(path)
         if data.isascii():
-            with open_documents(path, format="txt") as pieces:
+            with open_documents(path, CorpusFormat("txt")) as pieces:
                 assert join(pieces) == [data.decode()]
     for data in (
         b"",
@@ -107,10 +109,10 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
 
 def test_arguments_out_of_range_are_refused(tmp_path):
     path = write_corpus(tmp_path / "corpus.txt", ["a"], "txt")
+    for how in ({"format": "csv"}, {"separator": ""}, {"separator": "\ud800"}):
+        with pytest.raises(ValueError, match=next(iter(how))):
+            open_documents(path, CorpusFormat(**how))
     for name, value in (
-        ("format", "csv"),
-        ("separator", ""),
-        ("separator", "\ud800"),
         ("max_piece_chars", 1 << 25),
         ("max_line_bytes", 0),
         ("max_expansion", 0.5),
@@ -133,7 +135,7 @@ def test_a_file_that_changes_between_two_pieces_is_an_error(
     opener = open_utf8_documents if number % 4 > 1 else open_documents
     texts = [f"{number} {hashlib.sha256(bytes([number])).hexdigest()}" for number in range(50)]
     path = write_corpus(tmp_path / f"corpus.{format_name}", texts, format_name)
-    with opener(path, separator=SEPARATOR) as reader:
+    with opener(path, HOW) as reader:
         next(reader)
         change(path)
         with pytest.raises(CorpusChangedError, match=r"corpus.* changed while it was read"):
@@ -143,11 +145,11 @@ def test_a_file_that_changes_between_two_pieces_is_an_error(
 def test_the_reader_closes_the_file(tmp_path):
     for format_name in FORMATS:
         path = write_corpus(tmp_path / f"corpus.{format_name}", DOCUMENTS, format_name)
-        with open_documents(path, separator=SEPARATOR) as reader:
+        with open_documents(path, HOW) as reader:
             assert next(reader).text == "one\r\n"
         assert reader._source.file.closed
         assert list(reader) == []
-        reader = open_documents(path, separator=SEPARATOR)
+        reader = open_documents(path, HOW)
         pieces = [next(reader)]
         path.with_name(f"link.{format_name}").hardlink_to(path)  # no change
         assert join([*pieces, *reader]) == DOCUMENTS
@@ -158,7 +160,7 @@ MANY = [f"document {i * 7919 % 4001}" for i in range(4000)]
 
 
 def drawn(*files, share=0.05, seed=3):
-    return join(DocumentSample(files, share, seed, separator=SEPARATOR))
+    return join(DocumentSample(files, share, seed, HOW))
 
 
 def test_order_names_and_formats_do_not_change_the_sample(tmp_path):
@@ -197,7 +199,7 @@ def test_a_long_document_is_drawn_whole_and_documents_are_counted(tmp_path):
     long = "0123456789" * 60_000
     file = write_corpus(tmp_path / "a.txt", [long, "short", ""] * 20, "txt")
     done = []
-    sample = DocumentSample([file], 0.5, 1, separator=SEPARATOR, progress=done.append)
+    sample = DocumentSample([file], 0.5, 1, HOW, progress=done.append)
     texts = join(sample)
     assert set(texts) == {long, "short", ""}
     assert (sample.n_drawn, sample.n_documents) == (len(texts), 60)

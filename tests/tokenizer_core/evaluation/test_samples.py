@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.property.trap_texts import fragments
+from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.evaluation import TextFile, parallel_files
 from tokenizer_core.splitting.patterns import PATTERNS
@@ -153,13 +154,19 @@ def test_a_separator_across_a_cut_is_left_out(tmp_path):
     for piece_bytes in (1, 7, 13, 14, 31):
         assert "".join(texts(TextFile(path, piece_bytes=piece_bytes))) == "abcd " * 50
     spaced = write(tmp_path, "one END OF two")
-    assert texts(TextFile(spaced, separator=" END OF ", piece_bytes=4)) == ["one", "two"]
+    assert texts(TextFile(spaced, None, 0, CorpusFormat(separator=" END OF "), 4)) == ["one", "two"]
 
 
 def test_separators_of_parallel_files_are_at_the_same_lines(tmp_path):
     one = write_lines(tmp_path / "a", ["1", SEPARATOR, "2", "", "3", SEPARATOR])
     assert texts(parallel_files([one])[0]) == ["1", "2", "3"]
-    assert texts(parallel_files([one], separator="")[0]) == ["1", SEPARATOR, "2", "3", SEPARATOR]
+    assert texts(parallel_files([one], corpus_format=CorpusFormat())[0]) == [
+        "1",
+        SEPARATOR,
+        "2",
+        "3",
+        SEPARATOR,
+    ]
     moved = write_lines(tmp_path / "b", ["1", "2", SEPARATOR, "", "3", SEPARATOR])
     with pytest.raises(CorpusError, match=r"line 2 is the separator .*a, and not in .*b; "):
         parallel_files([one, moved])

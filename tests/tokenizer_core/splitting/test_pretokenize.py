@@ -15,9 +15,9 @@ from tests.adversarial import _FRAGMENTS, adversarial_texts, class_borders_in_co
 from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
 from tokenizer_core.splitting import pretokenize
 from tokenizer_core.splitting.patterns import (
-    _PUBLISHED_SPELLINGS,
     ALIASES,
     PATTERNS,
+    PUBLISHED_SPELLINGS,
     SplitPattern,
     resolve_pattern,
 )
@@ -187,9 +187,9 @@ def test_names_aliases_and_expressions_lead_to_the_same_pattern():
     assert resolve_pattern(openai_public.r50k_pat_str).name == "gpt2"
 
 
-@pytest.mark.parametrize("spelling", sorted(_PUBLISHED_SPELLINGS))
+@pytest.mark.parametrize("spelling", sorted(PUBLISHED_SPELLINGS))
 def test_a_spelling_in_circulation_splits_as_the_pattern_it_is_taken_for(spelling):
-    named = PATTERNS[_PUBLISHED_SPELLINGS[spelling]]
+    named = PATTERNS[PUBLISHED_SPELLINGS[spelling]]
     # `$` in these means the end of the text, as in their own engines.
     as_published = resolve_pattern("(?:" + spelling.replace("$", r"\Z") + ")")
     assert as_published.name == "custom"

@@ -1,10 +1,6 @@
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
-import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
@@ -12,11 +8,10 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
-from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.access.auth import AccessKeys, access_keys, require_admin, require_read
 from tokenizer_service.access.errors import KeyRequiredError
 from tokenizer_service.main import create_app
-from tokenizer_service.settings import Settings, SettingsError
+from tokenizer_service.settings import SettingsError
 
 READ_KEY = "a-read-key"
 
@@ -83,20 +78,19 @@ ADMIN = {
 }
 
 
-def all_routes(settings: Settings) -> dict[tuple[str, str], set[object]]:
+def all_routes(settings):
     """(method, path) -> the guards that the route uses."""
-    guards: dict[tuple[str, str], set[object]] = {}
+    guards = {}
     for context in iter_route_contexts(create_app(settings).routes):
         dependant = context.dependant
         asked = {inner.call for inner in dependant.dependencies}
         for method in context.methods or ():
-            assert context.path is not None
             guards[method, context.path] = asked & {require_read, require_admin}
     return guards
 
 
 @pytest.mark.row(23)
-def test_every_route_is_guarded_as_listed(settings: Settings) -> None:
+def test_every_route_is_guarded_as_listed(settings):
     guards = all_routes(settings)
     bare = {key: asked for key, asked in guards.items() if not key[1].startswith("/v1/")}
     listed = PUBLIC | READ | ADMIN
@@ -109,24 +103,24 @@ def test_every_route_is_guarded_as_listed(settings: Settings) -> None:
 
 
 @pytest.fixture(scope="module")
-def locked(shared_store: ArtifactStore) -> Iterator[Callable[..., httpx.Response]]:
+def locked(shared_store):
     keys = (SecretStr(READ_KEY), SecretStr("schlüssel-é"))
     settings = settings_for(shared_store).model_copy(update={"read_keys": keys})
     with TestClient(create_app(settings)) as client:
 
-        def ask(method: str, path: str, **headers: str | bytes) -> httpx.Response:
+        def ask(method, path, **headers):
             named = {name.replace("_", "-"): value for name, value in headers.items()}
-            return client.request(method, path, headers=named, json={})  # type: ignore[arg-type]
+            return client.request(method, path, headers=named, json={})
 
         yield ask
 
 
-def concrete(path: str) -> str:
+def concrete(path):
     named = path.replace("{name}", "starter").replace("{job_id}", "x")
     return named.replace("{token_id}", "97").replace("{file}", "page.css")
 
 
-WRONG_KEYS: list[dict[str, str | bytes]] = [
+WRONG_KEYS = [
     {},
     {"X_API_Key": ""},
     {"X_API_Key": READ_KEY[:-1]},
@@ -142,9 +136,7 @@ WRONG_KEYS: list[dict[str, str | bytes]] = [
 @pytest.mark.row(23)
 @pytest.mark.parametrize("prefix", ["", "/v1"])
 @pytest.mark.parametrize("wrong", WRONG_KEYS, ids=range(len(WRONG_KEYS)))
-def test_every_guarded_route_refuses_a_wrong_key(
-    locked: Callable[..., httpx.Response], wrong: dict[str, str | bytes], prefix: str
-) -> None:
+def test_every_guarded_route_refuses_a_wrong_key(locked, wrong, prefix):
     for method, path in READ | ADMIN:
         response = locked(method, prefix + concrete(path), **wrong)
         assert response.status_code == 401, path
@@ -154,7 +146,7 @@ def test_every_guarded_route_refuses_a_wrong_key(
 
 @pytest.mark.row(23)
 @pytest.mark.parametrize("prefix", ["", "/v1"])
-def test_each_key_opens_its_routes(locked: Callable[..., httpx.Response], prefix: str) -> None:
+def test_each_key_opens_its_routes(locked, prefix):
     for method, path in ADMIN:
         answer = locked(method, prefix + concrete(path), X_API_Key=READ_KEY)
         assert answer.status_code == 403, path
@@ -167,7 +159,7 @@ def test_each_key_opens_its_routes(locked: Callable[..., httpx.Response], prefix
 
 
 @pytest.mark.row(23)
-def test_keys_are_replaced_without_a_gap(make_client: Callable[..., TestClient]) -> None:
+def test_keys_are_replaced_without_a_gap(make_client):
     old, new = "the-old-admin-key", "the-new-admin-key"
     with make_client(admin_keys=(SecretStr(old), SecretStr(new))) as client:
         for key, status in ((old, 200), (new, 200), (old + new, 401)):
@@ -178,11 +170,11 @@ def test_keys_are_replaced_without_a_gap(make_client: Callable[..., TestClient])
 
 @pytest.mark.row(23)
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
-def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
+def test_a_key_beyond_ascii_in_both_encodings(encoding):
     keys = AccessKeys.of(["secret-admin"], ["schlüssel-é"])
     app = SimpleNamespace(access_keys=keys)
 
-    def ask(name: bytes, value: bytes) -> None:
+    def ask(name, value):
         scope = {"type": "http", "app": app, "headers": [(name, value)]}
         asyncio.run(require_read(Request(scope)))
 
@@ -195,9 +187,7 @@ def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
     assert "schl" not in repr(keys)
 
 
-def test_without_an_admin_key_one_is_made_and_printed_once(
-    settings: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_an_admin_key_one_is_made_and_printed_once(settings, capsys):
     bare = settings.model_copy(update={"admin_keys": ()})
     with TestClient(create_app(bare)) as client:
         printed = capsys.readouterr().err
@@ -212,10 +202,8 @@ def test_without_an_admin_key_one_is_made_and_printed_once(
 
 
 @pytest.mark.parametrize("field", ["admin_keys", "read_keys"])
-def test_a_short_key_is_refused_where_other_machines_reach_the_service(
-    settings: Settings, caplog: pytest.LogCaptureFixture, field: str
-) -> None:
-    def warnings_of(host: str, key: str) -> str:
+def test_a_short_key_is_refused_where_other_machines_reach_the_service(settings, caplog, field):
+    def warnings_of(host, key):
         caplog.clear()
         keys = {"admin_keys": (SecretStr("x" * 16),), field: (SecretStr(key),)}
         create_app(settings.model_copy(update={"host": host, **keys}))

@@ -1,12 +1,9 @@
 """Deadlines, the memory budget, and work on threads that nobody waits for any more."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,11 +14,13 @@ from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
 from tokenizer_service.access.limits import ByteBudget, WorkQueue, check_wanted, reserve_memory
 from tokenizer_service.observability.logs import REQUEST_ID
 
+pytestmark = pytest.mark.anyio
+
 SECONDS = 20
 
 
 @pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
+def executor():
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
@@ -29,12 +28,12 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 class Steps:
     """Work that waits for permission to end and records its steps."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.began = threading.Event()
         self.may_go_on = threading.Event()
         self.ended = threading.Event()
 
-    def run(self) -> str:
+    def run(self):
         self.began.set()
         try:
             assert self.may_go_on.wait(SECONDS)
@@ -44,13 +43,13 @@ class Steps:
             self.ended.set()
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition):
     async with asyncio.timeout(SECONDS):
         while not condition():  # noqa: ASYNC110 - threads set it
             await asyncio.sleep(0.001)
 
 
-def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not() -> None:
+def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not():
     slow, steady, quick = (
         Pace(grace_seconds=10, most_seconds=300, bytes_per_second=1024) for _ in range(3)
     )
@@ -67,13 +66,13 @@ def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not() -> None:
     assert generous.seconds_left == 10
 
 
-def test_a_wait_ends_at_its_deadline() -> None:
+def test_a_wait_ends_at_its_deadline():
     assert asyncio.run(within(math.inf, asyncio.sleep(0.001, "done"))) == "done"
     with pytest.raises(TimeoutError):
         asyncio.run(within(0.01, asyncio.sleep(60)))
 
 
-def test_a_lease_holds_what_it_was_last_told() -> None:
+def test_a_lease_holds_what_it_was_last_told():
     budget = ByteBudget(100)
     one, other = budget.lease(), budget.lease()
     one.hold(60)
@@ -94,7 +93,7 @@ def test_a_lease_holds_what_it_was_last_told() -> None:
     assert budget.used == 0
 
 
-def test_what_is_expected_is_reserved_once() -> None:
+def test_what_is_expected_is_reserved_once():
     budget = ByteBudget(100)
     other, lease = budget.lease(), budget.lease()
     other.hold(1)
@@ -113,10 +112,10 @@ def test_what_is_expected_is_reserved_once() -> None:
     assert budget.used == 1
 
 
-def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor) -> None:
+def test_the_result_comes_back_and_the_lease_stays(executor):
     budget = ByteBudget(100)
 
-    async def run() -> int:
+    async def run():
         REQUEST_ID.set("r-7")
         lease = budget.lease()
         result = await WorkQueue(executor).run_for(Departure(), lease, work, 20)
@@ -124,7 +123,7 @@ def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor)
         lease.release()
         return result
 
-    def work(n: int) -> int:
+    def work(n):
         check_wanted()
         reserve_memory(50)
         assert REQUEST_ID.get() == "r-7"  # for the lines that it logs
@@ -139,13 +138,11 @@ def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor)
 @pytest.mark.parametrize(
     ("max_waiting", "error"), [(64, ValueError), (0, OverloadedError)], ids=["fails", "full queue"]
 )
-def test_work_that_gives_no_result_frees_its_lease(
-    executor: ThreadPoolExecutor, max_waiting: int, error: type[Exception]
-) -> None:
+def test_work_that_gives_no_result_frees_its_lease(executor, max_waiting, error):
     budget = ByteBudget(100)
-    depths: list[int] = []
+    depths = []
 
-    async def run() -> None:
+    async def run():
         lease = budget.lease()
         lease.hold(60)
         queue = WorkQueue(executor, depths.append, max_waiting=max_waiting)
@@ -157,106 +154,92 @@ def test_work_that_gives_no_result_frees_its_lease(
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["client leaves", "cancelled"])
-def test_work_that_runs_ends_at_its_next_check(executor: ThreadPoolExecutor, leaves: bool) -> None:
+async def test_work_that_runs_ends_at_its_next_check(executor, leaves):
     """Its memory is held until it has ended: it still exists."""
     budget, departure, steps = ByteBudget(100), Departure(), Steps()
 
-    async def run() -> None:
-        lease = budget.lease()
-        lease.hold(60)
-        call = WorkQueue(executor).run_for(departure, lease, steps.run)
-        request = asyncio.create_task(call)
-        await until(steps.began.is_set)
-        if leaves:
-            departure.note()
-        else:
-            request.cancel()
-        with pytest.raises(ClientDisconnect if leaves else asyncio.CancelledError):
-            await request
-        assert budget.used == 60
-        steps.may_go_on.set()
-        await until(lambda: budget.used == 0)
-        assert steps.ended.is_set()
-
-    asyncio.run(run())
+    lease = budget.lease()
+    lease.hold(60)
+    call = WorkQueue(executor).run_for(departure, lease, steps.run)
+    request = asyncio.create_task(call)
+    await until(steps.began.is_set)
+    if leaves:
+        departure.note()
+    else:
+        request.cancel()
+    with pytest.raises(ClientDisconnect if leaves else asyncio.CancelledError):
+        await request
+    assert budget.used == 60
+    steps.may_go_on.set()
+    await until(lambda: budget.used == 0)
+    assert steps.ended.is_set()
 
 
-def test_work_that_waits_is_dropped_with_all_it_holds(executor: ThreadPoolExecutor) -> None:
+async def test_work_that_waits_is_dropped_with_all_it_holds(executor):
     class Body:
         pass
 
     budget, departure, steps = ByteBudget(100), Departure(), Steps()
-    depths: list[int] = []
-    called: list[Body] = []
+    depths = []
+    called = []
 
-    async def run() -> None:
-        queue = WorkQueue(executor, depths.append)
-        first = asyncio.create_task(queue.run(steps.run))
-        await until(steps.began.is_set)
-        body = Body()
-        seen = weakref.ref(body)
-        lease = budget.lease()
-        lease.hold(60)
-        second = asyncio.create_task(queue.run_for(departure, lease, called.append, body))
-        del body
-        await until(lambda: sum(depths) == 1)
-        departure.note()
-        with pytest.raises(ClientDisconnect):
-            await second
-        del second
-        with pytest.raises(ClientDisconnect):  # one that left before does not wait at all
-            await queue.run_for(departure, budget.lease(), int)
-        assert (budget.used, sum(depths)) == (0, 0)
-        await until(lambda: seen() is None)
-        steps.may_go_on.set()
-        assert await first == "done"
-        assert await queue.run(int, "7") == 7
-        assert called == []
-
-    asyncio.run(run())
+    queue = WorkQueue(executor, depths.append)
+    first = asyncio.create_task(queue.run(steps.run))
+    await until(steps.began.is_set)
+    body = Body()
+    seen = weakref.ref(body)
+    lease = budget.lease()
+    lease.hold(60)
+    second = asyncio.create_task(queue.run_for(departure, lease, called.append, body))
+    del body
+    await until(lambda: sum(depths) == 1)
+    departure.note()
+    with pytest.raises(ClientDisconnect):
+        await second
+    del second
+    with pytest.raises(ClientDisconnect):  # one that left before does not wait at all
+        await queue.run_for(departure, budget.lease(), int)
+    assert (budget.used, sum(depths)) == (0, 0)
+    await until(lambda: seen() is None)
+    steps.may_go_on.set()
+    assert await first == "done"
+    assert await queue.run(int, "7") == 7
+    assert called == []
 
 
-def test_work_that_ended_just_before_the_client_left_frees_its_lease(
-    executor: ThreadPoolExecutor,
-) -> None:
+async def test_work_that_ended_just_before_the_client_left_frees_its_lease(executor):
     budget, departure = ByteBudget(100), Departure()
     ended = threading.Event()
 
-    async def run() -> None:
-        lease = budget.lease()
-        lease.hold(60)
-        request = asyncio.create_task(WorkQueue(executor).run_for(departure, lease, ended.set))
-        await asyncio.sleep(0)
-        assert ended.wait(SECONDS)
-        # The thread is done, and the event loop has not seen it.
-        executor.submit(int).result(SECONDS)
-        departure.note()
-        with pytest.raises(ClientDisconnect):
-            await request
-        assert budget.used == 0
-
-    asyncio.run(run())
+    lease = budget.lease()
+    lease.hold(60)
+    request = asyncio.create_task(WorkQueue(executor).run_for(departure, lease, ended.set))
+    await asyncio.sleep(0)
+    assert ended.wait(SECONDS)
+    # The thread is done, and the event loop has not seen it.
+    executor.submit(int).result(SECONDS)
+    departure.note()
+    with pytest.raises(ClientDisconnect):
+        await request
+    assert budget.used == 0
 
 
-def test_work_ends_at_its_deadline_however_long_it_waited(executor: ThreadPoolExecutor) -> None:
+async def test_work_ends_at_its_deadline_however_long_it_waited(executor):
     budget, first, second = ByteBudget(100), Steps(), Steps()
 
-    async def run() -> None:
-        queue = WorkQueue(executor, work_seconds=0.2)
-        patient = WorkQueue(executor)
-        busy = asyncio.create_task(patient.run(first.run))
-        await until(first.began.is_set)
-        lease = budget.lease()
-        lease.hold(60)
-        late = asyncio.create_task(queue.run_for(None, lease, second.run))
-        await asyncio.sleep(0.5)
-        assert not late.done()
-        first.may_go_on.set()
-        assert await busy == "done"
-        with pytest.raises(WorkTooLongError):
-            await late
-        assert budget.used == 60
-        second.may_go_on.set()
-        await until(lambda: budget.used == 0)
-
-    asyncio.run(run())
+    queue = WorkQueue(executor, work_seconds=0.2)
+    patient = WorkQueue(executor)
+    busy = asyncio.create_task(patient.run(first.run))
+    await until(first.began.is_set)
+    lease = budget.lease()
+    lease.hold(60)
+    late = asyncio.create_task(queue.run_for(None, lease, second.run))
+    await asyncio.sleep(0.5)
+    assert not late.done()
+    first.may_go_on.set()
+    assert await busy == "done"
+    with pytest.raises(WorkTooLongError):
+        await late
+    assert budget.used == 60
+    second.may_go_on.set()
+    await until(lambda: budget.used == 0)

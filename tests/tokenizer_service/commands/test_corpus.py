@@ -20,7 +20,7 @@ from tokenizer_core.corpus import (
     encoding_run,
 )
 from tokenizer_core.distributed import encode_distributed
-from tokenizer_core.documents import read_documents
+from tokenizer_core.documents import CorpusFormat, read_documents
 from tokenizer_core.errors import StorageError
 from tokenizer_service.commands import corpus, uploaded_output
 
@@ -76,7 +76,7 @@ def test_the_options_are_those_of_the_plan(cli):
     assert sum(n_documents.values()) == 100
     assert n_documents["validation"] > 10
     assert len(manifest.split("train").shards) > 1
-    assert np.load("tokens/" + next(iter(manifest.split("train").shards[0].files))).dtype == "<u4"
+    assert np.load("tokens/" + manifest.split("train").shards[0].files[0].file).dtype == "<u4"
 
 
 def test_long_documents_are_truncated_or_dropped_and_short_ones_packed(cli):
@@ -324,7 +324,7 @@ def test_a_sample_as_text_and_as_json_lines_holds_the_same_documents(samples):
     command = ("corpus", "sample", "a.txt", "*.gz", "--field=story", "--fraction=0.1", "--seed=7")
     out, error = samples.run(*command, "-o", "s.txt")
     samples.run(*command, "-o", "s.jsonl")
-    drawn = list(read_documents("s.txt", separator=END))
+    drawn = list(read_documents("s.txt", CorpusFormat(separator=END)))
     assert drawn == list(read_documents("s.jsonl"))
     assert [text for text in TEXTS if text in drawn] == drawn
     assert 20 < len(drawn) < 65
@@ -370,4 +370,4 @@ def test_two_documents_of_a_sample_do_not_make_a_separator_between_them(samples)
     halves = ["x<|endof", "text|>y"]
     Path("e.jsonl").write_text(lines_of(halves * 20))
     samples.run("corpus", "sample", "e.jsonl", "--fraction=0.9", "-o", "s.txt")
-    assert set(read_documents("s.txt", separator=END)) == set(halves)
+    assert set(read_documents("s.txt", CorpusFormat(separator=END))) == set(halves)

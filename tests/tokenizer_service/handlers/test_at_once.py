@@ -7,8 +7,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -18,15 +17,12 @@ from uvicorn.server import ServerState
 
 from tests.tokenizer_service.conftest import settings_for
 from tests.tokenizer_service.http.clients import open_protocol
-from tokenizer_core.registry import ArtifactStore
-from tokenizer_core.spec import TokenizerSpec
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_ITEMS
 from tokenizer_service.handlers import encode as encode_handler
 from tokenizer_service.http.id_formats import OCTETS
 from tokenizer_service.main import create_app
 from tokenizer_service.observability.logs import REQUEST_ID
 from tokenizer_service.observability.tracing import VARIABLES
-from tokenizer_service.settings import Settings
 
 TEXT = {"text": "the quick brown fox"}
 JSON = "Content-Type: application/json"
@@ -43,36 +39,36 @@ class Outcome(NamedTuple):
 class Served:
     """An app behind the protocol, without a server."""
 
-    def __init__(self, settings: Settings, **options: Any) -> None:
+    def __init__(self, settings, **options):
         self.runner = asyncio.Runner()
         self.app = create_app(settings)
         self.lifespan = self.app.router.lifespan_context(self.app)
         self.state = self.runner.run(self.lifespan.__aenter__())
         self.app.middleware_stack = self.app.build_middleware_stack()
         self.n_at_once = 0
-        serve_now: Callable[..., Any] = self.app.serve_now  # type: ignore[attr-defined]
+        serve_now = self.app.serve_now
 
-        def watch(scope: Any, body: bytes) -> Any:
+        def watch(scope, body):
             response = serve_now(scope, body)
             self.n_at_once += response is not None
             return response
 
         if serve_now is not None:
-            self.app.serve_now = watch  # type: ignore[attr-defined]
+            self.app.serve_now = watch
         plain = {"log_config": None, "access_log": False, "proxy_headers": False}
         self.config = Config(self.app, **{**plain, **options})
         self.config.load()
         self.server_state = ServerState()
         self.server_state.default_headers = [(b"date", b"now")]
 
-    def close(self) -> None:
+    def close(self):
         self.runner.run(self.lifespan.__aexit__(None, None, None))
         self.runner.close()
 
-    def converse(self, *pieces: bytes, n_responses: int = 1, is_paused: bool = False) -> Outcome:
+    def converse(self, *pieces, n_responses=1, is_paused=False):
         """Send the pieces over one connection until it has `n_responses`."""
 
-        async def run() -> Outcome:
+        async def run():
             before, data = self.n_at_once, b""
             # uvicorn logs each request if its logger has a handler, and pytest adds some.
             log, handlers = logging.getLogger("uvicorn.access"), [logging.NullHandler()]
@@ -100,22 +96,22 @@ class Served:
 
         return self.runner.run(run())
 
-    def counted(self) -> list[float]:
+    def counted(self):
         """The sum over its labels of each metric of a request."""
-        services = self.app.services  # type: ignore[attr-defined]
+        services = self.app.services
         text = services.metrics.render().decode()
         rows = [re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE) for name in COUNTED]
         return [sum(map(float, values)) for values in rows]
 
 
-def request(path: str, body: bytes | dict[str, Any], *lines: str) -> bytes:
+def request(path, body, *lines):
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = lines if any(line.startswith("Content-Type") for line in lines) else (JSON, *lines)
     head = [f"POST {path} HTTP/1.1", "Host: localhost", *lines, f"Content-Length: {len(content)}"]
     return "\r\n".join([*head, "", ""]).encode() + content
 
 
-def responses_in(data: bytes) -> list[tuple[str, dict[str, str], bytes]]:
+def responses_in(data):
     """The whole responses in `data`."""
     found = []
     while b"\r\n\r\n" in data:
@@ -131,7 +127,7 @@ def responses_in(data: bytes) -> list[tuple[str, dict[str, str], bytes]]:
     return found
 
 
-def plain(outcome: Outcome) -> list[tuple[str, dict[str, str], str]]:
+def plain(outcome):
     """The responses without what differs from one request to the next."""
     found = []
     for status, headers, content in outcome.responses:
@@ -143,7 +139,7 @@ def plain(outcome: Outcome) -> list[tuple[str, dict[str, str], str]]:
 
 
 @pytest.fixture(scope="module")
-def served(shared_store: ArtifactStore) -> Iterator[Served]:
+def served(shared_store):
     """For tests that need no settings of their own."""
     served = Served(settings_for(shared_store))
     yield served
@@ -151,10 +147,10 @@ def served(shared_store: ArtifactStore) -> Iterator[Served]:
 
 
 @pytest.fixture
-def serve(settings: Settings) -> Iterator[Callable[..., Served]]:
-    running: list[Served] = []
+def serve(settings):
+    running = []
 
-    def start(options: dict[str, Any] | None = None, **changes: Any) -> Served:
+    def start(options=None, **changes):
         running.append(Served(settings.model_copy(update=changes), **(options or {})))
         return running[-1]
 
@@ -173,7 +169,7 @@ COUNTED = (
 )
 
 
-def status_either_way(served: Served, sent: bytes, *, is_at_once: bool = True) -> int:
+def status_either_way(served, sent, *, is_at_once=True):
     """Compare the response at once with that to a body in two pieces; return its status."""
     counts = [served.counted()]
     whole = served.converse(sent)
@@ -190,11 +186,11 @@ def status_either_way(served: Served, sent: bytes, *, is_at_once: bool = True) -
     )
     assert first == second
     assert first[0] == 1
-    assert served.app.services.budget.used == 0  # type: ignore[attr-defined]
+    assert served.app.services.budget.used == 0
     return int(whole.responses[0][0])
 
 
-AT_ONCE: list[tuple[str, bytes | dict[str, Any], list[str]]] = [
+AT_ONCE = [
     ("/encode", {"text": 'naïve 中文\n"\\ \u2028 😀 <|a|>'}, []),
     ("/encode", {"allowed_special": "none", **TEXT, "max_tokens": 1000}, []),
     ("/encode", {**TEXT, "return": ["ids", "offsets"]}, []),
@@ -211,7 +207,7 @@ AT_ONCE: list[tuple[str, bytes | dict[str, Any], list[str]]] = [
     ("/v1/truncate", {**TEXT, "max_tokens": 2, "side": "left"}, []),
     ("/verify", TEXT, []),
 ]
-BY_THE_APP: list[tuple[str, bytes | dict[str, Any], list[str], int]] = [
+BY_THE_APP = [
     ("/encode?tokenizer=other", TEXT, [], 422),
     ("/encode", b"", [], 400),
     ("/encode", b'{"text": "a"', [], 400),
@@ -230,7 +226,7 @@ BY_THE_APP: list[tuple[str, bytes | dict[str, Any], list[str], int]] = [
 ]
 
 
-def test_which_requests_are_served_at_once(served: Served) -> None:
+def test_which_requests_are_served_at_once(served):
     for path, body, lines in AT_ONCE:
         assert status_either_way(served, request(path, body, *lines)) == 200
     for path, body, lines, status in BY_THE_APP:
@@ -238,7 +234,7 @@ def test_which_requests_are_served_at_once(served: Served) -> None:
         assert status_either_way(served, sent, is_at_once=False) == status
 
 
-def test_keys_and_the_limit_of_a_body_hold(serve: Callable[..., Served]) -> None:
+def test_keys_and_the_limit_of_a_body_hold(serve):
     served = serve(read_keys=(SecretStr("a-key-that-reads"),), max_body_bytes=40)
     for lines, status, is_at_once in (
         ([], 401, False),
@@ -252,7 +248,7 @@ def test_keys_and_the_limit_of_a_body_hold(serve: Callable[..., Served]) -> None
     assert (outcome.n_at_once, outcome.responses[0][0]) == (0, "413")
 
 
-def test_the_response_has_the_id_of_the_request(served: Served) -> None:
+def test_the_response_has_the_id_of_the_request(served):
     sent = request("/encode", TEXT, "X-Request-Id: r-7")
     outcome = served.converse(sent, sent, n_responses=2)
     first, second = outcome.responses
@@ -261,7 +257,7 @@ def test_the_response_has_the_id_of_the_request(served: Served) -> None:
     assert REQUEST_ID.get() == ""
 
 
-def test_pipelined_requests_are_served_in_order(served: Served) -> None:
+def test_pipelined_requests_are_served_in_order(served):
     texts = ["one", "two", "three" * 2000, "four", "five"]
     sent = [request("/count", {"text": text}) for text in texts]
     together = served.converse(b"".join(sent), n_responses=len(texts))
@@ -276,9 +272,7 @@ def test_pipelined_requests_are_served_in_order(served: Served) -> None:
     assert (outcome.n_at_once, outcome.responses[0][0]) == (0, "200")
 
 
-def test_both_engines_respond_the_same_at_once(
-    served: Served, serve: Callable[..., Served]
-) -> None:
+def test_both_engines_respond_the_same_at_once(served, serve):
     python = serve(engine="python")
     for fields in ({"text": ""}, *(body for _, body, _ in AT_ONCE[:3])):
         outcomes = [one.converse(request("/encode", fields)) for one in (served, python)]
@@ -286,10 +280,8 @@ def test_both_engines_respond_the_same_at_once(
         assert plain(outcomes[0]) == plain(outcomes[1])
 
 
-def test_a_defect_is_reported_by_the_app(
-    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*arguments: object) -> None:
+def test_a_defect_is_reported_by_the_app(served, monkeypatch, caplog):
+    def fail(*arguments):
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(encode_handler, "Rendered", fail)
@@ -301,17 +293,13 @@ def test_a_defect_is_reported_by_the_app(
 @pytest.mark.parametrize(
     "options", [{"proxy_headers": True}, {"root_path": "/behind"}, {"access_log": True}, {}]
 )
-def test_what_the_server_adds_is_left_to_the_app(
-    serve: Callable[..., Served], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_server_adds_is_left_to_the_app(serve, options, monkeypatch):
     if not options:
         monkeypatch.setenv(VARIABLES[0], "http://127.0.0.1:1/v1/traces")
     assert serve(options).converse(request("/encode", TEXT)).n_at_once == 0
 
 
-def test_a_version_on_the_disk_is_loaded_by_the_app(
-    serve: Callable[..., Served], store: ArtifactStore, other_spec: TokenizerSpec
-) -> None:
+def test_a_version_on_the_disk_is_loaded_by_the_app(serve, store, other_spec):
     served = serve()
     other = store.publish(other_spec, name="other")
     sent = request("/encode", {"text": "a", "tokenizer": str(other)})

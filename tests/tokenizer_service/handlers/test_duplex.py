@@ -1,16 +1,12 @@
 """Responses in both directions as ASGI applications: clients that stall."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
 
 from tests.tokenizer_service.http.clients import Client
-from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.limits import ByteBudget
@@ -23,21 +19,19 @@ from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 @pytest.mark.row(16, 17)
 @pytest.mark.parametrize("is_encoding", [True, False], ids=["encode", "decode"])
-def test_a_stream_ends_for_a_client_that_stalls(
-    small_tokenizer: Tokenizer, is_encoding: bool
-) -> None:
+def test_a_stream_ends_for_a_client_that_stalls(small_tokenizer, is_encoding):
     ref = ArtifactRef("x", "20260101T000000Z-00000000", small_tokenizer.spec.fingerprint)
     live = LiveTokenizer.of(ref, small_tokenizer)
 
-    services: Any = SimpleNamespace(
+    services = SimpleNamespace(
         queue=None,  # nothing large comes
         budget=ByteBudget(1 << 20),
         metrics=ServiceMetrics(),
         settings=SimpleNamespace(stream_idle_seconds=0.05),
     )
 
-    def stream() -> DuplexStream:
-        codec: EncodeCodec | DecodeCodec = DecodeCodec(live, RawIds(IdsForm(OCTETS)))
+    def stream():
+        codec = DecodeCodec(live, RawIds(IdsForm(OCTETS)))
         if is_encoding:
             codec = EncodeCodec(StreamingEncoder(small_tokenizer))
         return DuplexStream(services, live, codec, NDJSON)

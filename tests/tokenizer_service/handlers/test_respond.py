@@ -1,18 +1,11 @@
 """Which thread serves a request, as only short work runs on the event loop; and the memory that a
 response reserves as JSON, where a character may have six bytes."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any
 
 import pytest
-from starlette.requests import HTTPConnection
-from starlette.testclient import TestClient
 
-from tokenizer_core import TokenizerSpec
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_DETAILED_BYTES, INLINE_ITEMS
-from tokenizer_service.handlers.plan import Plan
 from tokenizer_service.handlers.respond import PLANNED
 
 LONG = "a " * INLINE_DETAILED_BYTES
@@ -38,19 +31,13 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
         ("/chunk", {"text": "a", "max_tokens": 1}, LARGE),
     ],
 )
-def test_where_work_runs(
-    shared_client: TestClient,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    body: dict[str, Any],
-    thread: str,
-) -> None:
+def test_where_work_runs(shared_client, monkeypatch, path, body, thread):
     route, threads = PLANNED[path], []
 
-    def watched(request: HTTPConnection) -> Plan:
+    def watched(request):
         plan = route.plan(request)
 
-        def run(*arguments: Any) -> Any:
+        def run(*arguments):
             threads.append(threading.current_thread().name)
             return plan.run(*arguments)
 
@@ -60,18 +47,16 @@ def test_where_work_runs(
     assert shared_client.post(path, json=body).status_code == 200
     (used,) = threads
     assert used.startswith(thread), used
-    assert shared_client.app.services.budget.used == 0  # type: ignore[attr-defined]
+    assert shared_client.app.services.budget.used == 0
 
 
-def test_a_response_reserves_its_size_as_json(
-    shared_client: TestClient, monkeypatch: pytest.MonkeyPatch, small_spec: TokenizerSpec
-) -> None:
-    reserved: list[int] = []
+def test_a_response_reserves_its_size_as_json(shared_client, monkeypatch, small_spec):
+    reserved = []
     for module in ("responses.decode", "handlers.decode", "handlers.text"):
         name = f"tokenizer_service.{module}.reserve_memory"
         monkeypatch.setattr(name, reserved.append)
 
-    def check(path: str, **body: Any) -> Any:
+    def check(path, **body):
         reserved.clear()
         response = shared_client.post(path, json=body)
         assert 0.95 < sum(reserved) / len(response.content) < 1.05

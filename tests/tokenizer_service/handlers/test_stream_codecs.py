@@ -1,21 +1,16 @@
 """The stream codecs and readers of ids: every cut, the checks of lines, the size of one part."""
 
-from __future__ import annotations
-
 import json
 import struct
-from collections.abc import Iterable
 
 import pytest
 
-from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.errors import LineTooLongError
 from tokenizer_service.handlers import stream_codecs
 from tokenizer_service.handlers.stream_codecs import (
     DecodeCodec,
-    DecodedPart,
     EncodeCodec,
     IdLines,
     RawIds,
@@ -29,30 +24,30 @@ TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2
 
 
 @pytest.fixture
-def live(small_tokenizer: Tokenizer) -> LiveTokenizer:
+def live(small_tokenizer):
     ref = ArtifactRef("x", "20260101T000000Z-00000000", small_tokenizer.spec.fingerprint)
     return LiveTokenizer.of(ref, small_tokenizer)
 
 
-def settle(codec: DecodeCodec, pieces: Iterable[bytes]) -> list[DecodedPart]:
+def settle(codec, pieces):
     parts = [part for piece in pieces for part in codec.feed(piece)]
     return [*parts, *codec.finish()]
 
 
-def text_of(codec: DecodeCodec, pieces: Iterable[bytes]) -> str:
+def text_of(codec, pieces):
     return "".join(part.text for part in settle(codec, pieces))
 
 
-def raw(dtype: str = "u32") -> RawIds:
+def raw(dtype="u32"):
     return RawIds(IdsForm(OCTETS, dtype))
 
 
-def packed(ids: list[int], letter: str = "I") -> bytes:
+def packed(ids, letter="I"):
     return struct.pack(f"<{len(ids)}{letter}", *ids)
 
 
-def as_lines(live: LiveTokenizer, rows: list[list[int]], *, is_records: bool) -> bytes:
-    lines: list[object] = list(rows)
+def as_lines(live, rows, *, is_records):
+    lines = list(rows)
     if is_records:
         lines = [{"seq": seq, "tokens": row, "byte_end": 0} for seq, row in enumerate(rows)]
         end = {"done": True, "count": sum(map(len, rows)), "bytes": 0}
@@ -60,7 +55,7 @@ def as_lines(live: LiveTokenizer, rows: list[list[int]], *, is_records: bool) ->
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-def bytes_and_broken_ids(tokenizer: Tokenizer) -> list[int]:
+def bytes_and_broken_ids(tokenizer):
     """Ids of a text, then of bytes that are not UTF-8 between whole characters."""
     by_byte = {token: id_ for id_, token in tokenizer.spec.vocab.items() if len(token) == 1}
     broken = [by_byte[bytes([byte])] for byte in b"a\xf0\x9f\x91\xff\xe4\xb8b\xc3"]
@@ -69,7 +64,7 @@ def bytes_and_broken_ids(tokenizer: Tokenizer) -> list[int]:
 
 @pytest.mark.row(15)
 @pytest.mark.parametrize("form", ["u32", "u16", "arrays", "records"])
-def test_every_single_cut(live: LiveTokenizer, form: str) -> None:
+def test_every_single_cut(live, form):
     ids = bytes_and_broken_ids(live.tokenizer)
     expected = live.tokenizer.decode(ids)
     rows = [ids[:3], [], ids[3:20], ids[20:]]
@@ -78,7 +73,7 @@ def test_every_single_cut(live: LiveTokenizer, form: str) -> None:
     else:
         data = as_lines(live, rows, is_records=form == "records")
 
-    def reader() -> RawIds | IdLines:
+    def reader():
         return raw(form) if form in ("u32", "u16") else IdLines(live.ref.digest)
 
     for cut in range(len(data) + 1):
@@ -89,7 +84,7 @@ def test_every_single_cut(live: LiveTokenizer, form: str) -> None:
     assert text_of(DecodeCodec(live, reader()), [bytes([byte]) for byte in data]) == expected
 
 
-def test_text_is_settled_in_order(live: LiveTokenizer) -> None:
+def test_text_is_settled_in_order(live):
     ids = bytes_and_broken_ids(live.tokenizer)
     codec = DecodeCodec(live, raw(), skip_special_tokens=True)
     expected = live.tokenizer.decode(ids, skip_special_tokens=True)
@@ -107,9 +102,7 @@ def test_text_is_settled_in_order(live: LiveTokenizer) -> None:
 
 
 @pytest.mark.row(14)
-def test_one_part_holds_a_bounded_text(
-    live: LiveTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_part_holds_a_bounded_text(live, monkeypatch):
     ids = live.tokenizer.encode(TEXT * 20)
     longest = int(live.token_lengths.max())
     monkeypatch.setattr(stream_codecs, "_TEXT_BYTES", longest)
@@ -122,10 +115,10 @@ def test_one_part_holds_a_bounded_text(
 
 
 @pytest.mark.row(14)
-def test_strict_names_the_byte_wherever_it_is_cut(live: LiveTokenizer) -> None:
+def test_strict_names_the_byte_wherever_it_is_cut(live):
     by_byte = {token: id_ for id_, token in live.tokenizer.spec.vocab.items() if len(token) == 1}
 
-    def settle_cut(data: bytes, cut: int) -> str:
+    def settle_cut(data, cut):
         body = packed([by_byte[bytes([byte])] for byte in data])
         return text_of(DecodeCodec(live, raw(), errors="strict"), [body[:cut], body[cut:]])
 
@@ -138,7 +131,7 @@ def test_strict_names_the_byte_wherever_it_is_cut(live: LiveTokenizer) -> None:
 
 
 @pytest.mark.row(14)
-def test_unknown_ids_are_named_among_all(live: LiveTokenizer) -> None:
+def test_unknown_ids_are_named_among_all(live):
     largest = live.tokenizer.spec.largest_id
     for at in (0, 1, 40_000):
         codec = DecodeCodec(live, raw())
@@ -174,9 +167,7 @@ DONE = '{"done":true,"count":1}'
         (["[97"], 400, "malformed_json"),
     ],
 )
-def test_wrong_lines_are_refused(
-    live: LiveTokenizer, lines: list[str], status: int, code: str
-) -> None:
+def test_wrong_lines_are_refused(live, lines, status, code):
     for end in ("", "\n"):
         body = "\n".join(lines).encode() + end.encode()
         with pytest.raises(Problem) as caught:
@@ -184,7 +175,7 @@ def test_wrong_lines_are_refused(
         assert (caught.value.status, caught.value.code) == (status, code)
 
 
-def test_lines_that_are_read(live: LiveTokenizer) -> None:
+def test_lines_that_are_read(live):
     first, second = '{"seq":0,"tokens":[97]}', '{"seq":1,"tokens":[98],"byte_end":2}'
     for body in (
         "[97]\n\n  \n[98]\r",
@@ -197,7 +188,7 @@ def test_lines_that_are_read(live: LiveTokenizer) -> None:
 
 
 @pytest.mark.row(15)
-def test_a_line_has_a_longest_length(live: LiveTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_has_a_longest_length(live, monkeypatch):
     monkeypatch.setattr(stream_codecs, "MAX_LINE_BYTES", 40)
     codec = DecodeCodec(live, IdLines(live.ref.digest))
     line = b"[97," + b" " * 35 + b"97]"
@@ -209,10 +200,10 @@ def test_a_line_has_a_longest_length(live: LiveTokenizer, monkeypatch: pytest.Mo
     assert (caught.value.limit, caught.value.number) == (40, 3)
 
 
-def test_bytes_of_a_codec_add_up(small_tokenizer: Tokenizer) -> None:
+def test_bytes_of_a_codec_add_up(small_tokenizer):
     codec = EncodeCodec(StreamingEncoder(small_tokenizer))
     text = "the quick é中👩 fox"
-    ids: list[int] = []
+    ids = []
     for byte in text.encode():
         for part in codec.feed(bytes([byte])):
             ids += part.ids

@@ -1,20 +1,14 @@
 """Clients without a server: over a connection of this process, and in messages of ASGI alone."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
-from typing import Any
 
-import uvicorn
 from uvicorn.server import ServerState
 
 from tokenizer_service.http.protocol import GuardedHttpProtocol
 
 
-async def open_protocol(
-    config: uvicorn.Config, state: dict[str, Any], server_state: ServerState | None = None
-) -> tuple[GuardedHttpProtocol, socket.socket]:
+async def open_protocol(config, state, server_state=None):
     """A connection to the app of `config`, and the client's end of it, which does not block."""
     loop = asyncio.get_running_loop()
     protocol = GuardedHttpProtocol(config, server_state or ServerState(), state, loop)
@@ -28,14 +22,12 @@ class Client:
     """Sends these chunks, each after `delay`, and then ends the body, leaves, or is silent; takes
     `patience` messages, then none."""
 
-    def __init__(
-        self, *chunks: bytes, then: str = "silence", delay: float = 0, patience: int = 1000
-    ) -> None:
+    def __init__(self, *chunks, then="silence", delay=0, patience=1000):
         self.chunks = list(chunks)
         self.then, self.delay, self.patience = then, delay, patience
-        self.taken: list[dict[str, Any]] = []
+        self.taken = []
 
-    async def receive(self) -> dict[str, Any]:
+    async def receive(self):
         await asyncio.sleep(self.delay)
         if self.chunks:
             body = self.chunks.pop(0)
@@ -45,12 +37,12 @@ class Client:
             await asyncio.sleep(60)
         return {"type": "http.disconnect"}
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message):
         if len(self.taken) >= self.patience:
             await asyncio.sleep(60)
         self.taken.append(message)
 
-    def ask(self, app: Any) -> bytes:
+    def ask(self, app):
         """Run a request to `app`; the body of the response."""
         scope = {"type": "http", "method": "POST", "headers": []}
         asyncio.run(app(scope, self.receive, self.send))

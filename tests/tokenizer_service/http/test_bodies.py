@@ -1,17 +1,11 @@
 """Limits and media types of request bodies, tested on the routes themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
 
-import httpx
 import pytest
 from starlette.requests import ClientDisconnect, Request
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.access.test_auth import ADMIN, READ
 from tests.tokenizer_service.conftest import ADMIN_KEY
@@ -34,17 +28,17 @@ JSON_ROUTES = sorted(
 )
 
 
-def request_of(client: Client, headers: dict[str, str] | None = None, **scope: Any) -> Request:
+def request_of(client, headers=None, **scope):
     raw = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
     return Request({"type": "http", "headers": raw, "method": "POST", **scope}, client.receive)
 
 
-def read(request: Request, max_bytes: int = 100, **options: Any) -> bytes:
+def read(request, max_bytes=100, **options):
     return asyncio.run(read_body(request, max_bytes=max_bytes, **options))
 
 
-def test_a_body_is_joined_and_its_bytes_are_reserved() -> None:
-    reserved: list[int] = []
+def test_a_body_is_joined_and_its_bytes_are_reserved():
+    reserved = []
     request = request_of(Client(b"ab", b"", b"c", then="end"))
     assert read(request, max_bytes=3, reserve=reserved.append) == b"abc"
     assert sum(reserved) == 3
@@ -53,7 +47,7 @@ def test_a_body_is_joined_and_its_bytes_are_reserved() -> None:
 
 
 @pytest.mark.row(9)
-def test_one_byte_over_the_limit_is_refused_and_ends_the_reading() -> None:
+def test_one_byte_over_the_limit_is_refused_and_ends_the_reading():
     for client, headers in (
         (Client(b"ab", b"cd", b"ef", then="end"), {}),
         (Client(), {"Content-Length": "4"}),  # known from the header: no byte is read
@@ -66,13 +60,13 @@ def test_one_byte_over_the_limit_is_refused_and_ends_the_reading() -> None:
 class Collected(Client):
     """Offers its chunks to `take`; those that it refuses become messages."""
 
-    def __init__(self, *pieces: bytes, delay: float = 0) -> None:
+    def __init__(self, *pieces, delay=0):
         super().__init__(then="end", delay=delay)
         self.pieces = list(pieces)
-        self.refused: list[bytes] = []
-        self.take: Any = None
+        self.refused = []
+        self.take = None
 
-    async def receive(self) -> dict[str, Any]:
+    async def receive(self):
         await asyncio.sleep(0)
         while self.pieces:
             await asyncio.sleep(self.delay)
@@ -82,15 +76,15 @@ class Collected(Client):
                 return {"type": "http.request", "body": piece, "more_body": bool(self.pieces)}
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    def request(self) -> Request:
+    def request(self):
         length = {"Content-Length": str(sum(map(len, self.pieces)))}
         return request_of(self, length, **{COLLECT: lambda take: setattr(self, "take", take)})
 
 
-def test_collected_pieces_are_joined_in_order_and_reserved() -> None:
-    reserved: list[int] = []
+def test_collected_pieces_are_joined_in_order_and_reserved():
+    reserved = []
 
-    def reserve(n_bytes: int) -> None:
+    def reserve(n_bytes):
         if sum(reserved) + n_bytes > 6:
             raise OverloadedError("use all the memory reserved for requests")
         reserved.append(n_bytes)
@@ -105,7 +99,7 @@ def test_collected_pieces_are_joined_in_order_and_reserved() -> None:
 
 
 @pytest.mark.row(17)
-def test_a_slow_body_is_408_and_a_fast_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_body_is_408_and_a_fast_one_is_not(monkeypatch):
     monkeypatch.setattr(bodies, "MIN_BODY_BYTES_PER_SECOND", 20)
     for slow in (  # 10 bytes a second
         request_of(Client(*[b"a"] * 50, delay=0.1)),
@@ -130,14 +124,14 @@ def test_a_slow_body_is_408_and_a_fast_one_is_not(monkeypatch: pytest.MonkeyPatc
         ("application/octet-stream", False, True),
     ],
 )
-def test_accept(accept: str, takes_json: bool, names_octets: bool) -> None:
+def test_accept(accept, takes_json, names_octets):
     assert accepts(accept, "application/json") is takes_json
     assert accepts(accept, "application/octet-stream", by_name=True) is names_octets
 
 
-def windows_of(client: Client, n_most: int = 100, grace_seconds: float = 10) -> list[bytes]:
-    async def collect() -> list[bytes]:
-        found: list[bytes] = []
+def windows_of(client, n_most=100, grace_seconds=10):
+    async def collect():
+        found = []
         request = request_of(client)
         async for window in body_windows(request, 4, grace_seconds=grace_seconds, idle_seconds=20):
             found.append(window)
@@ -148,7 +142,7 @@ def windows_of(client: Client, n_most: int = 100, grace_seconds: float = 10) -> 
     return asyncio.run(collect())
 
 
-def test_windows_are_the_body_and_only_the_last_is_small() -> None:
+def test_windows_are_the_body_and_only_the_last_is_small():
     client = Client(b"", b"ab", b"c", b"defghi", b"j", b"", then="end")
     assert windows_of(client) == [b"abcdefghi", b"j"]
     assert windows_of(Client(b"", then="end")) == []
@@ -157,7 +151,7 @@ def test_windows_are_the_body_and_only_the_last_is_small() -> None:
     assert client.chunks == [b"ijkl"]  # each was given before more was received
 
 
-def test_a_late_window_is_408_and_a_lost_client_is_an_error() -> None:
+def test_a_late_window_is_408_and_a_lost_client_is_an_error():
     with pytest.raises(Problem) as caught:
         windows_of(Client(b"a", delay=30), grace_seconds=0.05)
     assert caught.value.status == 408
@@ -165,9 +159,7 @@ def test_a_late_window_is_408_and_a_lost_client_is_an_error() -> None:
         windows_of(Client(b"abcdef", then="leave"))
 
 
-def test_a_client_that_leaves_is_counted_as_499_on_every_route(
-    own_client: TestClient, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_client_that_leaves_is_counted_as_499_on_every_route(own_client, caplog):
     routes = [
         ("POST", "/encode", b"application/json"),
         ("POST", "/tokenize", b"application/json"),
@@ -177,7 +169,6 @@ def test_a_client_that_leaves_is_counted_as_499_on_every_route(
         ("POST", "/train", b"application/json"),
         ("PUT", "/tokenizers/active", b"application/json"),
     ]
-    assert own_client.portal is not None
     for method, path, kind in routes:
         headers = [(b"content-type", kind), (b"x-api-key", ADMIN_KEY.encode())]
         where = {"method": method, "path": path, "query_string": b""}
@@ -192,12 +183,9 @@ def test_a_client_that_leaves_is_counted_as_499_on_every_route(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-Send = Callable[..., httpx.Response]
-
-
 @pytest.fixture
-def send(client: TestClient) -> Send:
-    def send(method: str, path: str, body: bytes, **headers: str) -> httpx.Response:
+def send(client):
+    def send(method, path, body, **headers):
         named = {"Content-Type": "application/json", "X-API-Key": ADMIN_KEY}
         named.update({name.replace("_", "-"): value for name, value in headers.items()})
         return client.request(method, path, content=body, headers=named)
@@ -221,7 +209,7 @@ def send(client: TestClient) -> Send:
     ],
     ids=range(9),
 )
-def test_every_route_refuses_a_bad_body(send: Send, body: bytes, status: int) -> None:
+def test_every_route_refuses_a_bad_body(send, body, status):
     for method, path in JSON_ROUTES:
         response = send(method, path, body)
         assert response.status_code == status, path
@@ -243,9 +231,7 @@ def test_every_route_refuses_a_bad_body(send: Send, body: bytes, status: int) ->
         ("Content_Encoding", "gzip", "without Content-Encoding"),
     ],
 )
-def test_every_route_refuses_another_media_type(
-    send: Send, header: str, value: str, remedy: str
-) -> None:
+def test_every_route_refuses_another_media_type(send, header, value, remedy):
     for method, path in JSON_ROUTES:
         response = send(method, path, b"{}", **{header: value})
         assert response.status_code == 415, path
@@ -255,7 +241,7 @@ def test_every_route_refuses_another_media_type(
         assert taken.status_code == 200
 
 
-def test_an_unknown_field_is_named(client: TestClient) -> None:
+def test_an_unknown_field_is_named(client):
     response = client.post("/encode", json={"text": "a", "alowed_special": "none"})
     assert response.status_code == 422
     [error] = response.json()["errors"]
@@ -265,10 +251,10 @@ def test_an_unknown_field_is_named(client: TestClient) -> None:
     assert response.json()["error"]["param"] == "/alowed_special"
 
 
-def test_what_a_request_holds_is_never_echoed(client: TestClient) -> None:
+def test_what_a_request_holds_is_never_echoed(client):
     secret = "s3cr3t-value"
 
-    def refused(status: int, code: str, answer: httpx.Response) -> None:
+    def refused(status, code, answer):
         assert (answer.status_code, answer.json()["code"]) == (status, code)
         assert secret not in answer.text
         assert "endoftext" not in answer.text
@@ -297,10 +283,8 @@ def test_what_a_request_holds_is_never_echoed(client: TestClient) -> None:
 
 
 @pytest.mark.row(9)
-def test_one_byte_over_the_limit_is_refused_on_every_route(
-    make_client: Callable[..., TestClient],
-) -> None:
-    def in_pieces(body: bytes) -> Iterator[bytes]:
+def test_one_byte_over_the_limit_is_refused_on_every_route(make_client):
+    def in_pieces(body):
         return (body[start : start + 100] for start in range(0, len(body), 100))
 
     headers = {"Content-Type": "application/json", "X-API-Key": ADMIN_KEY}

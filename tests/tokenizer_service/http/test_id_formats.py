@@ -1,13 +1,8 @@
 """Ids and texts in binary, in requests and responses, on each engine; malformed bodies."""
 
-from __future__ import annotations
-
 import io
 import struct
-from collections.abc import Iterator
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,8 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import settings_for
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
-from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core import TokenizerSpec
 from tokenizer_service.http.id_formats import (
     NPY,
     OCTETS,
@@ -33,34 +27,32 @@ TEXTS = [TEXT, "", "low", TEXT * 500]
 
 
 @pytest.fixture(scope="module")
-def served(shared_store: ArtifactStore, engine: str) -> Iterator[TestClient]:
+def served(shared_store, engine):
     settings = settings_for(shared_store).model_copy(update={"engine": engine})
     with TestClient(create_app(settings)) as client:
         yield client
 
 
-def encode(client: TestClient, accept: str, text: object = TEXT, **body: object) -> httpx.Response:
+def encode(client, accept, text=TEXT, **body):
     return client.post("/encode", json={"text": text, **body}, headers={"Accept": accept})
 
 
-def decode(
-    client: TestClient, body: bytes, content_type: str, accept: str = "*/*", **options: str
-) -> httpx.Response:
+def decode(client, body, content_type, accept="*/*", **options):
     headers = {"Content-Type": content_type, "Accept": accept}
     return client.post("/decode", content=body, headers=headers, params=options)
 
 
-def npy(array: object) -> bytes:
+def npy(array):
     file = io.BytesIO()
     np.save(file, np.asarray(array))
     return file.getvalue()
 
 
-def npy_with(header: bytes, data: bytes = b"") -> bytes:
+def npy_with(header, data=b""):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
 
 
-def parts_of(body: bytes, item_bytes: int) -> list[bytes]:
+def parts_of(body, item_bytes):
     (n,) = struct.unpack_from("<I", body)
     lengths = struct.unpack_from(f"<{n}Q", body, 4)
     rest, parts = body[4 + 8 * n :], []
@@ -71,9 +63,7 @@ def parts_of(body: bytes, item_bytes: int) -> list[bytes]:
     return parts
 
 
-def test_ids_of_one_text_there_and_back(
-    served: TestClient, small_tokenizer: Tokenizer, starter: ArtifactRef
-) -> None:
+def test_ids_of_one_text_there_and_back(served, small_tokenizer, starter):
     for accept, repeat in (
         (f"{OCTETS}; dtype=u32", 1),
         (f"{OCTETS}; dtype=u16", 0),
@@ -106,9 +96,7 @@ def test_ids_of_one_text_there_and_back(
 
 
 @pytest.mark.parametrize(("texts", "dtype"), [([], "u32"), ([""], "u16"), (TEXTS, "u32")])
-def test_ids_of_a_batch_there_and_back(
-    served: TestClient, small_tokenizer: Tokenizer, texts: list[str], dtype: str
-) -> None:
+def test_ids_of_a_batch_there_and_back(served, small_tokenizer, texts, dtype):
     answer = encode(served, f"{OCTETS};dtype={dtype}", texts)
     kind = answer.headers["Content-Type"]
     assert kind == f"{OCTETS}; dtype={dtype}; layout=batch"
@@ -121,7 +109,7 @@ def test_ids_of_a_batch_there_and_back(
     assert parts_of(raw.content, 1) == [text.encode() for text in texts]
 
 
-def test_bytes_of_a_text_as_they_are(served: TestClient, small_tokenizer: Tokenizer) -> None:
+def test_bytes_of_a_text_as_they_are(served, small_tokenizer):
     ids = np.array(small_tokenizer.encode(TEXT), dtype="<u4")
     for cut in (ids, ids[:-1], ids[5:], ids[:0]):
         raw = decode(served, cut.tobytes(), OCTETS, OCTETS)
@@ -133,14 +121,14 @@ def test_bytes_of_a_text_as_they_are(served: TestClient, small_tokenizer: Tokeni
     assert skipped.content.decode() == TEXT.replace("<|a|>", "")
 
 
-def test_options_and_limits_hold_in_binary(client: TestClient) -> None:
+def test_options_and_limits_hold_in_binary(client):
     half = np.array([255], dtype="<u4").tobytes()  # the byte 0xff
     assert decode(client, half, OCTETS).json()["text"] == "\ufffd"
     for accept in ("*/*", OCTETS):
         strict = decode(client, half, OCTETS, accept, errors="strict")
         assert (strict.status_code, strict.json()["code"]) == (422, "not_utf8")
     assert decode(client, half, OCTETS, tokenizer="nope").status_code == 404
-    twice: Any = {"errors": ["strict", "replace"]}
+    twice = {"errors": ["strict", "replace"]}
     wrong = [{"errors": "x"}, {"skip_special_tokens": "1"}, {"eror": "x"}, {"tokens": "1"}, twice]
     for options in wrong:
         refused = decode(client, half, OCTETS, **options)
@@ -158,9 +146,7 @@ def test_options_and_limits_hold_in_binary(client: TestClient) -> None:
         assert encode(client, accept, text).status_code == 406
 
 
-def test_u16_only_where_the_largest_id_fits(
-    served: TestClient, shared_store: ArtifactStore
-) -> None:
+def test_u16_only_where_the_largest_id_fits(served, shared_store):
     for largest, status in ((65_535, 200), (65_536, 406)):
         vocab = {largest - 255 + byte: bytes([byte]) for byte in range(256)}
         spec = TokenizerSpec.from_merges(vocab, [])
@@ -185,7 +171,7 @@ def test_u16_only_where_the_largest_id_fits(
         *((refused, 406) for refused in (f"{OCTETS};dtype=u8", f"{NPY}; layout=batch")),
     ],
 )
-def test_the_form_with_the_highest_quality_is_chosen(accept: str, form: object) -> None:
+def test_the_form_with_the_highest_quality_is_chosen(accept, form):
     if form != 406:
         assert choose_ids_form(accept) == form
         return
@@ -225,13 +211,13 @@ BATCH = IdsForm(OCTETS, is_batch=True)
         (npy_with(HEADER.replace(b"'<u4'", b"[('a', '<u4')]"), b"\0" * 4), IdsForm(NPY), 422),
     ],
 )  # fmt: skip
-def test_malformed_bodies_are_refused(body: bytes, form: IdsForm, status: int) -> None:
+def test_malformed_bodies_are_refused(body, form, status):
     with pytest.raises(Problem) as caught:
         parse_ids_body(body, form)
     assert caught.value.status == status
 
 
-def test_a_malformed_body_is_refused_by_the_route(client: TestClient) -> None:
+def test_a_malformed_body_is_refused_by_the_route(client):
     for body, kind, status, code in (
         (struct.pack("<I", MAX_BATCH_ITEMS + 1), BATCH.media_type, 413, "batch_too_large"),
         (b"\0" * 5, OCTETS, 400, "malformed_ids"),
@@ -246,7 +232,7 @@ def test_a_malformed_body_is_refused_by_the_route(client: TestClient) -> None:
 
 @pytest.mark.promise(19)
 @given(st.binary(max_size=200), st.sampled_from([IdsForm(OCTETS), BATCH, IdsForm(NPY)]))
-def test_any_bytes_are_ids_or_a_problem(data: bytes, form: IdsForm) -> None:
+def test_any_bytes_are_ids_or_a_problem(data, form):
     for body in (data, npy_with(data), npy_with(HEADER, data), struct.pack("<I", 2) + data):
         try:
             found = parse_ids_body(body, form)

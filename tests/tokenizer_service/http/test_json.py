@@ -1,7 +1,6 @@
 """Bodies as JSON: what the reader in windows and the native engine accept, refuse and limit."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -24,7 +23,7 @@ PYTHON = EngineChoice("python", "a test", None)
 
 
 @pytest.fixture(scope="session")
-def compiled() -> None:
+def compiled():
     native_module()
 
 
@@ -43,29 +42,24 @@ documents = st.recursive(
 indents = st.sampled_from([None, 1])
 
 
-def outcome(body: bytes, window_chars: int = 1 << 18) -> tuple[Any, ...]:
+def outcome(body, window_chars=1 << 18):
     try:
         return "value", json.dumps(parse_strict_json(body, window_chars=window_chars))
     except (Problem, TooManyContainersError, TooManyValuesError) as error:
         problem = problem_of(error)
-        assert problem is not None
         return problem.status, problem.code
 
 
 @pytest.mark.promise(19)
 @given(documents, st.booleans(), st.integers(16, 40), indents)
-def test_any_document_comes_out_as_json_reads_it(
-    document: Any, ascii_only: bool, window: int, indent: int | None
-) -> None:
+def test_any_document_comes_out_as_json_reads_it(document, ascii_only, window, indent):
     body = json.dumps(document, ensure_ascii=ascii_only, indent=indent).encode()
     whole = outcome(body)
     assert whole == ("value", json.dumps(json.loads(body)))
-    windowed = outcome(body, window)
-    # A large body may not nest deeper than eight levels, nor hold a number longer than a window.
-    assert windowed in (whole, (422, "invalid_request"), (422, "number_too_long"))
+    assert outcome(body, window) == whole
 
 
-def test_a_wrong_mark_is_refused_in_windows_too() -> None:
+def test_a_wrong_mark_is_refused_in_windows_too():
     text = f'"{"a" * 100}"'
     for wrong in (
         *(f"[{text}, {last},]" for last in ('"text"', '"text" ', "[]", "{}", "1", "null")),
@@ -77,7 +71,7 @@ def test_a_wrong_mark_is_refused_in_windows_too() -> None:
 
 
 @given(documents, st.integers(16, 40), st.randoms(use_true_random=False))
-def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: Any) -> None:
+def test_windows_accept_and_refuse_the_same(document, window, random):
     characters = list(json.dumps(document))
     for _ in range(random.randint(1, 3)):
         place = random.randrange(len(characters) + 1)
@@ -88,9 +82,8 @@ def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: 
             characters.insert(place, character)
     body = "".join(characters).encode()
     windowed, whole = outcome(body, window), outcome(body)
-    if windowed not in ((422, "invalid_request"), (422, "number_too_long")):
-        # When two things are wrong, the parser may report either.
-        assert windowed == whole or "value" not in (windowed[0], whole[0]), body
+    # When two things are wrong, the parser may report either.
+    assert windowed == whole or "value" not in (windowed[0], whole[0]), body
 
 
 @pytest.mark.row(1, 2, 4, 6)
@@ -118,9 +111,9 @@ def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: 
         (b"[0," * 1001 + b'"' + b'\\"' * 200_000, 400, "nested_too_deep"),
     ],
 )
-def test_a_bad_document_is_refused_by_its_code(body: bytes, status: int, code: str) -> None:
+def test_a_bad_document_is_refused_by_its_code(body, status, code):
     # The parser's depth limit varies with the call stack; a limit of the API must not.
-    def below(frames: int) -> tuple[Any, ...]:
+    def below(frames):
         return outcome(body) if frames == 0 else below(frames - 1)
 
     for found in (below(0), below(100)):
@@ -131,7 +124,7 @@ def test_a_bad_document_is_refused_by_its_code(body: bytes, status: int, code: s
 
 
 @pytest.mark.parametrize("place", [0, 1, 63, 64, 65, 200])
-def test_the_offset_of_invalid_utf8_is_exact_across_windows(place: int) -> None:
+def test_the_offset_of_invalid_utf8_is_exact_across_windows(place):
     head = "é" * 200
     for n_bytes, bad in ((2, b"\xff"), (1, b"\xe4\xb8"), (1, b"\xf0\x9f\x91")):
         body = b'"' + head.encode()[: place * 2 // n_bytes * n_bytes] + bad + b'" ' + b" " * 100
@@ -151,17 +144,15 @@ def test_the_offset_of_invalid_utf8_is_exact_across_windows(place: int) -> None:
         (b'{"text":[', b'{"":', 400, "nested_too_deep"),
     ],
 )
-def test_a_hostile_body_is_refused_before_it_is_decoded(
-    head: bytes, unit: bytes, status: int, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def decode(body: bytes, window_chars: int) -> Any:
+def test_a_hostile_body_is_refused_before_it_is_decoded(head, unit, status, code, monkeypatch):
+    def decode(body, window_chars):
         raise AssertionError("the body was decoded")
 
     monkeypatch.setattr(json_bodies, "read_json", decode)
     assert outcome(head + unit * (MAX_VALUES + 1)) == (status, code)
 
 
-def test_a_body_may_hold_a_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_may_hold_a_number_of_values(monkeypatch):
     assert (MAX_VALUES, MAX_CONTAINERS) == (1 << 20, 1 << 18)
     monkeypatch.setattr(json_bodies, "MAX_VALUES", 2000)
     monkeypatch.setattr(json_bodies, "MAX_CONTAINERS", 2000)
@@ -185,7 +176,7 @@ options = st.dictionaries(
 )
 
 
-def broken(document: str, random: Any, breaks: list[bytes]) -> bytes:
+def broken(document, random, breaks):
     """The document with up to two changes."""
     body = document.encode(errors="surrogatepass")
     for _ in range(0 if random is None else random.randint(0, 2)):
@@ -194,7 +185,7 @@ def broken(document: str, random: Any, breaks: list[bytes]) -> bytes:
     return body
 
 
-def request_of(body: bytes, model: Any, engine: EngineChoice | None) -> object:
+def request_of(body, model, engine):
     """The request, or the whole problem; without an engine, as the strict parser gives it."""
     try:
         if engine is None:
@@ -207,14 +198,8 @@ def request_of(body: bytes, model: Any, engine: EngineChoice | None) -> object:
 @given(texts, options, st.booleans(), indents, st.randoms(), st.sampled_from([0, 2000]))
 @example("", {}, True, None, None, 2000)
 def test_any_body_is_the_same_request_for_both_engines(
-    compiled: None,
-    text: str,
-    more: dict[str, Any],
-    ascii_only: bool,
-    indent: int | None,
-    random: Any,
-    n_spaces: int,
-) -> None:
+    compiled, text, more, ascii_only, indent, random, n_spaces
+):
     document = json.dumps({"text": text, **more}, ensure_ascii=ascii_only, indent=indent)
     body = broken(document + " " * n_spaces, random, BREAKS)
     for model in (EncodeRequest, CountRequest, TruncateRequest, ChunkRequest, VerifyRequest):
@@ -223,12 +208,10 @@ def test_any_body_is_the_same_request_for_both_engines(
         assert request_of(body, model, PYTHON) == expected
 
 
-def test_a_long_body_is_read_natively_only_with_the_native_engine(
-    compiled: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_body_is_read_natively_only_with_the_native_engine(compiled, monkeypatch):
     read = []
 
-    def read_it(document: bytes, **limits: int) -> Any:
+    def read_it(document, **limits):
         read.append(len(document))
         return read_json_natively(document, **limits)
 
@@ -254,8 +237,8 @@ values = st.recursive(
 
 @given(values, st.booleans(), indents, st.randoms())
 def test_the_native_reader_reads_what_the_strict_parser_reads(
-    compiled: None, value: Any, ascii_only: bool, indent: int | None, random: Any
-) -> None:
+    compiled, value, ascii_only, indent, random
+):
     document = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     body = broken(document, random, [*BREAKS, *BRACKETS])
     found = read_json_natively(body, most_values=100, most_containers=100)
@@ -270,7 +253,7 @@ def test_the_native_reader_reads_what_the_strict_parser_reads(
             assert repr(read_json(body, window_chars=16)) == repr(expected)
 
 
-def test_the_native_reader_has_limits_of_values_and_containers(compiled: None) -> None:
+def test_the_native_reader_has_limits_of_values_and_containers(compiled):
     body = {
         "messages": [{"role": "user", "content": [{"type": "text", "text": "é\n"}]}] * 500,
         "tokens": list(range(-5, 100_000)),
@@ -279,7 +262,6 @@ def test_the_native_reader_has_limits_of_values_and_containers(compiled: None) -
     for indent in (None, 2):
         document = json.dumps(body, indent=indent).encode()
         found = read_json_natively(document, most_values=10_000, most_containers=2_000)
-        assert found is not None
         assert found[0] == json.loads(document)
         assert read_json_natively(document, most_values=10_000, most_containers=1_000) is None
         assert read_json_natively(document, most_values=4_000, most_containers=2_000) is None
@@ -299,11 +281,11 @@ def test_the_native_reader_has_limits_of_values_and_containers(compiled: None) -
     ],
     ids=range(8),
 )
-def test_a_large_body_means_the_same_for_both_engines(compiled: None, body: bytes) -> None:
+def test_a_large_body_means_the_same_for_both_engines(compiled, body):
     assert parse_strict_json(body, PYTHON) == parse_strict_json(body, NATIVE) == json.loads(body)
 
 
-def test_every_string_that_json_writes_is_read_back(compiled: None) -> None:
+def test_every_string_that_json_writes_is_read_back(compiled):
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x11_0000)]))
     pieces = [every[start : start + 9973] for start in range(0, len(every), 9973)]
     for piece in pieces:

@@ -1,22 +1,13 @@
 """Headers and log lines that every response has, for any route and any outcome."""
 
-from __future__ import annotations
-
 import gc
 import weakref
-from typing import Any
-
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
-from tokenizer_core import TokenizerSpec
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 
-def test_errors_after_a_tokenizer_was_chosen_name_it(
-    client: TestClient, starter: ArtifactRef
-) -> None:
-    rows: list[tuple[str, dict[str, Any], dict[str, str], int]] = [
+def test_errors_after_a_tokenizer_was_chosen_name_it(client, starter):
+    rows = [
         ("/encode", {"text": "a b c d", "max_tokens": 1}, {}, 413),
         ("/encode", {"text": "a", "disallowed_special": ["no such token"]}, {}, 422),
         ("/encode", {"text": "a"}, {"If-Match": '"another"'}, 412),
@@ -35,11 +26,9 @@ def test_errors_after_a_tokenizer_was_chosen_name_it(
         assert not {"tokenizer-version", "tokenizer-digest"} & set(answer.headers)
 
 
-def test_errors_hold_no_tokenizer_that_has_retired(
-    own_client: TestClient, store: ArtifactStore, other_spec: TokenizerSpec
-) -> None:
+def test_errors_hold_no_tokenizer_that_has_retired(own_client, store, other_spec):
     client = own_client
-    live = client.app.services.live  # type: ignore[attr-defined]
+    live = client.app.services.live
     other = store.publish(other_spec, name="other")
     retired = weakref.ref(live.require_active())
     gc.collect()

@@ -4,14 +4,11 @@ The protocol overrides methods of uvicorn and sets attributes of its requests. E
 one effect of that, so that an update of uvicorn cannot silently end a limit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
 import resource
 import socket
-from typing import Any
 
 import pytest
 import uvicorn
@@ -40,27 +37,25 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 LAST = b"Connection: close"
 
 
-def test_the_command_serves_with_it() -> None:
+def test_the_command_serves_with_it():
     config = serving._configure(Settings())
     config.load()
     assert config.http_protocol_class is GuardedHttpProtocol
     assert config.ws_protocol_class is None
 
 
-def upload(body: bytes, *headers: bytes) -> bytes:
+def upload(body, *headers):
     head = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n" % len(body)
     return head + b"".join(line + b"\r\n" for line in headers) + b"\r\n" + body
 
 
-async def connect(
-    app: Any, guard: ConnectionGuard | None = None
-) -> tuple[GuardedHttpProtocol, socket.socket]:
+async def connect(app, guard=None):
     config = uvicorn.Config(app, log_config=None)
     config.load()
     return await open_protocol(config, {STATE_KEY: guard})
 
 
-async def read(client: socket.socket) -> bytes:
+async def read(client):
     """What a client receives until the end of the connection."""
     data = b""
     while part := await asyncio.get_running_loop().sock_recv(client, 1 << 16):
@@ -68,14 +63,8 @@ async def read(client: socket.socket) -> bytes:
     return data
 
 
-def exchange(
-    app: Any,
-    *pieces: bytes,
-    is_half_closed: bool = False,
-    guard: ConnectionGuard | None = None,
-    seconds: float = 0.05,
-) -> bytes:
-    async def run() -> bytes:
+def exchange(app, *pieces, is_half_closed=False, guard=None, seconds=0.05):
+    async def run():
         _, client = await connect(app, guard)
         async with asyncio.timeout(60):
             reading = asyncio.create_task(read(client))
@@ -91,7 +80,7 @@ def exchange(
     return uvloop.run(run())
 
 
-async def respond(send: Any, *parts: bytes, headers: Any = ()) -> None:
+async def respond(send, *parts, headers=()):
     await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
     for part in parts:
         await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -101,8 +90,8 @@ async def respond(send: Any, *parts: bytes, headers: Any = ()) -> None:
 SHORT_BODY = [(b"content-length", b"2")]
 
 
-def slowly(seconds: float) -> Any:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+def slowly(seconds):
+    async def app(scope, receive, send):
         await asyncio.sleep(seconds)
         await respond(send, b"ok", headers=SHORT_BODY)
 
@@ -112,7 +101,7 @@ def slowly(seconds: float) -> Any:
 say_ok = slowly(0.05)
 
 
-def test_what_is_no_http_after_a_request_ends_the_connection_with_its_response() -> None:
+def test_what_is_no_http_after_a_request_ends_the_connection_with_its_response():
     data = exchange(say_ok, REQUEST, REQUEST + b"\0")
     first, last = data.split(b"HTTP/1.1 200 OK\r\n")[1:]
     assert b"connection: close" not in first
@@ -120,7 +109,7 @@ def test_what_is_no_http_after_a_request_ends_the_connection_with_its_response()
     assert last.endswith(b"ok")
 
 
-def test_a_client_that_sends_no_more_receives_its_responses() -> None:
+def test_a_client_that_sends_no_more_receives_its_responses():
     for n_requests in (0, 1, 3):
         data = exchange(slowly(0.1), REQUEST * n_requests, is_half_closed=True)
         assert data.count(b"HTTP/1.1 200 OK") == data.count(b"\r\n\r\nok") == n_requests
@@ -129,10 +118,10 @@ def test_a_client_that_sends_no_more_receives_its_responses() -> None:
     assert data.count(b"HTTP/1.1 200 OK") == 3
 
 
-def test_an_unreadable_body_ends_the_request() -> None:
-    received: list[str] = []
+def test_an_unreadable_body_ends_the_request():
+    received = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         received.extend([(await receive())["type"], (await receive())["type"]])
         await respond(send, b"ok", headers=SHORT_BODY)
 
@@ -143,12 +132,12 @@ def test_an_unreadable_body_ends_the_request() -> None:
     assert b"200 OK" not in data
 
 
-def test_a_response_before_the_end_of_the_body() -> None:
+def test_a_response_before_the_end_of_the_body():
     data = exchange(say_ok, upload(b"abc")[:-1], b"c", seconds=0.5)
     assert b"connection: close" in data
     assert data.endswith(b"ok")
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"first", "more_body": True})
         message = await receive()
@@ -160,8 +149,8 @@ def test_a_response_before_the_end_of_the_body() -> None:
     assert data.endswith(b"5\r\nfirst\r\n3\r\nabc\r\n0\r\n\r\n")
 
 
-def test_in_http_1_0_the_end_of_the_connection_ends_a_response_without_a_length() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+def test_in_http_1_0_the_end_of_the_connection_ends_a_response_without_a_length():
+    async def app(scope, receive, send):
         await respond(send, b"ab", b"cd")
 
     head, _, body = exchange(app, REQUEST.replace(b"1.1", b"1.0")).partition(b"\r\n\r\n")
@@ -175,10 +164,10 @@ def test_in_http_1_0_the_end_of_the_connection_ends_a_response_without_a_length(
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%b\r\n3\r\nabc\r\n0\r\n\r\n"
 
 
-def test_trailers_are_dropped() -> None:
-    seen: list[list[tuple[bytes, bytes]]] = []
+def test_trailers_are_dropped():
+    seen = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         seen.append(list(scope["headers"]))
         await read_body(Request(scope, receive), max_bytes=10, reserve=lambda _: None)
         seen.append(list(scope["headers"]))
@@ -190,11 +179,11 @@ def test_trailers_are_dropped() -> None:
     assert seen == [expected] * 4
 
 
-def test_a_client_that_reads_nothing_is_reset() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+def test_a_client_that_reads_nothing_is_reset():
+    async def app(scope, receive, send):
         await respond(send, bytes(20_000_000))
 
-    async def run() -> None:
+    async def run():
         _, client = await connect(app, ConnectionGuard(stall_seconds=0.1))
         client.sendall(REQUEST)
         await asyncio.sleep(0.5)
@@ -204,7 +193,7 @@ def test_a_client_that_reads_nothing_is_reset() -> None:
     uvloop.run(run())
 
 
-def test_the_time_of_a_head_begins_after_the_response_before_it() -> None:
+def test_the_time_of_a_head_begins_after_the_response_before_it():
     guard = ConnectionGuard(header_seconds=0.2)
     data = exchange(slowly(0.5), REQUEST + REQUEST[:-1], guard=guard)
     assert data.index(b"HTTP/1.1 200 ") < data.index(b"HTTP/1.1 408 ")
@@ -214,12 +203,12 @@ class Echo:
     """Responds several times with the body that it collects, of at most 600,000 bytes; refuses one
     piece as if memory were used up; waits if the body says so."""
 
-    def __init__(self, *, n_refused: int = 0, n_times: int = 1) -> None:
+    def __init__(self, *, n_refused=0, n_times=1):
         self.n_refused, self.n_times = n_refused, n_times
-        self.whole_bodies: list[bytes | None] = []
+        self.whole_bodies = []
         self.n_pieces = self.n_left = self.n_responses = 0
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope, receive, send):
         assert (COLLECT in scope) is not (WHOLE_BODY in scope)
         self.whole_bodies.append(bytes(scope[WHOLE_BODY]) if WHOLE_BODY in scope else None)
         try:
@@ -234,17 +223,17 @@ class Echo:
         await ChunkedBody([body] * self.n_times)(scope, receive, send)
         self.n_responses += 1
 
-    def reserve(self, n_bytes: int) -> None:
+    def reserve(self, n_bytes):
         self.n_pieces += 1
         if self.n_pieces == self.n_refused:
             raise OverloadedError("use all the memory reserved for requests")
 
 
-def bodies(data: bytes) -> list[bytes]:
+def bodies(data):
     return [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 200 OK")[1:]]
 
 
-def test_the_app_gets_the_whole_body_of_each_small_request() -> None:
+def test_the_app_gets_the_whole_body_of_each_small_request():
     app, sent = Echo(), [b"abc", b"sleep", b"ghi", b"def"]
     pipelined = b"".join(map(upload, sent[:-1])) + upload(sent[-1], LAST)
     assert bodies(exchange(app, pipelined)) == app.whole_bodies == sent
@@ -255,10 +244,10 @@ def test_the_app_gets_the_whole_body_of_each_small_request() -> None:
     assert bodies(exchange(long, upload(b"abc", LAST))) == [b"abc" * 2_000_000]
 
 
-def leave(app: Any, sent: bytes) -> None:
+def leave(app, sent):
     """Send, then close without reading."""
 
-    async def run() -> None:
+    async def run():
         _, client = await connect(app)
         await asyncio.get_running_loop().sock_sendall(client, sent)
         client.close()
@@ -267,7 +256,7 @@ def leave(app: Any, sent: bytes) -> None:
     uvloop.run(run())
 
 
-def test_a_client_that_left_ends_its_requests_without_errors() -> None:
+def test_a_client_that_left_ends_its_requests_without_errors():
     app = Echo()
     leave(app, upload(b"sleep") * 3)
     assert app.n_responses == len(app.whole_bodies)
@@ -275,23 +264,23 @@ def test_a_client_that_left_ends_its_requests_without_errors() -> None:
     assert app.n_left == 1
 
 
-def parts_of(data: bytes, n_bytes: int) -> list[bytes]:
+def parts_of(data, n_bytes):
     return [data[start : start + n_bytes] for start in range(0, len(data), n_bytes)]
 
 
 @pytest.mark.parametrize("n_refused", [0, 3], ids=["enough memory", "none for a piece"])
 @pytest.mark.parametrize("n_bytes", [70_000, 1_000_000])
-def test_pieces_of_a_long_body_arrive_whole_and_in_order(n_refused: int, n_bytes: int) -> None:
+def test_pieces_of_a_long_body_arrive_whole_and_in_order(n_refused, n_bytes):
     first, second = (random.Random(seed).randbytes(500_000) for seed in (1, 2))
     sent = upload(first) + upload(b"short") + upload(second, LAST)
     data = exchange(Echo(n_refused=n_refused), *parts_of(sent, n_bytes))
     assert bodies(data) == [first, b"short", second]
 
 
-def test_a_piece_after_one_that_was_not_collected_waits_for_it() -> None:
+def test_a_piece_after_one_that_was_not_collected_waits_for_it():
     app = Echo(n_refused=2)
 
-    async def run() -> None:
+    async def run():
         protocol, client = await connect(app)
         sent = upload(b"abcdef", LAST)
         protocol.data_received(sent[:-4])
@@ -304,7 +293,7 @@ def test_a_piece_after_one_that_was_not_collected_waits_for_it() -> None:
     uvloop.run(run())
 
 
-def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it() -> None:
+def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it():
     body = bytes(300_000)
     sent = upload(body, b"Expect: 100-continue", LAST)
     head = len(sent) - len(body)
@@ -316,7 +305,7 @@ def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it() -> None:
 OFFER = [b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk"]
 
 
-def test_an_offer_of_another_protocol_changes_nothing() -> None:
+def test_an_offer_of_another_protocol_changes_nothing():
     sent = upload(b"first", *OFFER) + upload(b"", *OFFER) + upload(b"last")
     for n_bytes in (1, 1000):
         data = exchange(Echo(), *parts_of(sent, n_bytes), seconds=0, is_half_closed=True)
@@ -352,8 +341,8 @@ EVIL = "http://evil.example.com"
         ("OPTIONS * HTTP/1.1", "evil.example.com", 421),
     ],
 )
-def test_the_host_and_the_target_must_be_allowed(line: str, host: str, status: int) -> None:
-    counted: list[str] = []
+def test_the_host_and_the_target_must_be_allowed(line, host, status):
+    counted = []
     hosts = AllowedHosts.of(("localhost", "[::1]", "*.internal"), "127.0.0.1")
     named = f"Host: {host}\r\n" if host else ""
     sent = f"{line}\r\n{named}Connection: close\r\n\r\n".encode()
@@ -365,7 +354,7 @@ def test_the_host_and_the_target_must_be_allowed(line: str, host: str, status: i
         assert host.encode() not in data or EVIL in line
 
 
-def test_a_page_of_another_site_changes_nothing() -> None:
+def test_a_page_of_another_site_changes_nothing():
     """It may open the page of the service."""
     for method, site, status in (
         (b"POST", b"cross-site", b"403"),
@@ -381,9 +370,9 @@ def test_a_page_of_another_site_changes_nothing() -> None:
 
 @pytest.mark.parametrize("n_bytes", [1, 20_000_000], ids=["read", "not read"])
 def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
-    n_bytes: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    n_bytes, caplog, monkeypatch
+):
+    async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": bytes(n_bytes), "more_body": True})
         await asyncio.Event().wait()
@@ -393,7 +382,7 @@ def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "propagate", False)
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "handlers", [caplog.handler])
 
-    async def run() -> None:
+    async def run():
         protocol, client = await connect(app)
         client.sendall(REQUEST)
         assert await asyncio.get_running_loop().sock_recv(client, 1)
@@ -410,14 +399,14 @@ def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
 
 
 class Waiting:
-    def __init__(self) -> None:
-        self.told: list[Problem] = []
+    def __init__(self):
+        self.told = []
 
-    def turn_away(self, problem: Problem) -> None:
+    def turn_away(self, problem):
         self.told.append(problem)
 
 
-def test_the_reserve_keeps_the_newest_connections_until_one_ends() -> None:
+def test_the_reserve_keeps_the_newest_connections_until_one_ends():
     guard = ConnectionGuard(max_connections=3, problem_of=problem_of)
     within = [Waiting() for _ in range(3)]
     beyond = [Waiting() for _ in range(100)]
@@ -438,10 +427,8 @@ def test_the_reserve_keeps_the_newest_connections_until_one_ends() -> None:
     assert guard.n_connections == 0
 
 
-def test_each_refusal_is_counted_and_one_a_minute_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    counted: list[str] = []
+def test_each_refusal_is_counted_and_one_a_minute_logged(caplog):
+    counted = []
     guard = ConnectionGuard(count=counted.append)
     for _ in range(100):
         guard.note(Problem(400, "bad_http", ""))
@@ -450,7 +437,7 @@ def test_each_refusal_is_counted_and_one_a_minute_logged(
     assert counted[0] in REJECT_REASONS
 
 
-def test_connections_leave_files_and_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
+def test_connections_leave_files_and_the_soft_limit_of_open_files_becomes_the_hard_one():
     limits = [derive_max_connections(n) for n in (2, 4096, 8192, 20_000)]
     assert limits == [1, 2048, 5632, 10_000]
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

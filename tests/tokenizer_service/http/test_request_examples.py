@@ -1,16 +1,9 @@
 """Every example request in `/docs` works, and every JSON body has one."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-import pytest
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service.chats import rendering_here, with_templates
 from tests.tokenizer_service.conftest import ADMIN_KEY
-from tokenizer_core import TokenizerSpec
-from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.http.request_examples import REQUEST_EXAMPLES
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.main import create_app
@@ -27,16 +20,11 @@ JSON_BODIES = [
 
 
 def test_each_example_is_answered(
-    settings: Settings,
-    store: ArtifactStore,
-    small_spec: TokenizerSpec,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    rendering_here: None,
-) -> None:
+    settings, store, small_spec, tmp_path, monkeypatch, rendering_here
+):
     store.publish(with_templates(small_spec), name="starter")
 
-    async def do_nothing(runner: JobRunner) -> None:
+    async def do_nothing(runner):
         pass
 
     monkeypatch.setattr(JobRunner, "start", do_nothing)

@@ -1,12 +1,8 @@
 """Responses as ASGI applications: whole and in ranges; clients that stall."""
 
-from __future__ import annotations
-
 import os
 import random
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
@@ -37,12 +33,10 @@ TAG = '"tag"'
         (f"bytes={'9' * 18}-", None),
     ],
 )
-def test_a_range_is_of_the_same_file_and_within_it(
-    wanted: str, expected: tuple[int, int] | None
-) -> None:
-    def span(**headers: str) -> tuple[int, int]:
+def test_a_range_is_of_the_same_file_and_within_it(wanted, expected):
+    def span(**headers):
         raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-        request: Any = SimpleNamespace(scope={"headers": raw})
+        request = SimpleNamespace(scope={"headers": raw})
         return requested_span(request, 100, TAG)
 
     for other in ('"another"', f"W/{TAG}"):
@@ -57,7 +51,7 @@ def test_a_range_is_of_the_same_file_and_within_it(
         assert caught.value.headers == {"Content-Range": "bytes */100"}
 
 
-def response_of(path: Path, start: int, stop: int, **options: Any) -> tuple[FileBody, int]:
+def response_of(path, start, stop, **options):
     descriptor = os.open(path, os.O_RDONLY)
     headers, size = {"ETag": TAG}, path.stat().st_size
     body = FileBody(descriptor, (start, stop), size, headers=headers, media_type=OCTETS, **options)
@@ -65,9 +59,7 @@ def response_of(path: Path, start: int, stop: int, **options: Any) -> tuple[File
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1000), (0, 7), (3, 998)])
-def test_the_bytes_come_in_pieces_after_the_file_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int
-) -> None:
+def test_the_bytes_come_in_pieces_after_the_file_is_removed(tmp_path, monkeypatch, start, stop):
     monkeypatch.setattr(responses, "_PIECE_BYTES", 7)
     data = random.Random(1).randbytes(1000)
     path = tmp_path / "ids"
@@ -89,7 +81,7 @@ def test_the_bytes_come_in_pieces_after_the_file_is_removed(
         os.fstat(descriptor)
 
 
-def test_a_response_that_fails_closes_its_file(tmp_path: Path) -> None:
+def test_a_response_that_fails_closes_its_file(tmp_path):
     path = tmp_path / "ids"
     path.write_bytes(b"ids")
     unread, first = response_of(path, 0, 3, idle_seconds=0.05)
@@ -107,7 +99,7 @@ def test_a_response_that_fails_closes_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [300_000], [200_000] * 5, [1] * 9])
-def test_an_answer_in_chunks_is_whole(sizes: list[int]) -> None:
+def test_an_answer_in_chunks_is_whole(sizes):
     chunks = [bytes([index]) * size for index, size in enumerate(sizes)]
     client = Client()
     assert client.ask(ChunkedBody(chunks)) == b"".join(chunks)
@@ -117,7 +109,7 @@ def test_an_answer_in_chunks_is_whole(sizes: list[int]) -> None:
 
 
 @pytest.mark.row(16)
-def test_a_response_without_a_reader_frees_its_memory() -> None:
+def test_a_response_without_a_reader_frees_its_memory():
     budget = ByteBudget(100)
     lease = budget.lease()
     lease.reserve(60)

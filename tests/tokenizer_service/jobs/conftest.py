@@ -10,15 +10,18 @@ from functools import partial
 import pytest
 from starlette.testclient import TestClient
 
-from tests.tokenizer_service.jobs.fake_process import publish_starter, start_in_thread
+from tests.tokenizer_service.jobs.fake_process import (
+    FakeRunner,
+    publish_starter,
+    running,
+    start_in_thread,
+)
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service import main
 from tokenizer_service.jobs.process import JobProcess
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.settings import Settings
-
-"""Opens the test's job database again, as another process would; takes a folder's id."""
 
 ADMIN_KEY = "the-admin-key"
 READ_KEY = "the-read-key"
@@ -117,6 +120,14 @@ async def start_child(job_folder, scratch, log):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "create_subprocess_exec", start_without_main)
         return await JobProcess.start(job_folder, scratch, log)
+
+
+@pytest.fixture
+async def fake(tmp_path):
+    """A running runner; a tokenizer `starter` is published."""
+    publish_starter(tmp_path)
+    async with running(FakeRunner(tmp_path)) as fake:
+        yield fake
 
 
 @pytest.fixture

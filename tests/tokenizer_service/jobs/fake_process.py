@@ -224,15 +224,3 @@ async def running(fake):
     finally:
         await fake.runner.stop()
         await fake.live.stop()
-
-
-def run(artifacts_dir, test, **settings):
-    """Run `test` with a runner on `artifacts_dir`, where a tokenizer `starter` is published."""
-    publish_starter(artifacts_dir)
-
-    async def main():
-        fake = FakeRunner(artifacts_dir, **settings)
-        async with asyncio.timeout(2 * SECONDS), running(fake):
-            await test(fake)
-
-    asyncio.run(main())

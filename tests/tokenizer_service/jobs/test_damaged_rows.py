@@ -93,7 +93,6 @@ def damage_copies(connection, job_id, wrong):
             f" SELECT ?, ?, {names} FROM jobs WHERE id = ?",
             (id_of(number), f"key-{number}", job_id),
         ).lastrowid
-        assert row is not None
         if state == "running":
             make_running(connection, row)
         connection.execute(f"UPDATE jobs SET {column} = {value} WHERE sequence = {row}")

@@ -58,7 +58,6 @@ class Listener:
         self.text = ""
         self.n_parts = 0
         job = jobs.get(JOB_ID)
-        assert job is not None
         first = JobEvent.of(job, folder_of(jobs))
         options = {"last_event_id": None, **options}
         if options["last_event_id"] == "first":

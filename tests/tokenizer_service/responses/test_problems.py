@@ -1,10 +1,7 @@
 """The table of errors: each domain error class has one row, and each row gives one document."""
 
-from __future__ import annotations
-
 import errno
 import inspect
-from typing import Any
 
 from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core import errors as core
@@ -21,7 +18,7 @@ ROOTS = {
 }  # fmt: skip
 
 PLACED = responses.PlacedError(core.SpecialTokenForbiddenError("secret"), "/text")
-CASES: list[tuple[Exception, int, str, str | None, str]] = [
+CASES = [
     (access.KeyRequiredError("an admin key"), 401, "key_required", None, "an admin key"),
     (access.AdminKeyRequiredError(), 403, "admin_key_required", None, "This is a read key"),
     (access.OverloadedError("wait for a thread"), 503, "overloaded", "1", "wait for a thread; try"),
@@ -86,20 +83,18 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
 ]
 
 
-def test_an_error_has_its_status_code_and_detail() -> None:
+def test_an_error_has_its_status_code_and_detail():
     for error, status, code, retry_after, words in CASES:
         problem = problem_of(error)
-        assert problem is not None
         assert (problem.status, problem.code) == (status, code)
         assert words in problem.detail
         assert problem.headers.get("Retry-After") == retry_after
         assert "secret" not in str(problem.document("r"))
     key_required = problem_of(access.KeyRequiredError("an admin key"))
-    assert key_required is not None
     assert key_required.headers == {"WWW-Authenticate": 'Bearer realm="tokenizer"'}
 
 
-def test_every_error_of_the_domain_has_a_row_and_a_case() -> None:
+def test_every_error_of_the_domain_has_a_row_and_a_case():
     for module in (access, responses, serving, jobs):
         kinds = {
             kind
@@ -110,23 +105,22 @@ def test_every_error_of_the_domain_has_a_row_and_a_case() -> None:
         assert kinds <= {type(error) for error, *_ in CASES}
 
 
-def test_other_errors_are_defects_and_subclasses_are_answered_as_their_base() -> None:
+def test_other_errors_are_defects_and_subclasses_are_answered_as_their_base():
     class OwnError(core.CorpusError):
         code = "own"
 
     for error in (ValueError("x"), OSError(errno.EPIPE, "x"), KeyError("x")):
         assert problem_of(error) is None
     problem = problem_of(OwnError("Own."))
-    assert problem is not None
     assert (problem.status, problem.code, problem.detail) == (422, "own", "Own.")
 
 
-def test_the_values_of_an_error_are_members_of_its_document() -> None:
+def test_the_values_of_an_error_are_members_of_its_document():
     names = ("limit", "actual", "byte_offset", "errors")
     of_inputs = jobs.InvalidInputsError("empty_corpus", "x", [("/corpus_ids/0", "y")])
     wrong = {"pointer": "/corpus_ids/0", "detail": "y"}
     long = {"limit": 2, "actual": 3, "errors": [{"pointer": "/text", "detail": "3 tokens"}]}
-    cases: list[tuple[Exception, dict[str, Any]]] = [
+    cases = [
         (jobs.CorporaQuotaError(10, 11), {"limit": 10, "actual": 11}),
         (jobs.QueueFullError(3, 2), {"limit": 2, "actual": 2}),
         (jobs.TooManyListenersError(64), {"limit": 64}),
@@ -138,6 +132,5 @@ def test_the_values_of_an_error_are_members_of_its_document() -> None:
     ]
     for error, expected in cases:
         problem = problem_of(error)
-        assert problem is not None
         document = problem.document("r")
         assert {name: document[name] for name in names if name in document} == expected

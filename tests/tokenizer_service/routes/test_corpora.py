@@ -1,24 +1,17 @@
 """/corpora: an upload is complete or absent, also after faults of client, text or disk."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import hashlib
 import io
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_client.schemas.jobs import FILE_FORMATS
 from tokenizer_core.documents import FORMATS
-from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs import corpora
-from tokenizer_service.settings import Settings
 
 TEXT = "low lower lowest, 中文 café\n".encode() * 100
 WINDOW = 1024 * 1024
@@ -27,7 +20,7 @@ PACKED = gzip.compress(LINES, mtime=0)
 
 
 @pytest.fixture
-def admin(client: TestClient) -> Iterator[TestClient]:
+def admin(client):
     """The app of the module; each test leaves it without corpora."""
     client.headers["X-API-Key"] = ADMIN_KEY
     yield client
@@ -36,16 +29,16 @@ def admin(client: TestClient) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def folder(shared_store: ArtifactStore) -> Path:
+def folder(shared_store):
     return shared_store.root / "corpora"
 
 
-def texts(folder: Path) -> list[bytes]:
+def texts(folder):
     """The files in the folder, whether a record names them or not."""
     return [path.read_bytes() for path in sorted((folder / "files").glob("*"))]
 
 
-def test_an_upload_is_listed_replaced_and_removed(admin: TestClient, folder: Path) -> None:
+def test_an_upload_is_listed_replaced_and_removed(admin, folder):
     only_new = {"If-None-Match": "*", "Content-Type": "text/plain; charset=utf-8"}
     answer = admin.put("/v1/corpora/news", content=TEXT, headers=only_new)
     assert answer.status_code == 201, answer.text
@@ -78,7 +71,7 @@ def test_an_upload_is_listed_replaced_and_removed(admin: TestClient, folder: Pat
     assert texts(folder) == []
 
 
-def test_every_size_comes_whole_in_pieces_without_a_length(admin: TestClient, folder: Path) -> None:
+def test_every_size_comes_whole_in_pieces_without_a_length(admin, folder):
     for size in (0, WINDOW - 1, WINDOW, WINDOW + 1):
         text = (TEXT * (size // len(TEXT) + 1))[:size].decode(errors="ignore").encode()
         # A piece cuts characters and divides no window.
@@ -88,7 +81,7 @@ def test_every_size_comes_whole_in_pieces_without_a_length(admin: TestClient, fo
         assert texts(folder) == [text]
 
 
-def test_wrong_uploads_are_refused(admin: TestClient, folder: Path) -> None:
+def test_wrong_uploads_are_refused(admin, folder):
     for name in ("News", ".x", "x" * 65, "a%00", "%2e%2e", "a b", "-a"):
         assert admin.put(f"/corpora/{name}", content=TEXT).status_code in (404, 422)
     assert admin.put("/corpora/../secret", content=TEXT).status_code in (404, 405)
@@ -125,9 +118,7 @@ def test_wrong_uploads_are_refused(admin: TestClient, folder: Path) -> None:
     assert texts(folder) == []
 
 
-def test_the_quota_holds_for_all_corpora_together(
-    make_client: Callable[..., TestClient], settings: Settings
-) -> None:
+def test_the_quota_holds_for_all_corpora_together(make_client, settings):
     with make_client(corpora_max_bytes=3 * WINDOW) as client:
         client.headers["X-API-Key"] = ADMIN_KEY
         client.put("/corpora/a", content=b"a" * WINDOW)
@@ -144,12 +135,10 @@ def test_the_quota_holds_for_all_corpora_together(
         assert client.put("/corpora/a", content=b"x").status_code == 200
 
 
-def test_a_disk_that_fails_leaves_the_earlier_upload(
-    admin: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_leaves_the_earlier_upload(admin, folder, monkeypatch):
     error = OSError(errno.ENOSPC, "the disk fails")
 
-    def fail(*_: object) -> int:
+    def fail(*_):
         raise error
 
     admin.put("/corpora/news", content=TEXT)
@@ -170,7 +159,7 @@ def test_a_disk_that_fails_leaves_the_earlier_upload(
             assert admin.get("/corpora/news").json()["bytes"] == len(TEXT)
 
 
-def test_a_corpus_keeps_its_format(admin: TestClient, folder: Path) -> None:
+def test_a_corpus_keeps_its_format(admin, folder):
     assert sorted(FILE_FORMATS) == sorted(FORMATS)  # the client's, and the library's
     for path, body, format_name, field in (
         ("news.txt", b"x", "txt", None),

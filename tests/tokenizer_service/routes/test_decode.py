@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
-from tests.tokenizer_service.routes.exchanges import JSON, Post, Refused, problem
+from tests.tokenizer_service.routes.exchanges import JSON, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.responses import decode as decode_answers
 from tokenizer_service.responses.errors import UnknownIdError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -18,13 +13,7 @@ TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2
 
 
 @pytest.mark.row(11, 14)
-def test_text_comes_back(
-    client: TestClient,
-    post: Post,
-    refused: Refused,
-    small_tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_text_comes_back(client, post, refused, small_tokenizer, monkeypatch):
     ids = small_tokenizer.encode(TEXT)
     response = client.post("/decode", json={"tokens": ids})
     assert response.json()["text"] == TEXT
@@ -47,7 +36,7 @@ def test_text_comes_back(
     assert post("/decode", tokens=long) == whole
 
 
-def test_an_empty_token_is_known(starter: ArtifactRef, small_tokenizer: Tokenizer) -> None:
+def test_an_empty_token_is_known(starter, small_tokenizer):
     spec = small_tokenizer.spec
     empty = spec.largest_id + 1
     larger = TokenizerSpec.from_merges({**spec.vocab, empty: b""}, spec.merges)
@@ -60,7 +49,7 @@ def test_an_empty_token_is_known(starter: ArtifactRef, small_tokenizer: Tokenize
 
 
 @pytest.mark.row(2, 3, 5)
-def test_wrong_ids_are_refused_by_their_place(client: TestClient) -> None:
+def test_wrong_ids_are_refused_by_their_place(client):
     for tokens, places in (
         ("[true]", ["/0"]),
         ("[1, 1.0]", ["/1"]),
@@ -88,9 +77,7 @@ def test_wrong_ids_are_refused_by_their_place(client: TestClient) -> None:
 
 
 @pytest.mark.row(14)
-def test_unknown_ids_are_named(
-    client: TestClient, post: Post, refused: Refused, small_tokenizer: Tokenizer
-) -> None:
+def test_unknown_ids_are_named(client, post, refused, small_tokenizer):
     largest = small_tokenizer.spec.largest_id
     post("/decode", tokens=[largest])
     for tokens, place in (
@@ -104,9 +91,7 @@ def test_unknown_ids_are_named(
 
 
 @pytest.mark.row(14)
-def test_text_over_the_limit_is_refused(
-    make_client: Callable[..., TestClient], small_tokenizer: Tokenizer
-) -> None:
+def test_text_over_the_limit_is_refused(make_client, small_tokenizer):
     limit = 8192
     vocab = small_tokenizer.spec.vocab
     longest = max(vocab, key=lambda id_: len(vocab[id_]))

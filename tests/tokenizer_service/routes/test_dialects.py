@@ -1,19 +1,13 @@
 """The dialects, in requests and responses as their own servers document them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import tokenizers
 from starlette.testclient import TestClient
 
 from tests.tokenizer_core.formats.small_specs import character_spec
 from tests.tokenizer_service.conftest import settings_for
-from tests.tokenizer_service.routes.exchanges import Post, Refused, metrics, problem
+from tests.tokenizer_service.routes.exchanges import metrics, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_service.handlers import encode as encode_answers
@@ -26,7 +20,7 @@ HELLO = [256, 257, ord("o")]
 
 
 @pytest.fixture(scope="module")
-def spec() -> TokenizerSpec:
+def spec():
     """Ids that are easy to follow: each byte is its own id, <s> 262 and <end> 263 surround a text,
     <a mark> 264 is content."""
     vocab = {byte: bytes([byte]) for byte in range(256)} | WORDS
@@ -35,7 +29,7 @@ def spec() -> TokenizerSpec:
 
 
 @pytest.fixture(scope="module")
-def client(shared_store: ArtifactStore, spec: TokenizerSpec) -> Iterator[TestClient]:
+def client(shared_store, spec):
     """A service whose active tokenizer puts <s> and <end> around a text; `starter` adds nothing."""
     shared_store.publish(spec, name="around")
     settings = settings_for(shared_store).model_copy(update={"default": "around"})
@@ -44,11 +38,8 @@ def client(shared_store: ArtifactStore, spec: TokenizerSpec) -> Iterator[TestCli
 
 
 def test_vllm_spells_a_vocabulary_of_characters_as_its_file_does(
-    shared_store: ArtifactStore,
-    client: TestClient,
-    post: Post,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    shared_store, client, post, monkeypatch
+):
     named = str(shared_store.publish(character_spec(), name="characters"))
     asked = {"prompt": "a\u00e9 b<s>", "return_token_strs": True, "tokenizer": named}
     answer = post("/tokenize", **asked)
@@ -62,7 +53,7 @@ def test_vllm_spells_a_vocabulary_of_characters_as_its_file_does(
     assert raw.content == b"a a"
 
 
-def test_vllm_and_sglang(post: Post) -> None:
+def test_vllm_and_sglang(post):
     answer = post("/v1/tokenize", prompt="Hello")
     fixed = {"count": 5, "max_model_len": -1, "token_strs": None}
     assert answer == {"tokens": [262, *HELLO, 263], **fixed}
@@ -87,7 +78,7 @@ def test_vllm_and_sglang(post: Post) -> None:
         assert post("/v1/detokenize", tokens=ids, **options)["text"] == text
 
 
-def test_llama_cpp(post: Post) -> None:
+def test_llama_cpp(post):
     pieces = [(256, "He"), (195, [195]), (161, [161]), (262, "<s>")]
     for text, options, tokens in (
         ("Hello", {}, HELLO),
@@ -100,7 +91,7 @@ def test_llama_cpp(post: Post) -> None:
     assert post("/detokenize", tokens=[262, *HELLO])["content"] == "<s>Hello"
 
 
-def test_text_embeddings_inference(post: Post, spec: TokenizerSpec, tmp_path: Any) -> None:
+def test_text_embeddings_inference(post, spec, tmp_path):
     hello = [
         {"id": 256, "text": "He", "special": False, "start": 0, "stop": 2},
         {"id": 257, "text": "ll", "special": False, "start": 2, "stop": 4},
@@ -128,14 +119,14 @@ def test_text_embeddings_inference(post: Post, spec: TokenizerSpec, tmp_path: An
             assert text.encode()[token["start"] : token["stop"]].decode() == token["text"]
 
 
-def test_cohere(post: Post) -> None:
+def test_cohere(post):
     answer = post("/v1/tokenize", text="Hello w\u00e1", model="around")
     strings = ["He", "ll", "o", " w", "\ufffd", "\ufffd"]
     assert answer == {"tokens": [*HELLO, 259, 195, 161], "token_strings": strings}
     assert post("/detokenize", tokens=HELLO, model="around")["text"] == "Hello"
 
 
-def test_decode_and_detokenize(client: TestClient, post: Post) -> None:
+def test_decode_and_detokenize(client, post):
     ids = [262, *HELLO, 264, 263]
     assert post("/decode", ids=ids) == ["Hello<a mark>"]
     kept = post("/decode", ids=[ids, []], skip_special_tokens=False)
@@ -152,7 +143,7 @@ def test_decode_and_detokenize(client: TestClient, post: Post) -> None:
 
 
 @pytest.mark.row(3, 14)
-def test_wrong_and_unknown_ids_are_refused_by_their_place(refused: Refused) -> None:
+def test_wrong_and_unknown_ids_are_refused_by_their_place(refused):
     for path, field in (("/decode", "ids"), ("/detokenize", "tokens")):
         for ids, place, code in (
             ([1, -1], "/1", "invalid_token_id"),
@@ -164,7 +155,7 @@ def test_wrong_and_unknown_ids_are_refused_by_their_place(refused: Refused) -> N
             assert refused(path, **{field: ids}) == (code, f"/{field}{place}")
 
 
-def test_unsupported_requests_are_refused(client: TestClient, refused: Refused) -> None:
+def test_unsupported_requests_are_refused(client, refused):
     for body, code in (
         ({"messages": [{"role": "user", "content": "x"}]}, "chat_template_missing"),
         ({"messages": [], "prompt": "x"}, "ambiguous_dialect"),
@@ -198,9 +189,7 @@ def test_unsupported_requests_are_refused(client: TestClient, refused: Refused) 
         ("/decode", {"ids": [97]}, ("skip_special_token", "id")),
     ],
 )
-def test_unknown_fields_are_listed_and_near_misses_refused(
-    client: TestClient, refused: Refused, path: str, body: dict[str, Any], near: tuple[str, ...]
-) -> None:
+def test_unknown_fields_are_listed_and_near_misses_refused(client, refused, path, body, near):
     for name in near:
         assert refused(path, **body, **{name: "x"}) == ("invalid_request", f"/{name}")
     plain = client.post(path, json=body)
@@ -210,9 +199,7 @@ def test_unknown_fields_are_listed_and_near_misses_refused(
     assert (answer.content, "Ignored-Fields" in plain.headers) == (plain.content, False)
 
 
-def test_a_request_may_name_a_tokenizer_or_its_digest(
-    client: TestClient, post: Post, small_tokenizer: Tokenizer
-) -> None:
+def test_a_request_may_name_a_tokenizer_or_its_digest(client, post, small_tokenizer):
     starter = {"If-Match": f'"{small_tokenizer.spec.fingerprint}"'}
     for path, fields in (
         ("/tokenize", {"prompt": "the"}),
@@ -229,7 +216,7 @@ def test_a_request_may_name_a_tokenizer_or_its_digest(
     assert plain["tokens"] == small_tokenizer.encode("the")
 
 
-def test_tokenizer_info(client: TestClient) -> None:
+def test_tokenizer_info(client):
     info = client.get("/tokenizer_info").json()
     assert info["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert (info["bos_token"], info["eos_token"]) == ("<s>", "<end>")
@@ -245,9 +232,7 @@ def test_tokenizer_info(client: TestClient) -> None:
     assert client.get("/tokenizer_info", headers={"If-Match": '"x"'}).status_code == 412
 
 
-def test_tokenizer_info_has_what_the_folder_declared(
-    client: TestClient, spec: TokenizerSpec, shared_store: ArtifactStore
-) -> None:
+def test_tokenizer_info_has_what_the_folder_declared(client, spec, shared_store):
     declared = {"eos_token": "<s>", "pad_token": "<end>", "sep_token": "<s>"}
     chat = ChatTemplates({}, declared, model_max_length=131072, max_model_len=40960)
     shared_store.publish(spec.with_chat(chat), name="declared")
@@ -259,9 +244,7 @@ def test_tokenizer_info_has_what_the_folder_declared(
     assert client.post("/tokenize", json=asked).json()["max_model_len"] == 40960
 
 
-def test_metrics_and_the_limit_of_detailed_tokens(
-    client: TestClient, post: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_and_the_limit_of_detailed_tokens(client, post, monkeypatch):
     names = ("encode_bytes_total", "encode_tokens_total", "decode_tokens_total")
     before = metrics(client, *names)
     n_tokens = len(post("/tokenize", content="the fox é")["tokens"])

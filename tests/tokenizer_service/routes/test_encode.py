@@ -1,21 +1,16 @@
 """/encode, of a text, of a batch and of trusted segments; /count takes segments as well."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import json
-from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from tests.profiles import first_and_thorough
 from tests.tokenizer_service.conftest import ADMIN_KEY
-from tests.tokenizer_service.routes.exchanges import Post, Refused, pointer, problem
+from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import AddedToken
 from tokenizer_service.handlers import encode as encode_answers
 from tokenizer_service.responses import json_values as answers
@@ -26,13 +21,13 @@ TEXT = (
 PARTS = [("<|a|>", True), ("héllo<|a|><|endoftext|> 中", False), ("文<|a|>", True), ("", False)]
 
 
-def body_of(parts: list[tuple[str, bool]], **options: Any) -> dict[str, Any]:
+def body_of(parts, **options):
     segments = [{"text": text, "special": special} for text, special in parts]
     return {"segments": segments, **options}
 
 
 @pytest.mark.row(11, 12)
-def test_ids_and_their_count(post: Post, small_tokenizer: Tokenizer) -> None:
+def test_ids_and_their_count(post, small_tokenizer):
     ids = small_tokenizer.encode(TEXT)
     answer = post("/encode", text=TEXT)
     assert (answer["tokens"], answer["count"]) == (ids, len(ids))
@@ -46,7 +41,7 @@ def test_ids_and_their_count(post: Post, small_tokenizer: Tokenizer) -> None:
         assert [post("/encode", text=text)["tokens"] for text in texts] == batch["tokens"]
 
 
-def test_query_parameters_that_would_be_ignored_are_refused(client: TestClient) -> None:
+def test_query_parameters_that_would_be_ignored_are_refused(client):
     """Else the ids are of another tokenizer than the query names."""
     bodies = ["encode", "decode", "count", "truncate", "chunk", "verify", "chat/encode"]
     for path in (*bodies, "tokenize", "detokenize", "v1/merges"):
@@ -61,9 +56,7 @@ def test_query_parameters_that_would_be_ignored_are_refused(client: TestClient) 
 
 @pytest.mark.row(11)
 @pytest.mark.parametrize("plane", first_and_thorough(range(17)))
-def test_every_code_point_of_every_plane_comes_back(
-    client: TestClient, post: Post, plane: int
-) -> None:
+def test_every_code_point_of_every_plane_comes_back(client, post, plane):
     """Assigned or not, noncharacters, NUL, the byte order mark: all except surrogates; by the
     one-shot routes and by the streams."""
     codes = range(plane << 16, (plane + 1) << 16)
@@ -78,8 +71,8 @@ def test_every_code_point_of_every_plane_comes_back(
     assert "".join(json.loads(line)["text"] for line in returned.text.splitlines()[:-1]) == text
 
 
-def test_limits(client: TestClient, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    def over(path: str, code: str, **body: Any) -> tuple[int, int, str]:
+def test_limits(client, post, monkeypatch):
+    def over(path, code, **body):
         found = problem(client.post(path, json=body), 413, code)
         return found["limit"], found["actual"], pointer(found) if "errors" in found else ""
 
@@ -99,7 +92,7 @@ def test_limits(client: TestClient, post: Post, monkeypatch: pytest.MonkeyPatch)
         assert over("/count", "batch_too_large", **body)[1] == 65_537
     n_tokens = sum(post("/encode", text=["a b", "c d"])["count"])
 
-    def no_memory(*_: Any, **__: Any) -> Any:
+    def no_memory(*_, **__):
         raise MemoryError
 
     with monkeypatch.context() as patch:
@@ -110,9 +103,7 @@ def test_limits(client: TestClient, post: Post, monkeypatch: pytest.MonkeyPatch)
     assert over("/encode", "too_many_detailed_tokens", **body) == (3, n_tokens, "")
 
 
-def test_ids_of_the_post_processor_only_on_request(
-    shared_store: ArtifactStore, small_spec: TokenizerSpec, post: Post
-) -> None:
+def test_ids_of_the_post_processor_only_on_request(shared_store, small_spec, post):
     spec = dataclasses.replace(small_spec, prefix_ids=(256,))
     named = str(shared_store.publish(spec, name="with-prefix"))
     for body in ({"text": "the end"}, body_of([("the <|a|>", True), (" end", False)])):
@@ -125,20 +116,18 @@ def test_ids_of_the_post_processor_only_on_request(
 
 
 @pytest.mark.row(13)
-def test_special_token_policy(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> None:
+def test_special_token_policy(post, refused, small_tokenizer):
     text = "x<|a|><|a|><|a|>y<|endoftext|>"
     for allowed in ("all", "none", ["<|a|>"], ["<|a|>", "<|a|><|a|>"], []):
         ids = post("/encode", text=text, allowed_special=allowed)["tokens"]
         assert ids == small_tokenizer.encode(text, allowed_special=allowed)
-    wrong: list[Any] = [[""], ["x" * 257], [f"<{i}>" for i in range(129)], ["a", 1]]
+    wrong = [[""], ["x" * 257], [f"<{i}>" for i in range(129)], ["a", 1]]
     for field in ("allowed_special", "disallowed_special"):
         found = [refused("/encode", text="a", **{field: names}) for names in wrong]
         assert found == [("invalid_request", f"/{field}")] * len(wrong)
 
 
-def test_pieces_and_offsets(
-    client: TestClient, post: Post, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_and_offsets(client, post, small_tokenizer, monkeypatch):
     data = TEXT.encode()
     answer = post("/encode", text=TEXT, **{"return": ["ids", "pieces", "offsets"]})
     assert "tokens" not in post("/encode", text=TEXT, **{"return": ["pieces"]})
@@ -165,9 +154,7 @@ def test_pieces_and_offsets(
 
 
 @pytest.mark.row(28)
-def test_a_request_may_name_a_tokenizer_or_its_digest(
-    shared_store: ArtifactStore, other_spec: TokenizerSpec, client: TestClient, starter: ArtifactRef
-) -> None:
+def test_a_request_may_name_a_tokenizer_or_its_digest(shared_store, other_spec, client, starter):
     other = shared_store.publish(other_spec, name="other")
     for name in ("other", str(other)):
         response = client.post("/encode", json={"text": "a", "tokenizer": name})
@@ -189,8 +176,8 @@ def test_a_request_may_name_a_tokenizer_or_its_digest(
 
 @pytest.mark.parametrize(("n_times", "n_special"), [(0, 0), (1, 2), (200, 201)])
 def test_segments_in_every_form_give_the_ids_of_the_library(
-    client: TestClient, post: Post, small_tokenizer: Tokenizer, n_times: int, n_special: int
-) -> None:
+    client, post, small_tokenizer, n_times, n_special
+):
     parts = PARTS * n_times
     expected, offsets = small_tokenizer.encode_segments_with_offsets(parts)
     special = set(small_tokenizer.special_tokens.values())
@@ -207,9 +194,7 @@ def test_segments_in_every_form_give_the_ids_of_the_library(
     assert len(detailed["pieces"]) == len(expected)
 
 
-def test_added_tokens_none_recognises_none(
-    client: TestClient, post: Post, refused: Refused, shared_store: ArtifactStore
-) -> None:
+def test_added_tokens_none_recognises_none(client, post, refused, shared_store):
     tokens = [AddedToken("<s>", 256), AddedToken("  ", 257, special=False)]
     spec = TokenizerSpec.from_merges({byte: bytes([byte]) for byte in range(256)}, [], tokens)
     ref = str(shared_store.publish(spec, name="spaces"))
@@ -235,11 +220,11 @@ def test_added_tokens_none_recognises_none(
         assert wrong == ("invalid_request", "/added_tokens")
 
 
-def test_wrong_segments_are_refused(shared_store: ArtifactStore, refused: Refused) -> None:
+def test_wrong_segments_are_refused(shared_store, refused):
     vocab = {byte: bytes([byte]) for byte in range(256)} | {256: b"ab"}
     spec = TokenizerSpec.from_merges(vocab, [(b"a", b"b")], ["ab"])
     reached = {"tokenizer": str(shared_store.publish(spec, name="reached"))}
-    bodies: list[dict[str, Any]] = [
+    bodies = [
         {"text": "a", "segments": []},
         {"segments": "a"},
         {"segments": ["a"]},

@@ -1,11 +1,7 @@
 """`model` chooses the tokenizer on the routes of other servers; /models lists names and aliases."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -13,11 +9,9 @@ from starlette.testclient import TestClient
 from tests.tokenizer_service.chats import SPEC, rendering_here, say, with_templates
 from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
 from tests.tokenizer_service.routes.exchanges import pointer, problem
-from tokenizer_core import TokenizerSpec
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.main import create_app
 from tokenizer_service.serving.models import ModelNames
-from tokenizer_service.settings import Settings
 
 __all__ = ["rendering_here"]
 
@@ -26,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("rendering_here")
 ADMIN = {"X-API-Key": ADMIN_KEY}
 ALIAS = "Qwen/Qwen3-8B:free"
 HELLO = say("Hello")
-BORROWED: dict[str, dict[str, Any]] = {
+BORROWED = {
     "/tokenize prompt": {"prompt": "Hello"},
     "/tokenize content": {"content": "Hello"},
     "/tokenize inputs": {"inputs": "Hello"},
@@ -41,7 +35,7 @@ BORROWED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def client(shared_store: ArtifactStore, other_spec: TokenizerSpec) -> Iterator[TestClient]:
+def client(shared_store, other_spec):
     """A service whose active tokenizer is `chat`; `other` has another version that is promoted by
     nobody, and the alias."""
     shared_store.publish(with_templates(SPEC), name="chat")
@@ -52,7 +46,7 @@ def client(shared_store: ArtifactStore, other_spec: TokenizerSpec) -> Iterator[T
         yield client
 
 
-def served(client: TestClient, route: str, **fields: Any) -> str:
+def served(client, route, **fields):
     """The name of the tokenizer that served this request."""
     response = client.post(route.split()[0], json={**BORROWED[route], **fields})
     assert response.status_code == 200, response.text
@@ -61,9 +55,7 @@ def served(client: TestClient, route: str, **fields: Any) -> str:
 
 @pytest.mark.row(44)
 @pytest.mark.parametrize("route", BORROWED)
-def test_model_chooses_by_name_alias_or_version(
-    client: TestClient, shared_store: ArtifactStore, route: str
-) -> None:
+def test_model_chooses_by_name_alias_or_version(client, shared_store, route):
     exact = str(shared_store.resolve("other"))
     for absent in ({}, {"model": None}, {"model": ""}, {"model": "chat"}, {"model": "active"}):
         assert served(client, route, **absent) == "chat"
@@ -75,7 +67,7 @@ def test_model_chooses_by_name_alias_or_version(
 
 @pytest.mark.row(44)
 @pytest.mark.parametrize("route", BORROWED)
-def test_unknown_or_contradictory_model_is_refused(client: TestClient, route: str) -> None:
+def test_unknown_or_contradictory_model_is_refused(client, route):
     path, body = route.split()[0], BORROWED[route]
     for model in ("gpt-4", "Chat", ALIAS + "x", "other@20000101T000000Z-00000000", "é", "../x"):
         for named in ({}, {"tokenizer": "chat"}):
@@ -93,8 +85,8 @@ def test_unknown_or_contradictory_model_is_refused(client: TestClient, route: st
     assert problem(client.post(path, json={**body, "model": 5}), 422, "invalid_request")
 
 
-def test_tokenizer_info_takes_a_model(client: TestClient) -> None:
-    def asked(**query: str) -> Any:
+def test_tokenizer_info_takes_a_model(client):
+    def asked(**query):
         return client.get("/v1/tokenizer_info", params=query)
 
     assert asked().json()["tokenizer"]["name"] == asked(model="").json()["tokenizer"]["name"]
@@ -105,7 +97,7 @@ def test_tokenizer_info_takes_a_model(client: TestClient) -> None:
     )
 
 
-def test_model_is_ignored_if_the_operator_says_so(settings: Settings) -> None:
+def test_model_is_ignored_if_the_operator_says_so(settings):
     ignoring = settings.model_copy(update={"model": "ignore"})
     with TestClient(create_app(ignoring)) as client:
         answer = client.post("/tokenize", json={"prompt": "the", "model": "gpt-4"})
@@ -113,31 +105,28 @@ def test_model_is_ignored_if_the_operator_says_so(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(("model", "n_looks"), [("chat", 1), (ALIAS, 2)])
-def test_a_promotion_meanwhile_gives_a_request_no_other_name(model: str, n_looks: int) -> None:
+def test_a_promotion_meanwhile_gives_a_request_no_other_name(model, n_looks):
     chat, other = (ArtifactRef(name, "v", "d") for name in ("chat", "other"))
     active = iter([chat] * n_looks + [other])
 
     class Live:
         @property
-        def active(self) -> Any:
+        def active(self):
             return SimpleNamespace(ref=next(active))
 
-        def require_active(self) -> Any:
+        def require_active(self):
             return self.active
 
-    store: Any = SimpleNamespace(poll_seconds=60.0, resolve_model=lambda model: chat)
-    live: Any = Live()
+    store = SimpleNamespace(poll_seconds=60.0, resolve_model=lambda model: chat)
+    live = Live()
     assert ModelNames(store, live).get(model).ref == chat
 
 
 @pytest.mark.row(37)
 @pytest.mark.parametrize("file", ["vocab.pkl", "manifest.json", None])
 def test_an_alias_of_a_damaged_active_tokenizer_gets_what_no_name_gets(
-    make_client: Callable[..., TestClient],
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    file: str | None,
-) -> None:
+    make_client, store, starter, file
+):
     store.promote(starter)
     store.add_alias(ALIAS, "starter")
     folder = store.root / "tokenizers" / "starter"
@@ -155,9 +144,7 @@ def test_an_alias_of_a_damaged_active_tokenizer_gets_what_no_name_gets(
 
 
 @pytest.mark.row(31)
-def test_an_alias_of_the_active_tokenizer_serves_without_the_pointer(
-    make_client: Callable[..., TestClient], store: ArtifactStore, starter: ArtifactRef
-) -> None:
+def test_an_alias_of_the_active_tokenizer_serves_without_the_pointer(make_client, store, starter):
     store.promote(starter)
     store.add_alias(ALIAS, "starter")
     asked = {"prompt": "the", "model": ALIAS}
@@ -169,9 +156,7 @@ def test_an_alias_of_the_active_tokenizer_serves_without_the_pointer(
                 assert client.post("/tokenize", json=asked).json() == served
 
 
-def test_models_are_listed_and_shown_as_openai_does(
-    client: TestClient, shared_store: ArtifactStore
-) -> None:
+def test_models_are_listed_and_shown_as_openai_does(client, shared_store):
     refs = {name: str(shared_store.resolve(name)) for name in ("chat", "other", "starter")}
     listed = client.get("/v1/models").json()
     assert listed["object"] == "list"
@@ -187,16 +172,14 @@ def test_models_are_listed_and_shown_as_openai_does(
     problem(client.get("/v1/models/gpt-4"), 404, "model_not_found")
 
 
-def test_an_alias_follows_promotions_and_is_unique(
-    make_client: Callable[..., TestClient], store: ArtifactStore, other_spec: TokenizerSpec
-) -> None:
-    old: ArtifactRef = store.resolve("starter")
+def test_an_alias_follows_promotions_and_is_unique(make_client, store, other_spec):
+    old = store.resolve("starter")
     store.publish(other_spec, name="other")
 
-    def put(alias: str, tokenizer: str) -> Any:
+    def put(alias, tokenizer):
         return here.put(f"/v1/models/{alias}", json={"tokenizer": tokenizer}, headers=ADMIN)
 
-    def version(client: TestClient, model: str = ALIAS) -> str:
+    def version(client, model=ALIAS):
         answer = client.post("/tokenize", json={"prompt": "the", "model": model})
         return answer.headers["Tokenizer-Version"]
 

@@ -1,12 +1,8 @@
 """The playground, the page of the API, and their files; tests/integration/browser uses them."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from fnmatch import fnmatch
-
-from starlette.testclient import TestClient
 
 from tests.conftest import REPOSITORY
 from tokenizer_core.splitting.patterns import PATTERNS
@@ -19,7 +15,7 @@ PAGE = (FOLDER / "index.html").read_text(encoding="utf-8")
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-def test_nothing_of_another_origin_or_inline_may_run(client: TestClient) -> None:
+def test_nothing_of_another_origin_or_inline_may_run(client):
     for path in ("/", "/v1/", "/playground/page.css", "/v1/playground/main.js"):
         response = client.get(path)
         assert response.status_code == 200
@@ -36,7 +32,7 @@ def test_nothing_of_another_origin_or_inline_may_run(client: TestClient) -> None
         assert not re.search(r"(inner|outer)HTML|AdjacentHTML|document\.write|\beval\(", text)
 
 
-def test_every_file_of_the_page_is_sent_once_and_no_other(client: TestClient) -> None:
+def test_every_file_of_the_page_is_sent_once_and_no_other(client):
     for name in FILES:
         response = client.get(f"/playground/{name}")
         assert response.content == (FOLDER / name).read_bytes()
@@ -52,7 +48,7 @@ def test_every_file_of_the_page_is_sent_once_and_no_other(client: TestClient) ->
         assert client.get(f"/docs/{name}").status_code == 404
 
 
-def test_the_package_holds_the_page_and_the_page_its_scripts() -> None:
+def test_the_package_holds_the_page_and_the_page_its_scripts():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["tokenizer_service"]
     assert set(assets()) == set(FILES)
@@ -62,11 +58,10 @@ def test_the_package_holds_the_page_and_the_page_its_scripts() -> None:
     preloaded = set(re.findall(r'rel="modulepreload" href="playground/(\w+\.js)"', PAGE))
     assert preloaded | {"main.js"} == set(SCRIPTS)
     choice = re.search(r'<select id="train-pattern">(.*?)</select>', PAGE, re.DOTALL)
-    assert choice is not None
     assert set(re.findall(r"<option>([^<]+)", choice[1])) == set(PATTERNS)
 
 
-def test_the_page_of_the_api_asks_no_other_server(client: TestClient) -> None:
+def test_the_page_of_the_api_asks_no_other_server(client):
     page = client.get("/v1/docs")
     assert "default-src 'none'; script-src 'self'" in page.headers["content-security-policy"]
     assert "http" not in page.text.replace("http-equiv", "")

@@ -1,16 +1,11 @@
 """/encode_stream and /decode_stream in process: options, bodies, forms, errors."""
 
-from __future__ import annotations
-
 import json
 import struct
-from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.routes.exchanges import metrics, pointer, problem
-from tokenizer_core import Tokenizer
 from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_core.text.streaming import StreamingEncoder
 
@@ -20,18 +15,18 @@ LINES = {"Content-Type": "application/x-ndjson"}
 FRAMES = {**RAW, "Accept": "application/octet-stream"}
 
 
-def packed(ids: list[int]) -> bytes:
+def packed(ids):
     return struct.pack(f"<{len(ids)}I", *ids)
 
 
-def records_of(body: bytes) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def records_of(body):
     """The records of ids or text, and the last one."""
     *parts, last = [json.loads(line) for line in body.splitlines()]
     assert [part["seq"] for part in parts] == list(range(len(parts)))
     return parts, last
 
 
-def frames_of(body: bytes) -> tuple[bytes, dict[str, Any]]:
+def frames_of(body):
     """The joined payload of the frames, and the last record."""
     payload = b""
     while body:
@@ -39,11 +34,11 @@ def frames_of(body: bytes) -> tuple[bytes, dict[str, Any]]:
         part, body = body[8 : 8 + length], body[8 + length :]
         assert kind == (0 if body else 1)
         payload += part if body else b""
-    last: dict[str, Any] = json.loads(part)
+    last = json.loads(part)
     return payload, last
 
 
-def test_records_and_frames_cover_the_text(client: TestClient, small_tokenizer: Tokenizer) -> None:
+def test_records_and_frames_cover_the_text(client, small_tokenizer):
     ids, data = small_tokenizer.encode(TEXT), TEXT.encode()
     for path, body, payload in (
         ("/encode_stream", data, packed(ids)),
@@ -66,14 +61,14 @@ def test_records_and_frames_cover_the_text(client: TestClient, small_tokenizer: 
 
 
 @pytest.mark.row(13)
-def test_options_of_encoding(client: TestClient, small_tokenizer: Tokenizer) -> None:
-    def send(query: str) -> Any:
+def test_options_of_encoding(client, small_tokenizer):
+    def send(query):
         return client.post(f"/encode_stream?{query}", content=b"the <|a|> x")
 
-    def ids(query: str) -> list[int]:
+    def ids(query):
         return [id_ for part in records_of(send(query).content)[0] for id_ in part["tokens"]]
 
-    policies: dict[str, Any] = {
+    policies = {
         "": "all",
         "allowed_special=none": "none",
         "allowed_special=<|a|>&allowed_special=<|endoftext|>": {"<|a|>"},
@@ -91,8 +86,8 @@ def test_options_of_encoding(client: TestClient, small_tokenizer: Tokenizer) -> 
         assert send(wrong).status_code == 422, wrong
 
 
-def test_options_of_decoding(client: TestClient, small_tokenizer: Tokenizer) -> None:
-    def send(query: str, ids: list[int], **headers: str) -> Any:
+def test_options_of_decoding(client, small_tokenizer):
+    def send(query, ids, **headers):
         sent = {**RAW, **headers}
         return client.post(f"/decode_stream?{query}", content=packed(ids), headers=sent)
 
@@ -111,9 +106,7 @@ def test_options_of_decoding(client: TestClient, small_tokenizer: Tokenizer) -> 
 
 
 @pytest.mark.row(1, 2, 3, 4, 5, 14, 15)
-def test_an_error_before_any_output_is_a_problem(
-    client: TestClient, small_tokenizer: Tokenizer
-) -> None:
+def test_an_error_before_any_output_is_a_problem(client, small_tokenizer):
     for line, status in (
         ("[true]", 422),
         ("[NaN]", 422),
@@ -136,7 +129,7 @@ def test_an_error_before_any_output_is_a_problem(
 
 
 @pytest.mark.row(8, 12, 20)
-def test_headers_of_the_body_and_of_the_response(client: TestClient) -> None:
+def test_headers_of_the_body_and_of_the_response(client):
     octets = RAW["Content-Type"]
     for path, status, headers in (
         ("/encode_stream", 200, {}),
@@ -161,19 +154,15 @@ def test_headers_of_the_body_and_of_the_response(client: TestClient) -> None:
 
 
 @pytest.mark.row(15)
-def test_a_pre_token_over_the_cap_is_refused(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    defaults: Any = StreamingEncoder.__init__.__kwdefaults__
+def test_a_pre_token_over_the_cap_is_refused(client, monkeypatch):
+    defaults = StreamingEncoder.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "max_pending_chars", 1000)
     refused = client.post("/encode_stream", content=b"a" * 2000)
     problem(refused, 413, "pre_token_too_long")
 
 
-def test_a_defect_after_output_ends_the_stream_with_an_error_record(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: object) -> None:
+def test_a_defect_after_output_ends_the_stream_with_an_error_record(client, monkeypatch):
+    def fail(self):
         raise RuntimeError("a secret in the message")
 
     monkeypatch.setattr(StreamingEncoder, "finish", fail)

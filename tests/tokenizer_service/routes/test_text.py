@@ -1,25 +1,17 @@
 """/count, /truncate, /chunk and /verify; and what they have in common with /encode."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.routes.exchanges import (
     JSON,
-    Post,
-    Refused,
     metrics,
     pointer,
     post,
     problem,
 )
 from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.handlers import text as text_answers
 from tokenizer_service.responses import json_values as answers
 
@@ -27,7 +19,7 @@ TEXT = (
     'The quick <|a|><|a|><|a|> brown fox, "héllo" 中文字符 👩‍👩‍👧 '
     "don't\r\n\r\n  \x00\ufeff\uffff 12345"
 )
-ROUTES: dict[str, dict[str, Any]] = {
+ROUTES = {
     "/encode": {"text": TEXT},
     "/count": {"text": TEXT},
     "/truncate": {"text": TEXT, "max_tokens": 9},
@@ -38,8 +30,8 @@ ROUTES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("path", ROUTES)
 def test_the_response_is_the_same_under_v1_on_a_thread_and_in_windows(
-    client: TestClient, starter: ArtifactRef, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, starter, path, monkeypatch
+):
     bare = client.post(path, json=ROUTES[path])
     identity = {"name": "starter", "version": starter.version, "digest": starter.digest}
     assert bare.json()["tokenizer"] == identity
@@ -59,7 +51,7 @@ def test_the_response_is_the_same_under_v1_on_a_thread_and_in_windows(
 
 @pytest.mark.row(1, 13, 20)
 @pytest.mark.parametrize("path", ROUTES)
-def test_each_field_is_refused_by_its_name(client: TestClient, refused: Refused, path: str) -> None:
+def test_each_field_is_refused_by_its_name(client, refused, path):
     for changes, code, field in (
         ({"allowed_special": "none", "disallowed_special": "all"}, "forbidden", "text"),
         ({"allowed_special": [], "disallowed_special": ["<|a|>"]}, "forbidden", "text"),
@@ -82,7 +74,7 @@ def test_each_field_is_refused_by_its_name(client: TestClient, refused: Refused,
     assert client.get(path).status_code == 405
 
 
-def test_a_number_of_tokens_is_an_integer_from_zero(client: TestClient) -> None:
+def test_a_number_of_tokens_is_an_integer_from_zero(client):
     wrong = ["true", "1.0", '"1"', "-1", "null", str(2**63), "9" * 4000]
     for path, field, numbers in (
         ("/count", "limit", [number for number in wrong if number != "null"]),
@@ -98,8 +90,8 @@ def test_a_number_of_tokens_is_an_integer_from_zero(client: TestClient) -> None:
 
 
 @pytest.mark.promise(13)
-def test_every_outcome_gives_its_memory_back(client: TestClient) -> None:
-    budget = client.app.services.budget  # type: ignore[attr-defined]
+def test_every_outcome_gives_its_memory_back(client):
+    budget = client.app.services.budget
     for path, body in ROUTES.items():
         for text in (TEXT, TEXT * 100):
             for extra in ({}, {"disallowed_special": "all", "allowed_special": "none"}):
@@ -114,7 +106,7 @@ def test_every_outcome_gives_its_memory_back(client: TestClient) -> None:
     assert client.post("/count", json=ROUTES["/count"]).status_code == 200
 
 
-def test_count(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> None:
+def test_count(post, refused, small_tokenizer):
     n_tokens = small_tokenizer.count(TEXT)
     for limit, count, is_reached in (
         (None, n_tokens, False),
@@ -135,7 +127,7 @@ def test_count(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> None
     assert refused("/count", text=["a", "<|a|>"], **policies)[1] == "/text/1"
 
 
-def test_truncate(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> None:
+def test_truncate(post, refused, small_tokenizer):
     n_tokens = small_tokenizer.count(TEXT)
     for limit in (0, 1, 8, n_tokens - 1, n_tokens, n_tokens + 1):
         for side in ("right", "left"):
@@ -151,7 +143,7 @@ def test_truncate(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> N
     assert refused("/truncate", text=TEXT, max_tokens=1, side="middle")[1] == "/side"
 
 
-def test_chunk(post: Post, small_tokenizer: Tokenizer) -> None:
+def test_chunk(post, small_tokenizer):
     for limit, overlap in ((4, 0), (9, 8), (1000, 0)):
         options = {"text": TEXT, "max_tokens": limit, "overlap_tokens": overlap}
         chunks = post("/chunk", **options)["chunks"]
@@ -167,13 +159,11 @@ def test_chunk(post: Post, small_tokenizer: Tokenizer) -> None:
     assert post("/chunk", text="", max_tokens=1)["chunks"] == []
 
 
-def test_limits_of_chunks_are_refused_by_name(
-    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_of_chunks_are_refused_by_name(make_client, monkeypatch):
     overlapping = {"text": "1 2 3 4 5 6 7 8 9 " * 20, "max_tokens": 20}
     with make_client(max_response_bytes=4096) as client:
 
-        def refused(status: int, code: str, **body: Any) -> tuple[int | None, int | None]:
+        def refused(status, code, **body):
             found = problem(client.post("/chunk", json=body), status, code)
             if status == 422:
                 field = "overlap_tokens" if "overlap_tokens" in body else "max_tokens"
@@ -192,10 +182,8 @@ def test_limits_of_chunks_are_refused_by_name(
         assert refused(413, "too_many_chunks", text="1 2 3 4", max_tokens=2) == (3, 4)
 
 
-def test_verify_a_text(
-    post: Post, shared_store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def verify(**body: Any) -> tuple[bool, int | None, bool]:
+def test_verify_a_text(post, shared_store, monkeypatch):
+    def verify(**body):
         answer = post("/verify", **body)
         return answer["ok"], answer["first_difference"], answer["lossy"]
 
@@ -209,7 +197,7 @@ def test_verify_a_text(
     assert verify(text="the dog") == (False, 4, False)
 
 
-def test_verify_ids(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> None:
+def test_verify_ids(post, refused, small_tokenizer):
     ids = small_tokenizer.encode(TEXT)
     for sound in (ids, []):
         assert post("/verify", tokens=sound)["ok"] is True
@@ -229,15 +217,15 @@ def test_verify_ids(post: Post, refused: Refused, small_tokenizer: Tokenizer) ->
         ("text", "invalid_request", ""),
     ):
         assert refused("/verify", tokens=tokens) == (code, f"/tokens{place}")
-    wrong: list[dict[str, Any]] = [{}, {"text": "a", "tokens": [1]}, {"text": None}]
+    wrong = [{}, {"text": "a", "tokens": [1]}, {"text": None}]
     for body in wrong:
         assert refused("/verify", **body)[0] == "invalid_request"
 
 
-def test_metrics_count_bytes_and_tokens(client: TestClient, post: Post) -> None:
+def test_metrics_count_bytes_and_tokens(client, post):
     """Bytes and ids of the same text: their quotient is the bytes per token."""
 
-    def added_by(path: str, **body: Any) -> tuple[list[float], Any]:
+    def added_by(path, **body):
         names = ("encode_bytes_total", "encode_tokens_total")
         before = metrics(client, *names)
         answer = post(path, **body)

@@ -3,44 +3,34 @@
 No job runs here: the integration tests of `jobs/worker` test what jobs write.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tests.tokenizer_service.routes.exchanges import pointer, problem
-from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core import TokenizerSpec
 from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.token_files import TokenFilesFolder
-from tokenizer_service.settings import Settings
 
 TEXT = b"low lower<|endoftext|>lowest"
 TRAINING = {"documents": ["ab ab"], "vocab_size": 258}
 
 
 @pytest.fixture
-def start(
-    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., TestClient]]:
-    async def do_nothing(runner: JobRunner) -> None:
+def start(make_client, monkeypatch):
+    async def do_nothing(runner):
         pass
 
     monkeypatch.setattr(JobRunner, "start", do_nothing)
-    started: list[TestClient] = []
+    started = []
 
-    def start_with(**changes: object) -> TestClient:
+    def start_with(**changes):
         client = make_client(**changes)
         client.headers["X-API-Key"] = ADMIN_KEY
         started.append(client.__enter__())
@@ -53,17 +43,17 @@ def start(
 
 
 @pytest.fixture
-def admin(start: Callable[..., TestClient]) -> TestClient:
+def admin(start):
     return start()
 
 
 @pytest.fixture
-def folder(settings: Settings) -> TokenFilesFolder:
+def folder(settings):
     return TokenFilesFolder.of(settings.artifacts_dir)
 
 
 @pytest.fixture
-def stories(folder: TokenFilesFolder, small_tokenizer: Tokenizer, starter: ArtifactRef) -> Path:
+def stories(folder, small_tokenizer, starter):
     """Token files as a job writes them, called `stories`."""
     place = folder.path("stories")
     plan = plan_token_files(small_tokenizer, end_of_document="", tokens_per_shard=4, ref=starter)
@@ -74,16 +64,15 @@ def stories(folder: TokenFilesFolder, small_tokenizer: Tokenizer, starter: Artif
     return place
 
 
-def encode(client: TestClient, corpus_id: str = "news", /, **body: Any) -> Any:
+def encode(client, corpus_id="news", /, **body):
     return client.post(f"/corpora/{corpus_id}/encode", json=body)
 
 
-def jobs(client: TestClient, **query: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = client.get("/jobs", params=query).json()["jobs"]
-    return listed
+def jobs(client, **query):
+    return client.get("/jobs", params=query).json()["jobs"]
 
 
-def test_a_job_is_listed_apart_from_training_jobs(admin: TestClient, starter: ArtifactRef) -> None:
+def test_a_job_is_listed_apart_from_training_jobs(admin, starter):
     answer = admin.post("/v1/corpora/news/encode", json={})
     assert answer.status_code == 202, answer.text
     job = answer.json()
@@ -105,7 +94,7 @@ def test_a_job_is_listed_apart_from_training_jobs(admin: TestClient, starter: Ar
     assert admin.get(f"/jobs/{job['id']}/events").text.count("\ndata: ") == 1
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
+WRONG = [
     ({"format": "csv"}, "/format"),
     ({"format": "text", "field": "text"}, ""),
     ({"format": "jsonl", "separator": "<|endoftext|>"}, ""),
@@ -130,7 +119,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_wrong_requests_are_refused_by_their_place(client: TestClient) -> None:
+def test_wrong_requests_are_refused_by_their_place(client):
     client.headers["X-API-Key"] = ADMIN_KEY
     assert client.put("/corpora/news", content=TEXT).is_success
     for body, place in WRONG:
@@ -140,14 +129,14 @@ def test_wrong_requests_are_refused_by_their_place(client: TestClient) -> None:
         answer = encode(client, format="chat", chat_template=name)
         assert pointer(problem(answer, 422, "chat_template_missing")) == "/chat_template"
     for field in ("begin_of_document", "end_of_document", "allowed_special", "disallowed_special"):
-        value: Any = "<|secret|>" if field.endswith("document") else ["<|a|>", "<|secret|>"]
+        value = "<|secret|>" if field.endswith("document") else ["<|a|>", "<|secret|>"]
         answer = encode(client, **{field: value})
         assert pointer(problem(answer, 422, "unknown_special_token")) == f"/{field}"
         assert "secret" not in answer.text
     assert jobs(client) == []
 
 
-def test_combinations_of_fields_that_are_accepted(admin: TestClient) -> None:
+def test_combinations_of_fields_that_are_accepted(admin):
     for body in (
         {"over_length": "truncate"},
         {"over_length": "drop", "max_length": 9},
@@ -162,7 +151,7 @@ def test_combinations_of_fields_that_are_accepted(admin: TestClient) -> None:
         assert encode(admin, "lines", **body).status_code == 202, body
 
 
-def test_a_plan_that_cannot_be_written_is_refused(admin: TestClient, store: ArtifactStore) -> None:
+def test_a_plan_that_cannot_be_written_is_refused(admin, store):
     vocab = {70_000 + byte: bytes([byte]) for byte in range(256)}
     store.publish(TokenizerSpec.from_merges(vocab, [], []), name="large")
     answer = encode(admin, tokenizer="large", dtype="uint16", end_of_document="")
@@ -182,14 +171,14 @@ def test_a_plan_that_cannot_be_written_is_refused(admin: TestClient, store: Arti
     assert jobs(admin) == []
     answer = encode(admin, tokenizer="large")
     assert "(end_of_document)" in problem(answer, 422, "invalid_token_files_plan")["detail"]
-    body: dict[str, Any] = {"further_corpora": ["news"], "tokenizer": "large"}
+    body = {"further_corpora": ["news"], "tokenizer": "large"}
     assert encode(admin, "empty", **body, end_of_document="").status_code == 202
 
 
-def test_a_key_and_an_id_belong_to_one_job(start: Callable[..., TestClient], stories: Path) -> None:
+def test_a_key_and_an_id_belong_to_one_job(start, stories):
     admin = start(train_queue=1)
 
-    def post(path: str = "/corpora/news/encode", key: str = "k", **body: Any) -> Any:
+    def post(path="/corpora/news/encode", key="k", **body):
         return admin.post(path, json=body, headers={"Idempotency-Key": key})
 
     first = post(token_files_id="a", allowed_special=["<|a|>", "<|endoftext|>"])
@@ -210,9 +199,7 @@ def test_a_key_and_an_id_belong_to_one_job(start: Callable[..., TestClient], sto
     assert encode(admin, token_files_id="a").status_code == 202
 
 
-def test_the_inputs_of_a_job_are_not_removed(
-    start: Callable[..., TestClient], store: ArtifactStore
-) -> None:
+def test_the_inputs_of_a_job_are_not_removed(start, store):
     vocab = {byte: bytes([byte]) for byte in range(256)}
     ref = store.publish(TokenizerSpec.from_merges(vocab, [], []), name="pinned")
     first = start()
@@ -233,9 +220,7 @@ def test_the_inputs_of_a_job_are_not_removed(
     assert [later.delete(path).status_code for path in (version, "/corpora/second")] == [204, 204]
 
 
-def test_the_quota_and_the_disk_are_checked_first(
-    start: Callable[..., TestClient], stories: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_quota_and_the_disk_are_checked_first(start, stories, monkeypatch):
     client = start(token_files_max_bytes=1 << 16)
     client.put("/corpora/large", content=b"low lower lowest " * 100_000)
     found = problem(encode(client, "large"), 413, "token_files_quota")
@@ -249,9 +234,7 @@ def test_the_quota_and_the_disk_are_checked_first(
     assert client.get("/token-files").json()["max_bytes"] == 1 << 16
 
 
-def test_token_files_are_described_sent_and_removed(
-    admin: TestClient, stories: Path, starter: ArtifactRef, small_spec: TokenizerSpec
-) -> None:
+def test_token_files_are_described_sent_and_removed(admin, stories, starter, small_spec):
     listed = admin.get("/token-files").json()
     (one,) = listed["token_files"]
     files = {path.name: path.read_bytes() for path in stories.iterdir()}
@@ -287,7 +270,7 @@ def test_token_files_are_described_sent_and_removed(
     assert admin.get("/token-files").json() == {"token_files": [], "bytes": 0, "max_bytes": None}
 
 
-def check_download(client: TestClient, url: str, data: bytes) -> None:
+def check_download(client, url, data):
     whole = client.get(url)
     tag = whole.headers["etag"]
     assert (whole.status_code, whole.content) == (200, data)
@@ -305,9 +288,7 @@ def check_download(client: TestClient, url: str, data: bytes) -> None:
     assert (head.status_code, head.headers["content-length"]) == (200, str(len(data)))
 
 
-def test_a_file_that_the_manifest_does_not_name_is_never_sent(
-    admin: TestClient, stories: Path, settings: Settings
-) -> None:
+def test_a_file_that_the_manifest_does_not_name_is_never_sent(admin, stories, settings):
     (stories / "mine.txt").write_text("private")
     for name in ("mine.txt", "%2e%2e", "%2e%2e%2factive.json", "train.bin%00"):
         answer = admin.get(f"/token-files/stories/{name}")
@@ -323,9 +304,9 @@ def test_a_file_that_the_manifest_does_not_name_is_never_sent(
 
 
 def test_damaged_and_removed_token_files_are_refused_and_hide_no_others(
-    admin: TestClient, stories: Path, folder: TokenFilesFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def open_and_remove(place: Path) -> TokenFiles:
+    admin, stories, folder, monkeypatch
+):
+    def open_and_remove(place):
         files = opened(place)
         if place.name == "one":
             folder.remove("one")
@@ -351,9 +332,7 @@ def test_damaged_and_removed_token_files_are_refused_and_hide_no_others(
     assert folder.names() == ["bare", "stories"]
 
 
-def test_a_start_removes_files_that_no_job_needs(
-    start: Callable[..., TestClient], folder: TokenFilesFolder
-) -> None:
+def test_a_start_removes_files_that_no_job_needs(start, folder):
     job_id = encode(start()).json()["id"]
     kept = folder.growing(job_id).with_name(f".{job_id}.partial")
     left = folder.growing("20200101T000000Z-0123456789ab")

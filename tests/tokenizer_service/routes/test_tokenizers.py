@@ -1,19 +1,13 @@
 """The files of a version, which other programs load, and conditional responses."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-import httpx
 import pytest
 import tiktoken.load
 import tokenizers
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY, CORPUS, SPECIALS
 from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_service.serving import artifact_files
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
@@ -22,29 +16,27 @@ TEXT = CORPUS + " 🙂 e\u0301 unseen words"
 ACTIVE = "/tokenizers/active"
 
 
-def address(ref: ArtifactRef, file: str) -> str:
+def address(ref, file):
     return f"/tokenizers/{ref.name}/{ref.version}/{file}"
 
 
-def download(client: TestClient, ref: ArtifactRef, folder: Path, file: str) -> str:
+def download(client, ref, folder, file):
     answer = client.get(address(ref, file))
     assert answer.status_code == 200, answer.text
     (folder / file).write_bytes(answer.content)
     return str(folder / file)
 
 
-def promote(client: TestClient, ref: ArtifactRef, expected: str = "*") -> int:
+def promote(client, ref, expected="*"):
     headers = {"X-API-Key": ADMIN_KEY, "If-Match": expected}
     return client.put(ACTIVE, json={"tokenizer": str(ref)}, headers=headers).status_code
 
 
-def get_unless(client: TestClient, path: str, tag: str) -> httpx.Response:
+def get_unless(client, path, tag):
     return client.get(path, headers={"If-None-Match": tag})
 
 
-def test_other_programs_load_the_files_of_a_version(
-    client: TestClient, starter: ArtifactRef, small_tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_other_programs_load_the_files_of_a_version(client, starter, small_tokenizer, tmp_path):
     """The tests of `tokenizer_core.formats` compare each format in full."""
     spec = small_tokenizer.spec
     paths = {file: download(client, starter, tmp_path, file) for file in MEDIA_TYPES}
@@ -58,9 +50,7 @@ def test_other_programs_load_the_files_of_a_version(
     assert Tokenizer.from_files(paths["vocab.pkl"], paths["merges.pkl"]).spec == spec
 
 
-def test_a_file_has_headers_and_a_tag_of_its_release(
-    client: TestClient, starter: ArtifactRef, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_has_headers_and_a_tag_of_its_release(client, starter, monkeypatch):
     etags = set()
     for file, media_type in MEDIA_TYPES.items():
         path = address(starter, file)
@@ -87,9 +77,7 @@ def test_a_file_has_headers_and_a_tag_of_its_release(
 
 
 @pytest.mark.row(28, 30)
-def test_a_path_that_is_no_sound_file_of_a_version_is_refused(
-    own_client: TestClient, store: ArtifactStore, starter: ArtifactRef
-) -> None:
+def test_a_path_that_is_no_sound_file_of_a_version_is_refused(own_client, store, starter):
     missing = "starter/20261121T041500Z-1a2b3c4d"
     for path, status, code in (
         ("starter/%2e%2e/tokenizer.json", 422, "invalid_tokenizer_name"),
@@ -105,9 +93,7 @@ def test_a_path_that_is_no_sound_file_of_a_version_is_refused(
     assert own_client.get(address(starter, "merges.pkl")).status_code == 200
 
 
-def test_a_format_that_would_give_other_ids_is_refused_by_name(
-    client: TestClient, shared_store: ArtifactStore
-) -> None:
+def test_a_format_that_would_give_other_ids_is_refused_by_name(client, shared_store):
     vocab = {byte: bytes([byte]) for byte in range(256)}
     spec = TokenizerSpec.from_merges(vocab, [], SPECIALS, normalizer="nfc")
     ref = shared_store.publish(spec, name="normalized")
@@ -118,16 +104,12 @@ def test_a_format_that_would_give_other_ids_is_refused_by_name(
         assert "tokenizer.json" in detail  # the remedy
         assert answer.headers["Tokenizer-Version"] == str(ref)
     assert client.get(address(ref, "tokenizer.json")).status_code == 200
-    assert client.app.services.budget.used == 0  # type: ignore[attr-defined]
+    assert client.app.services.budget.used == 0
 
 
 def test_lists_and_the_active_one_are_not_sent_again(
-    own_client: TestClient,
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other_spec: TokenizerSpec,
-    tmp_path: Path,
-) -> None:
+    own_client, store, starter, other_spec, tmp_path
+):
     listed = "/tokenizers/starter"
     tags = {path: own_client.get(path).headers["ETag"] for path in (listed, ACTIVE)}
     for path, tag in tags.items():
@@ -142,7 +124,7 @@ def test_lists_and_the_active_one_are_not_sent_again(
     # A version that is not served has files too, and stays outside the memory.
     path = download(own_client, newer, tmp_path, "tokenizer.json")
     assert tokenizers.Tokenizer.from_file(path).encode("a").ids == [1097]
-    loaded = own_client.app.services.live.loaded()  # type: ignore[attr-defined]
+    loaded = own_client.app.services.live.loaded()
     assert [live.ref for live in loaded] == [starter]
     assert promote(own_client, newer) == 200
     # The list shows the active tokenizer as well.
@@ -151,8 +133,8 @@ def test_lists_and_the_active_one_are_not_sent_again(
 
 
 def test_versions_that_differ_in_chat_templates_alone_have_tags_of_their_own(
-    own_client: TestClient, store: ArtifactStore, small_spec: TokenizerSpec
-) -> None:
+    own_client, store, small_spec
+):
     one, two = (
         store.publish(small_spec.with_chat(ChatTemplates({"default": template})), name="chat")
         for template in ("one", "two")
@@ -172,15 +154,11 @@ def test_versions_that_differ_in_chat_templates_alone_have_tags_of_their_own(
 
 
 def test_a_version_is_removed_under_no_other_digest(
-    own_client: TestClient,
-    store: ArtifactStore,
-    starter: ArtifactRef,
-    other_spec: TokenizerSpec,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    own_client, store, starter, other_spec, monkeypatch
+):
     other = store.publish(other_spec, name="other")
 
-    def remove(**tag: str) -> httpx.Response:
+    def remove(**tag):
         headers = {"X-API-Key": ADMIN_KEY, **tag}
         return own_client.delete(f"/tokenizers/other/{other.version}", headers=headers)
 
@@ -189,7 +167,7 @@ def test_a_version_is_removed_under_no_other_digest(
     assert store.versions("other") == [other]
     listed = ArtifactStore.list
 
-    def list_and_remove(self: ArtifactStore) -> list[ArtifactRef]:
+    def list_and_remove(self):
         refs = listed(self)
         assert remove().status_code == 204
         return refs

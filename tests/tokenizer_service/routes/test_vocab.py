@@ -1,34 +1,27 @@
 """/vocab/{id} and /merges; the tests of `merge_trees` show which merges a token takes."""
 
-from __future__ import annotations
-
 from itertools import chain
-from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
-from tests.tokenizer_service.routes.exchanges import Post, pointer, problem
+from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.registry import ArtifactStore
 
 
-def test_a_token_is_shown_down_to_its_bytes(
-    shared_store: ArtifactStore, client: TestClient, post: Post
-) -> None:
+def test_a_token_is_shown_down_to_its_bytes(shared_store, client, post):
     ranks = {bytes([i]): i for i in range(256)} | {b"\xc3\xa9": 256, b"a\xc3\xa9": 257}
     spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 300}, pattern="cl100k")
     named = str(shared_store.publish(spec, name="ranks"))
 
-    def show(id_: int, **query: Any) -> dict[str, Any]:
+    def show(id_, **query):
         response = client.get(f"/v1/vocab/{id_}", params={"tokenizer": named, **query})
         assert response.status_code == 200, response.text
         assert response.headers["Tokenizer-Version"] == named
-        answer: dict[str, Any] = response.json()
+        answer = response.json()
         assert answer.pop("tokenizer")["digest"] == response.headers["Tokenizer-Digest"]
         return answer
 
-    byte: dict[str, Any] = {"text": None, "parts": None, "cut": False}
+    byte = {"text": None, "parts": None, "cut": False}
     a = {**byte, "id": 97, "bytes": "YQ==", "text": "a", "rank": 97}
     first = {**byte, "id": 0xC3, "bytes": "ww==", "rank": 0xC3}
     second = {**byte, "id": 0xA9, "bytes": "qQ==", "rank": 0xA9}
@@ -46,9 +39,7 @@ def test_a_token_is_shown_down_to_its_bytes(
     assert merges == [[256, 0xC3, 0xA9, 257], [257, 97, 256, 258]]
 
 
-def test_wrong_ids_and_queries_are_refused(
-    client: TestClient, post: Post, small_spec: TokenizerSpec
-) -> None:
+def test_wrong_ids_and_queries_are_refused(client, post, small_spec):
     for bad in ("1.0", "-1", "01", "1e2", "%20 97", "٣", "9" * 4000, "97%0a"):
         assert pointer(problem(client.get(f"/vocab/{bad}"), 422, "invalid_request")) == "/token_id"
     for query in ("depth=17", "depth=-1", "depth=", "deepth=1", "depth=1&depth=2"):
@@ -68,9 +59,7 @@ def test_wrong_ids_and_queries_are_refused(
 
 
 @pytest.mark.parametrize("n_merges", [0, 7])
-def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
-    post: Post, small_spec: TokenizerSpec, n_merges: int
-) -> None:
+def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(post, small_spec, n_merges):
     text = "the lowest newer widest<|endoftext|> naïve 中文 lower new\n"
     ids = Tokenizer.from_spec(small_spec).encode(text)
     answer = post("/merges", tokens=sorted(set(ids)))
@@ -80,7 +69,7 @@ def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
     assert sizes == sorted(sizes)
     undone = {made: parts for made, *parts, size in answer["merges"] if size > 256 + n_merges}
 
-    def undo(id_: int) -> list[int]:
+    def undo(id_):
         if id_ not in undone:
             return [id_]
         return list(chain.from_iterable(map(undo, undone[id_])))

@@ -42,6 +42,8 @@ from tokenizer_service.serving.live_tokenizer import check_round_trip, identity_
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity, WorkerState, WorkerStates
 
+pytestmark = pytest.mark.anyio
+
 
 def promote(client, name):
     headers = {"X-API-Key": ADMIN_KEY}
@@ -142,43 +144,40 @@ class FakePeer:
         self.process.wait()
 
 
-def test_the_versions_that_requests_name_are_known_to_every_process(
+async def test_the_versions_that_requests_name_are_known_to_every_process(
     settings, store, starter, other
 ):
     store.promote(starter)
 
-    async def run():
-        async with started(settings, store) as live:
-            states = WorkerStates(store.root / "run" / "workers")
-            peer = FakePeer(store)
-            try:
-                peer.write()
-                peer.path.with_suffix(".pinned").write_text('["third@1"]')
-                assert states.read_pinned() == {"third@1"}
-                await asyncio.to_thread(live.get, "other")
-                assert live.pinned_on_host() == {"third@1", str(other)}
-                damaged = SimpleNamespace(kind="encode", request={})  # it names no version
-                jobs = SimpleNamespace(unfinished=lambda: [damaged])
-                with pytest.raises(VersionInUseError):
-                    VersionRetention(settings, store, live, jobs).remove("third", "1")
-            finally:
-                peer.end()
-            assert live.pinned_on_host() == {str(other)}
-            assert not peer.path.with_suffix(".pinned").exists()
-            await live.promote(other)  # from now on its state says so
-            assert live.pinned_on_host() == set()
-            await asyncio.to_thread(live.get, str(starter))
-            assert states.read_pinned() == {str(starter)}
-        folder = store.root / "run" / "workers"
-        assert list(folder.iterdir()) == []
-        store.publish(store.open(other), name="late")
-        live.get("late")  # as a thread does that was still loading
-        assert list(folder.iterdir()) == []
-        WorkerStates(folder).write_pinned(["left@1"])  # by a killed process of the same number
-        async with started(settings, store) as live:
-            assert live.pinned_on_host() == set()
-
-    asyncio.run(run())
+    async with started(settings, store) as live:
+        states = WorkerStates(store.root / "run" / "workers")
+        peer = FakePeer(store)
+        try:
+            peer.write()
+            peer.path.with_suffix(".pinned").write_text('["third@1"]')
+            assert states.read_pinned() == {"third@1"}
+            await asyncio.to_thread(live.get, "other")
+            assert live.pinned_on_host() == {"third@1", str(other)}
+            damaged = SimpleNamespace(kind="encode", request={})  # it names no version
+            jobs = SimpleNamespace(unfinished=lambda: [damaged])
+            with pytest.raises(VersionInUseError):
+                VersionRetention(settings, store, live, jobs).remove("third", "1")
+        finally:
+            peer.end()
+        assert live.pinned_on_host() == {str(other)}
+        assert not peer.path.with_suffix(".pinned").exists()
+        await live.promote(other)  # from now on its state says so
+        assert live.pinned_on_host() == set()
+        await asyncio.to_thread(live.get, str(starter))
+        assert states.read_pinned() == {str(starter)}
+    folder = store.root / "run" / "workers"
+    assert list(folder.iterdir()) == []
+    store.publish(store.open(other), name="late")
+    live.get("late")  # as a thread does that was still loading
+    assert list(folder.iterdir()) == []
+    WorkerStates(folder).write_pinned(["left@1"])  # by a killed process of the same number
+    async with started(settings, store) as live:
+        assert live.pinned_on_host() == set()
 
 
 def test_the_version_that_an_alias_follows_is_in_use(settings, store, starter, other):
@@ -200,24 +199,21 @@ def test_the_version_that_an_alias_follows_is_in_use(settings, store, starter, o
     assert store.versions("other") == []
 
 
-def test_a_retired_tokenizer_is_freed(settings, store, other):
-    async def run():
-        async with started(settings, store) as live:
-            held = live.require_active()
-            held.tokenizer.encode("warm the cache")
-            retired, tokenizer = weakref.ref(held), weakref.ref(held.tokenizer)
-            await live.promote(other)
-            gc.collect()
-            assert retired() is held  # an earlier request keeps its reference
-            del held
-            gc.collect()
-            assert retired() is None
-            assert tokenizer() is None
-
-    asyncio.run(run())
+async def test_a_retired_tokenizer_is_freed(settings, store, other):
+    async with started(settings, store) as live:
+        held = live.require_active()
+        held.tokenizer.encode("warm the cache")
+        retired, tokenizer = weakref.ref(held), weakref.ref(held.tokenizer)
+        await live.promote(other)
+        gc.collect()
+        assert retired() is held  # an earlier request keeps its reference
+        del held
+        gc.collect()
+        assert retired() is None
+        assert tokenizer() is None
 
 
-def test_pinned_versions_are_bounded_and_loaded_once(settings, store, small_spec):
+async def test_pinned_versions_are_bounded_and_loaded_once(settings, store, small_spec):
     refs = [
         store.publish(
             TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-n]), name=f"t{n}"
@@ -225,51 +221,45 @@ def test_pinned_versions_are_bounded_and_loaded_once(settings, store, small_spec
         for n in range(1, 8)
     ]
 
-    async def run():
-        async with started(settings, store) as live:
-            loads = []
-            load = live._load
+    async with started(settings, store) as live:
+        loads = []
+        load = live._load
 
-            def counted(ref):
-                loads.append(str(ref))
-                time.sleep(0.05)
-                return load(ref)
+        def counted(ref):
+            loads.append(str(ref))
+            time.sleep(0.05)
+            return load(ref)
 
-            live._load = counted
-            same = str(refs[0])
-            found = await asyncio.gather(*(asyncio.to_thread(live.get, same) for _ in range(6)))
-            assert len({id(one) for one in found}) == 1
-            assert loads == [same]
-            for ref in refs:
-                assert live.get(ref.name).ref == ref
-            assert len(live.loaded()) == 5
-            assert live.peek(str(refs[-1])) is not None
-            assert live.peek(str(refs[0])) is None
-
-    asyncio.run(run())
+        live._load = counted
+        same = str(refs[0])
+        found = await asyncio.gather(*(asyncio.to_thread(live.get, same) for _ in range(6)))
+        assert len({id(one) for one in found}) == 1
+        assert loads == [same]
+        for ref in refs:
+            assert live.get(ref.name).ref == ref
+        assert len(live.loaded()) == 5
+        assert live.peek(str(refs[-1])) is not None
+        assert live.peek(str(refs[0])) is None
 
 
 @pytest.mark.row(30)
-def test_a_version_that_does_not_load_changes_nothing(settings, store, starter, other):
+async def test_a_version_that_does_not_load_changes_nothing(settings, store, starter, other):
     damage(store, other)
 
-    async def run():
-        async with started(settings, store) as live:
-            in_use = []
-            load = live._load
-            live._load = lambda ref: in_use.append(live.pinned_on_host()) or load(ref)
-            with pytest.raises(ArtifactCorruptError):
-                await live.promote(other)
-            assert in_use == [{str(other)}]  # while it was loaded
-            assert live.pinned_on_host() == set()
-            missing = ArtifactRef("nope", "20200101T000000Z-00000000", "0" * 64)
-            with pytest.raises(ArtifactNotFoundError):
-                await live.promote(missing)
-            assert live.require_active().ref == starter
-            assert live.reason is None
-            assert store.active() is None
-
-    asyncio.run(run())
+    async with started(settings, store) as live:
+        in_use = []
+        load = live._load
+        live._load = lambda ref: in_use.append(live.pinned_on_host()) or load(ref)
+        with pytest.raises(ArtifactCorruptError):
+            await live.promote(other)
+        assert in_use == [{str(other)}]  # while it was loaded
+        assert live.pinned_on_host() == set()
+        missing = ArtifactRef("nope", "20200101T000000Z-00000000", "0" * 64)
+        with pytest.raises(ArtifactNotFoundError):
+            await live.promote(missing)
+        assert live.require_active().ref == starter
+        assert live.reason is None
+        assert store.active() is None
 
 
 def test_the_round_trip_check_finds_a_tokenizer_that_loses_text(small_spec):
@@ -515,25 +505,22 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve(
+async def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve(
     settings, store, starter, other, monkeypatch
 ):
     def fail():
         raise OSError(errno.EIO, "away")
 
-    async def run():
+    async with started(settings, store) as live:
+        assert live.require_active().ref == starter  # the last good one
+    monkeypatch.setattr(store, "pointer_mark", fail)
+    peer = FakePeer(store)
+    try:
+        peer.write(**identity_of(other))
         async with started(settings, store) as live:
-            assert live.require_active().ref == starter  # the last good one
-        monkeypatch.setattr(store, "pointer_mark", fail)
-        peer = FakePeer(store)
-        try:
-            peer.write(**identity_of(other))
-            async with started(settings, store) as live:
-                assert (live.require_active().ref, live.source) == (other, "last_good")
-        finally:
-            peer.end()
-
-    asyncio.run(run())
+            assert (live.require_active().ref, live.source) == (other, "last_good")
+    finally:
+        peer.end()
 
 
 def test_a_server_without_a_tokenizer_is_not_ready(settings, make_client):
@@ -557,107 +544,98 @@ def test_a_server_without_a_tokenizer_is_not_ready(settings, make_client):
 
 
 @pytest.mark.promise(7)
-def test_a_promotion_follows_the_states_of_the_other_processes(
+async def test_a_promotion_follows_the_states_of_the_other_processes(
     settings, store, starter, other, small_spec
 ):
     chat = ChatTemplates({"default": "{{ messages }}"})
     talking = store.publish(small_spec.with_chat(chat), name="talking")
     assert talking.digest == starter.digest
 
-    async def run():
-        async with started(settings, store, swap_timeout_seconds=0) as live:
-            peer = FakePeer(store)
-            try:
-                # It still serves the other version of the same digest.
-                peer.write(**identity_of(starter))
-                with pytest.raises(SwapTimeoutError):
-                    await live.promote(talking)
-                assert live.require_active().ref == store.active() == starter
-                peer.write(**identity_of(talking))
-                assert await live.promote(talking) == starter
-                assert live.require_active().tokenizer.spec.chat == chat
-                live._swap._timeout_seconds = 200
-                # It fails there: the promotion need not wait for the timeout.
-                peer.write(**identity_of(talking), failed=str(other), reason="damaged")
-                with pytest.raises(SwapFailedError, match="damaged"):
-                    await asyncio.wait_for(live.promote(other), 60)
-                assert store.active() == talking
-                # That process follows a little later.
-                peer.write(**identity_of(talking))
-                promotion = asyncio.create_task(live.promote(other))
-                await asyncio.sleep(0.4)
-                assert not promotion.done()
-                peer.write(**identity_of(other))
-                assert await asyncio.wait_for(promotion, 60) == talking
-                # That process dies, so no process waits for it.
-                peer.end()
-                assert await asyncio.wait_for(live.promote(starter), 60) == other
-                assert not peer.path.exists()
-            finally:
-                peer.end()
-
-    asyncio.run(run())
+    async with started(settings, store, swap_timeout_seconds=0) as live:
+        peer = FakePeer(store)
+        try:
+            # It still serves the other version of the same digest.
+            peer.write(**identity_of(starter))
+            with pytest.raises(SwapTimeoutError):
+                await live.promote(talking)
+            assert live.require_active().ref == store.active() == starter
+            peer.write(**identity_of(talking))
+            assert await live.promote(talking) == starter
+            assert live.require_active().tokenizer.spec.chat == chat
+            live._swap._timeout_seconds = 200
+            # It fails there: the promotion need not wait for the timeout.
+            peer.write(**identity_of(talking), failed=str(other), reason="damaged")
+            with pytest.raises(SwapFailedError, match="damaged"):
+                await asyncio.wait_for(live.promote(other), 60)
+            assert store.active() == talking
+            # That process follows a little later.
+            peer.write(**identity_of(talking))
+            promotion = asyncio.create_task(live.promote(other))
+            await asyncio.sleep(0.4)
+            assert not promotion.done()
+            peer.write(**identity_of(other))
+            assert await asyncio.wait_for(promotion, 60) == talking
+            # That process dies, so no process waits for it.
+            peer.end()
+            assert await asyncio.wait_for(live.promote(starter), 60) == other
+            assert not peer.path.exists()
+        finally:
+            peer.end()
 
 
-def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted(
+async def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted(
     settings, store, starter, small_spec
 ):
     spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
     newer = store.publish(spec, name="starter")
 
-    async def run():
-        async with started(settings, store) as live:
-            assert live.require_active().ref == newer
-            peer = FakePeer(store)
-        try:
-            peer.write(name="starter", version=starter.version, digest=starter.digest)
-            async with started(settings, store) as live:
-                assert live.require_active().ref == starter
-        finally:
-            peer.end()
+    async with started(settings, store) as live:
+        assert live.require_active().ref == newer
+        peer = FakePeer(store)
+    try:
+        peer.write(name="starter", version=starter.version, digest=starter.digest)
         async with started(settings, store) as live:
             assert live.require_active().ref == starter
-            assert not peer.path.exists()
-        store.remove(starter.name, starter.version)
-        async with started(settings, store) as live:
-            assert live.require_active().ref == newer
+    finally:
+        peer.end()
+    async with started(settings, store) as live:
+        assert live.require_active().ref == starter
+        assert not peer.path.exists()
+    store.remove(starter.name, starter.version)
+    async with started(settings, store) as live:
+        assert live.require_active().ref == newer
 
-    asyncio.run(run())
 
-
-def test_promotions_run_one_at_a_time(settings, store, starter, other):
+async def test_promotions_run_one_at_a_time(settings, store, starter, other):
     third = store.publish(store.open(other), name="third")
 
-    async def run():
-        async with started(settings, store) as live:
-            held = live.require_active()
-            await asyncio.gather(*(live.promote(ref) for ref in [other, starter] * 5))
-            assert live.require_active().ref == store.active()
-            assert await live.promote(starter) in (starter, other)
+    async with started(settings, store) as live:
+        held = live.require_active()
+        await asyncio.gather(*(live.promote(ref) for ref in [other, starter] * 5))
+        assert live.require_active().ref == store.active()
+        assert await live.promote(starter) in (starter, other)
 
-            def check(present):
-                if present != starter:
-                    raise NoTokenizerError("It is not the one that the caller saw.")
+        def check(present):
+            if present != starter:
+                raise NoTokenizerError("It is not the one that the caller saw.")
 
-            wanted = [live.promote(ref, check=check) for ref in (other, third)]
-            answers = await asyncio.gather(*wanted, return_exceptions=True)
-            refused = [answer for answer in answers if isinstance(answer, NoTokenizerError)]
-            assert len(refused) == 1
-            assert starter in answers
-            promoted = live.require_active()
-            assert promoted.tokenizer.encode("a") != held.tokenizer.encode("a")
-        async with started(settings, store, swap_timeout_seconds=0.4) as live:
-            before = live.require_active().ref
-            assert before == promoted.ref == store.active()  # also after the restart
-            # Another process is in the middle of a promotion.
-            with (store.root / "run" / "promotion.lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                with pytest.raises(PromotionInProgressError):
-                    await live.promote(starter)
-                assert live.require_active().ref == before
-            assert await live.promote(starter) == before
-
-    asyncio.run(run())
+        wanted = [live.promote(ref, check=check) for ref in (other, third)]
+        answers = await asyncio.gather(*wanted, return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, NoTokenizerError)]
+        assert len(refused) == 1
+        assert starter in answers
+        promoted = live.require_active()
+        assert promoted.tokenizer.encode("a") != held.tokenizer.encode("a")
+    async with started(settings, store, swap_timeout_seconds=0.4) as live:
+        before = live.require_active().ref
+        assert before == promoted.ref == store.active()  # also after the restart
+        # Another process is in the middle of a promotion.
+        with (store.root / "run" / "promotion.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(PromotionInProgressError):
+                await live.promote(starter)
+            assert live.require_active().ref == before
+        assert await live.promote(starter) == before
 
 
 def test_an_unmounted_store_is_degraded_and_not_empty(client, store, other):

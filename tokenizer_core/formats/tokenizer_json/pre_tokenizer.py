@@ -33,6 +33,7 @@ from tokenizer_core.splitting.patterns import (
     MAX_STEPS,
     NUMERIC,
     PATTERNS,
+    PUBLISHED_SPELLINGS,
     Behavior,
     SplitPattern,
     Unmatched,
@@ -44,30 +45,14 @@ if TYPE_CHECKING:
 
     from tokenizer_core.spec import TokenizerSpec
 
-_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3: Final = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN2: Final = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}", 1)
-# Our own spelling: published tokenizer.json files contain Llama 3's cl100k, not tiktoken's.
-_CL100K: Final = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-    r"|\s++\z|\s*[\r\n]|\s+(?!\S)|\s"
-)
-_O200K: Final = "|".join(
-    (
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
-)
 SPELLINGS: Final = MappingProxyType(
-    {"gpt2": _GPT2, "cl100k": _CL100K, "llama3": _LLAMA3, "qwen2": _QWEN2, "o200k": _O200K}
+    {
+        **{name: expression for expression, name in PUBLISHED_SPELLINGS.items()},
+        # Our own: published files contain Llama 3's cl100k, not tiktoken's.
+        "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}"
+        r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++\z|\s*[\r\n]|\s+(?!\S)|\s",
+        "o200k": PATTERNS["o200k"].expression,
+    }
 )
 """Pattern name -> its expression for Oniguruma."""
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -126,17 +127,13 @@ def build_automaton(steps: Listed[Step]) -> SplitAutomaton:
     Raises:
         NoAutomatonError: an expression has none here.
     """
-    sets: dict[CharacterSet, Ranges] = {}
-    for step in steps:
-        if lengths(step.node)[0] == 0:
-            raise NoAutomatonError("an expression that can match nothing")
-        for characters in _sets_of(step.node):
-            if characters not in sets:
-                sets[characters] = _ranges(characters)
-    firsts, numbers, masks = _classes_of(list(sets.values()))
-    mask_of = dict(zip(sets, masks, strict=True))
+    if any(lengths(step.node)[0] == 0 for step in steps):
+        raise NoAutomatonError("an expression that can match nothing")
+    firsts, numbers, masks = classes_of([step.node for step in steps])
     n_classes = max(numbers) + 1
-    moves = tuple(_Builder(mask_of, n_classes).build(step.node) for step in steps)
+    if n_classes > MAX_CLASSES:
+        raise NoAutomatonError(f"more than {MAX_CLASSES} classes of characters")
+    moves = tuple(_moves_of(step.node, Places(masks, n_classes)) for step in steps)
     # Published patterns match all text, so they drop nothing.
     steps = [
         step._replace(drops_unmatched=step.drops_unmatched and not _matches_all(table))
@@ -205,11 +202,12 @@ def _code_point(written: str) -> int:
     return ord(_CONTROLS.get(written[1], written[1]))
 
 
-def _classes_of(sets: list[Ranges]) -> tuple[list[int], list[int], list[int]]:
+def classes_of(nodes: Listed[Node]) -> tuple[list[int], list[int], dict[CharacterSet, int]]:
     """The runs of code points with their classes, and for each set the classes in it as bits."""
+    sets = list(dict.fromkeys(chain.from_iterable(map(_sets_of, nodes))))
     changes: dict[int, int] = {0: 0}
-    for index, ranges in enumerate(sets):
-        for first, last in ranges:
+    for index, characters in enumerate(sets):
+        for first, last in _ranges(characters):
             changes[first] = changes.get(first, 0) ^ 1 << index
             changes[last + 1] = changes.get(last + 1, 0) ^ 1 << index
     changes.pop(LAST + 1, None)
@@ -223,120 +221,86 @@ def _classes_of(sets: list[Ranges]) -> tuple[list[int], list[int], list[int]]:
         if not numbers or numbers[-1] != number:
             firsts.append(first)
             numbers.append(number)
-    if len(number_of) > MAX_CLASSES:
-        raise NoAutomatonError(f"more than {MAX_CLASSES} classes of characters")
     masks = [0] * len(sets)
     for signature, number in number_of.items():
-        for index in range(len(sets)):
-            masks[index] |= (signature >> index & 1) << number
-    return firsts, numbers, masks
+        while signature:
+            lowest = signature & -signature
+            masks[lowest.bit_length() - 1] |= 1 << number
+            signature ^= lowest
+    return firsts, numbers, dict(zip(sets, masks, strict=True))
 
 
-_READ, _ASK, _FORK, _MATCH = range(4)
+READ, ASK, FORK, MATCH = range(4)
 
 
-class _Builder:
-    """Makes the moves of one expression: first a program of places, then the states.
+class Places:
+    """The program of an expression.
 
-    A place reads a character of a set (`_READ`), asks for the next one (`_ASK`), goes on in two
-    ways, the better first (`_FORK`), or ends a match.
+    A place reads a character of a set (`READ`), asks for the next one (`ASK`), goes on in two ways,
+    the better first (`FORK`), or ends a match. `values` has a mask, or the second way of a fork.
     """
+
+    most = MAX_PLACES
 
     def __init__(self, masks: dict[CharacterSet, int], n_classes: int) -> None:
         self._masks = masks
         self._end = 1 << n_classes
-        self._n_symbols = n_classes + 1
-        self._any = (1 << self._n_symbols) - 1
-        self._kinds: list[int] = []
-        self._values: list[int] = []  # a mask, or the second way of a fork
-        self._next: list[int] = []
+        self.n_symbols = n_classes + 1
+        self.any = (1 << self.n_symbols) - 1
+        self.kinds: list[int] = []
+        self.values: list[int] = []
+        self.next: list[int] = []
 
-    def build(self, node: Node) -> NDArray[np.uint32]:
-        start = self._add(node, self._place(_MATCH, 0, -1), is_last=True)
-        states: dict[tuple[int, ...], int] = {(): DEAD, (start,): START}
-        waiting: list[tuple[int, ...]] = [(start,)]
-        rows: list[list[int]] = [[DEAD] * self._n_symbols]
-        work = 0
-        for state in waiting:
-            row = []
-            for symbol in range(self._n_symbols):
-                has_matched, after, n_places = self._move(state, 1 << symbol)
-                work += n_places
-                if after not in states:
-                    states[after] = len(states)
-                    waiting.append(after)
-                row.append(states[after] | (MATCHED if has_matched else 0))
-            rows.append(row)
-            if len(states) > MAX_STATES or work > _MAX_WORK:
-                raise NoAutomatonError("too many states")
-        return np.array(rows, np.uint32)
-
-    def _move(self, state: tuple[int, ...], symbol: int) -> tuple[bool, tuple[int, ...], int]:
-        """Whether a match ends before the symbol, the state after it, and the places visited."""
-        after: dict[int, None] = {}
-        seen: set[int] = set()
-        stack = list(reversed(state))
-        while stack:
-            place = stack.pop()
-            if place in seen:
-                continue
-            seen.add(place)
-            kind = self._kinds[place]
-            if kind == _MATCH:
-                return True, tuple(after), len(seen)
-            if kind == _FORK:
-                stack += (self._values[place], self._next[place])
-            elif self._values[place] & symbol:
-                if kind == _ASK:
-                    stack.append(self._next[place])
-                else:
-                    after[self._next[place]] = None
-        return False, tuple(after), len(seen)
-
-    def _place(self, kind: int, value: int, following: int) -> int:
-        if len(self._kinds) >= MAX_PLACES:
+    def place(self, kind: int, value: int = 0, following: int = -1) -> int:
+        """Add a place; raises NoAutomatonError if there are too many."""
+        if len(self.kinds) >= self.most:
             raise NoAutomatonError("too many places")
-        self._kinds.append(kind)
-        self._values.append(value)
-        self._next.append(following)
-        return len(self._kinds) - 1
+        self.kinds.append(kind)
+        self.values.append(value)
+        self.next.append(following)
+        return len(self.kinds) - 1
 
-    def _add(self, node: Node, following: int, *, is_last: bool) -> int:
+    def add(self, node: Node, following: int, *, is_last: bool) -> int:
         """Add the places of a node that goes on at `following`; returns its first place. `is_last`:
         nothing after it can fail."""
         match node:
             case Characters(characters):
-                return self._place(_READ, self._masks[characters], following)
+                return self.place(READ, self._masks[characters], following)
             case Assertion() | Look():
-                return self._place(_ASK, self._asked(node), following)
+                return self.ask(node, following)
             case Sequence(parts):
                 for part in reversed(parts):
-                    following = self._add(part, following, is_last=is_last)
+                    following = self.add(part, following, is_last=is_last)
                     is_last = is_last and always_matches(part)
                 return following
             case Alternatives(parts):
-                first = self._add(parts[-1], following, is_last=is_last)
+                first = self.add(parts[-1], following, is_last=is_last)
                 for part in reversed(parts[:-1]):
-                    way = self._add(part, following, is_last=is_last)
-                    first = self._place(_FORK, first, way)
+                    way = self.add(part, following, is_last=is_last)
+                    first = self.place(FORK, first, way)
                 return first
             case Repeat(body, least, most, is_lazy):
                 return self._repeat(body, least, most, following, is_lazy=is_lazy)
             case Atomic(body):
-                return self._atomic(body, following, is_last=is_last)
+                return self.atomic(body, following, is_last=is_last)
 
-    def _atomic(self, body: Node, following: int, *, is_last: bool) -> int:
+    def ask(self, node: Assertion | Look, following: int) -> int:
+        """Add an assertion."""
+        return self.place(ASK, self._asked(node), following)
+
+    def atomic(self, body: Node, following: int, *, is_last: bool) -> int:
+        """Add an atomic group."""
         if is_last:
-            return self._add(body, following, is_last=True)
+            return self.add(body, following, is_last=True)
         match body:
             case Repeat(Characters(characters), least, most, is_lazy=False):
-                rest = self._any & ~self._masks[characters]
-                left = self._place(_ASK, rest, following)
+                rest = self.any & ~self._masks[characters]
+                left = self.place(ASK, rest, following)
                 return self._repeat(body.body, least, most, following, left=left, is_lazy=False)
             case Atomic(inner):
-                return self._atomic(inner, following, is_last=False)
+                return self.atomic(inner, following, is_last=False)
             case Characters() | Assertion() | Look():
-                return self._add(body, following, is_last=False)
+                return self.add(body, following, is_last=False)
         raise NoAutomatonError("an atomic group with something after it")
 
     def _repeat(
@@ -352,17 +316,17 @@ class _Builder:
         """The places of a repetition; one with fewer than `most` goes on at `left`, if given."""
         left = following if left is None else left
         if most is None:
-            fork = self._place(_FORK, -1, -1)
-            again = self._add(body, fork, is_last=False)
-            self._next[fork], self._values[fork] = (left, again) if is_lazy else (again, left)
+            fork = self.place(FORK, -1, -1)
+            again = self.add(body, fork, is_last=False)
+            self.next[fork], self.values[fork] = (left, again) if is_lazy else (again, left)
             first = fork
         else:
             first = following
             for _ in range(most - least):
-                again = self._add(body, first, is_last=False)
-                first = self._place(_FORK, *((again, left) if is_lazy else (left, again)))
+                again = self.add(body, first, is_last=False)
+                first = self.place(FORK, *((again, left) if is_lazy else (left, again)))
         for _ in range(least):
-            first = self._add(body, first, is_last=False)
+            first = self.add(body, first, is_last=False)
         return first
 
     def _asked(self, node: Node) -> int:
@@ -374,7 +338,7 @@ class _Builder:
                 return self._end | self._masks[_NEWLINE]
             case Look(body, is_behind=False, is_negative=is_negative):
                 asked = self._first_of(body)
-                return self._any & ~asked if is_negative else asked
+                return self.any & ~asked if is_negative else asked
         raise NoAutomatonError("a lookbehind, or an assertion other than the end of the text")
 
     def _first_of(self, node: Node) -> int:
@@ -393,6 +357,51 @@ class _Builder:
             case Repeat(Characters(), least=1):
                 return self._first_of(node.body)
         raise NoAutomatonError("a lookahead of several characters")
+
+
+def _moves_of(node: Node, places: Places) -> NDArray[np.uint32]:
+    """The moves of one expression, as in `SplitAutomaton`."""
+    start = places.add(node, places.place(MATCH), is_last=True)
+    states: dict[tuple[int, ...], int] = {(): DEAD, (start,): START}
+    waiting: list[tuple[int, ...]] = [(start,)]
+    rows: list[list[int]] = [[DEAD] * places.n_symbols]
+    work = 0
+    for state in waiting:
+        row = []
+        for symbol in range(places.n_symbols):
+            has_matched, after, n_places = _move(places, state, 1 << symbol)
+            work += n_places
+            if after not in states:
+                states[after] = len(states)
+                waiting.append(after)
+            row.append(states[after] | (MATCHED if has_matched else 0))
+        rows.append(row)
+        if len(states) > MAX_STATES or work > _MAX_WORK:
+            raise NoAutomatonError("too many states")
+    return np.array(rows, np.uint32)
+
+
+def _move(places: Places, state: tuple[int, ...], symbol: int) -> tuple[bool, tuple[int, ...], int]:
+    """Whether a match ends before the symbol, the state after it, and the places visited."""
+    after: dict[int, None] = {}
+    seen: set[int] = set()
+    stack = list(reversed(state))
+    while stack:
+        place = stack.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        kind = places.kinds[place]
+        if kind == MATCH:
+            return True, tuple(after), len(seen)
+        if kind == FORK:
+            stack += (places.values[place], places.next[place])
+        elif places.values[place] & symbol:
+            if kind == ASK:
+                stack.append(places.next[place])
+            else:
+                after[places.next[place]] = None
+    return False, tuple(after), len(seen)
 
 
 def _cuts_of(steps: Listed[Step], moves: Listed[NDArray[np.uint32]]) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from tests.tokenizer_core.documents.test_corpus_files import memory
 from tests.tokenizer_core.documents.test_document_pieces import join
 from tokenizer_core.documents import (
     FORMATS,
+    CorpusFormat,
     corpus_file_identity,
     corpus_file_name,
     corpus_file_size,
@@ -125,7 +126,7 @@ def test_any_format_is_read_as_from_the_disk(tmp_path, memory, server, scheme, f
         path = f"{server.address}/some.{format_name}?signature=SECRET"
     assert find_corpus_files(path) == [path]
     assert (corpus_file_size(path), corpus_file_name(path)) == (len(data), f"some.{format_name}")
-    with open_documents(path, separator=SEPARATOR, hash_source=True) as reader:
+    with open_documents(path, CorpusFormat(separator=SEPARATOR), hash_source=True) as reader:
         assert (reader.path, reader.format) == (path.partition("?")[0], format_name)
         assert join(list(reader)) == DOCUMENTS
         assert reader.position_bytes == reader.size_bytes == len(data)

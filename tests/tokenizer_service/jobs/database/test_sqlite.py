@@ -3,7 +3,6 @@
 import logging
 import sqlite3
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings
 
-Damage = Callable[[Path], None]
 KEY = "an-admin-key-for-the-tests"
 
 
