@@ -39,6 +39,7 @@ from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_p
 from tokenizer_core.presets import download_model_folder, load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
+from tokenizer_core.spec.document_end import find_document_end
 from tokenizer_core.specials.matcher import is_any_outside, matcher_of
 from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts
 from tokenizer_core.specials.policy import Policy, TokenFinder
@@ -114,13 +115,13 @@ class Tokenizer:
     ) -> None:
         spec = TokenizerSpec.from_merges(vocab, merges, special_tokens or (), pattern=pattern)
         warn_of_unmarked(spec)
-        self._set_up(spec, engine)
+        self._set_up(spec, create_engine(spec, engine))
 
     @classmethod
     def from_spec(cls, spec: TokenizerSpec, *, engine: str = "auto") -> Tokenizer:
         """Create a tokenizer for an existing spec."""
         tokenizer = cls.__new__(cls)
-        tokenizer._set_up(spec, engine)
+        tokenizer._set_up(spec, create_engine(spec, engine))
         return tokenizer
 
     @classmethod
@@ -308,14 +309,14 @@ class Tokenizer:
 
     @property
     def eot_token(self) -> int:
-        """The id of the token that ends a document: see `TokenizerSpec.find_document_end`.
+        """The id of the token that ends a document: see `find_document_end`.
 
         Raises:
             LookupError: nothing says which token it is.
         """
         known = self._spec.special_tokens
         try:
-            return known[self._spec.find_document_end()[0]]
+            return known[find_document_end(self._spec)[0]]
         except LookupError as error:
             listed = ", ".join(map(repr, list(known)[:8])) or "none"
             raise LookupError(
@@ -344,12 +345,10 @@ class Tokenizer:
             ('{{ messages }}', True)
         """
         kept = self._spec.chat.variables if variables is None else variables
-        made = object.__new__(type(self))
-        vars(made).update(vars(self))  # `copy` would build the engine again
         named = self._spec.chat.control_tokens if control_tokens is None else tuple(control_tokens)
         chat = replace(self._spec.chat, sources=templates, variables=kept, control_tokens=named)
-        made._spec = self._spec.with_chat(chat)
-        vars(made).pop("control_tokens", None)  # other templates write others
+        made = object.__new__(type(self))
+        made._set_up(self._spec.with_chat(chat), self._engine)
         return made
 
     def token_to_id(self, token: str | bytes) -> int | None:
@@ -790,7 +789,7 @@ class Tokenizer:
         if skip_special_tokens:
             listed = checked.tolist() if isinstance(checked, np.ndarray) else checked
             checked = [id_ for id_ in listed if id_ not in self._special_ids]
-        if self._spec.byte_ids:
+        if self._spec.alphabet.has_characters:
             decoder = StreamingDecoder(self, errors=errors)
             return decoder.feed(checked) + decoder.flush()
         return self._engine.decode(checked, errors)
@@ -970,9 +969,8 @@ class Tokenizer:
     def __reduce__(self) -> tuple[object, ...]:
         return partial(type(self).from_spec, engine=self.engine_name), (self._spec,)
 
-    def _set_up(self, spec: TokenizerSpec, engine: str) -> None:
-        self._spec = spec
-        self._engine = create_engine(spec, engine)
+    def _set_up(self, spec: TokenizerSpec, engine: Engine) -> None:
+        self._spec, self._engine = spec, engine
         self._added = {token.content: token.id for token in spec.added_tokens}
         self._special_ids = frozenset(spec.special_tokens.values())
         self._added_contents = frozenset(self._added)

@@ -17,6 +17,7 @@ from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.tokens import DocumentTokenizer
 
 from tokenizer_core import Tokenizer
+from tokenizer_core.spec.document_end import find_document_end
 
 
 class Encoded(NamedTuple):
@@ -56,7 +57,7 @@ class ExactDocumentTokenizer(DocumentTokenizer):
 def main() -> None:
     """Tokenize one file."""
     documents, tokenizer, output, *named = sys.argv[1:]
-    end = named[0] if named else Tokenizer.load(tokenizer).spec.find_document_end()[0]
+    end = named[0] if named else find_document_end(Tokenizer.load(tokenizer).spec)[0]
     step = ExactDocumentTokenizer(output, tokenizer, eos_token=end, shuffle_documents=False)
     LocalPipelineExecutor([JsonlReader(documents), step], logging_dir=f"{output}-logs").run()
 

@@ -34,8 +34,7 @@ from tokenizer_core.conversion import (
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats import load_spec, save_tokenizer_json
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.normalizers import Normalizer
-from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
+from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes, TokenizerSpec
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -166,17 +165,19 @@ LEARNED = trained_spec(special_tokens=["the"])
 FOREIGN = trained_spec(special_tokens=["<中>"])
 SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
 STEPS = parse_tokenizer_json(file_of({"type": "Lowercase"}, []))
-IDLE = replace(SPEC, vocab={**SPEC.vocab, 400: "中".encode()}, idle_ids=(400,))
+IDLE = replace(SPEC, vocab={**SPEC.vocab, 400: "中".encode()}, alphabet=Alphabet(idle_ids=(400,)))
 SUFFIXED = replace(
     parse_tokenizer_json(clip("byte-level")),
-    normalizer=Normalizer(),
+    normalizer="none",
     added_tokens=(),
 )
 NFC = trained_spec(normalizer="nfc")
 PREFIX_SPACE = trained_spec(normalizer="prefix-space")
 FLAGGED = trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)])
 LACKING = TokenizerSpec.from_merges(
-    {id_: token for id_, token in BYTES.items() if id_ != 4}, [], missing=MissingBytes((4,))
+    {id_: token for id_, token in BYTES.items() if id_ != 4},
+    [],
+    alphabet=Alphabet(missing=MissingBytes((4,))),
 )
 TRUNCATION = {"direction": "Left", "max_length": 9, "strategy": "OnlyFirst", "stride": 0}
 BATCHED = replace(SPEC, batch_settings={"truncation": TRUNCATION})

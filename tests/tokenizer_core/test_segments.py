@@ -24,7 +24,8 @@ from tokenizer_core.chat.traced_text import FIRST_MESSAGE, TRUSTED
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.normalizers.steps import Steps
-from tokenizer_core.spec import AddedToken, TokenizerSpec, pattern_of_characters
+from tokenizer_core.spec import AddedToken, Alphabet, TokenizerSpec
+from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
@@ -60,7 +61,7 @@ def spec_of_characters(normalizer):
     pieces = [" ", "<", "a", ">", "b", "é", " a", " <"]
     vocab = BYTES | {256 + i: piece.encode() for i, piece in enumerate(pieces)}
     merges = [(b" ", b"a"), (b" ", b"<")]
-    options = {"pattern": pattern_of_characters(merges), "byte_ids": tuple(range(256))}
+    options = {"pattern": pattern_of_characters(merges), "alphabet": Alphabet(tuple(range(256)))}
     return TokenizerSpec.from_merges(vocab, merges, TOKENS, normalizer=normalizer, **options)
 
 

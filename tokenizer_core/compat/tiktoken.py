@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.presets import PRESETS, load_preset_spec
-from tokenizer_core.spec import WHITE_SPACE, TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.added_tokens import WHITE_SPACE
 from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.specials.policy import forbid, resolve_policy
 from tokenizer_core.splitting.pretokenize import split

@@ -19,6 +19,7 @@ from tokenizer_core.corpus.token_layouts import (
     find_layout,
 )
 from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.spec.document_end import find_document_end
 from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -212,7 +213,7 @@ def plan_token_files(
     (not the number of tokens) is at most 65,535, else uint32. `tokens_per_shard` is the number of
     ids per file; None writes one file per split (for `llmc`, whose file size is limited, files of
     100,000,000 ids). `begin_of_document` and `end_of_document` name the special tokens around each
-    document; by default nothing begins one, and `spec.find_document_end()` ends it; empty for none.
+    document; by default nothing begins one, and `find_document_end` ends it; empty for none.
     `ref` is the published name and version of the tokenizer. With `loss_mask` each id has a byte
     that is 1 where the loss counts, and by default nothing ends a document. `encode_corpus`
     truncates or drops documents of more than `max_length` ids, those around them included; a
@@ -283,7 +284,7 @@ def _choose_end(
     if loss_mask:
         return None, "with a loss mask it has its own end"
     try:
-        return spec.find_document_end()
+        return find_document_end(spec)
     except LookupError as error:
         raise TokenFilesPlanError(
             f"{error}; name one of its special tokens with --end-of-document (end_of_document), "

@@ -318,7 +318,7 @@ def _ids_of_lossy(
 ) -> NDArray[np.uint32] | None:
     """The ids of a text; None if this tokenizer neither changes nor leaves out any text."""
     spec = tokenizer.spec
-    is_changed = spec.normalizer.name != "none" or spec.word_suffix or spec.second_names()
+    is_changed = spec.normalizer.name != "none" or spec.alphabet.word_suffix or spec.second_names()
     if not (is_changed or spec.loses_text or spec.has_flags):
         return None
     return tokenizer.encode_to_numpy(text, allowed_special=plan.recognised_special)

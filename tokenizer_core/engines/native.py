@@ -291,7 +291,7 @@ class NativeEngine(BaseEngine):
             spec.merge_ids.reshape(-1) if spec.kind == "merges" else None,
             spec.kind == "ranks" or spec.ignore_merges,
             pattern,
-            by_characters=bool(spec.byte_ids),
+            by_characters=spec.alphabet.has_characters,
             missing=_missing_of(spec),
             word_ends=spec.word_end_ids() or None,
         )
@@ -446,7 +446,7 @@ class NativeEngine(BaseEngine):
         special = list(spec.special_tokens.values())
         return _native.NativeTextRules(
             self._encoder,
-            [id_ for id_ in spec.byte_ids if id_ >= 0],
+            [id_ for id_ in spec.alphabet.byte_ids if id_ >= 0],
             special,
             list(spec.empty_ids),
             spec.normalizer.strips_space,
@@ -546,7 +546,7 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
 
 
 def _missing_of(spec: TokenizerSpec) -> tuple[bytes, int | None, bool, bytes] | None:
-    missing = spec.missing
+    missing = spec.alphabet.missing
     if missing is None:
         return None
     return bytes(missing.values), missing.unk_id, missing.is_fused, bytes(missing.ends)

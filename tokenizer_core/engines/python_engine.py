@@ -166,7 +166,7 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
     # SentencePiece's vocabularies merge characters; a window may begin or end within one.
     characters = {
         token.decode(): chr(id_)
-        for token, id_ in (token_to_id.items() if spec.byte_ids else ())
+        for token, id_ in (token_to_id.items() if spec.alphabet.has_characters else ())
         if len(token) <= 4 and _is_character(token)
     }
 
@@ -193,7 +193,8 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
             return tuple(map(id_of, _merge(data)))
         return tuple(map(id_of, _merge_in_windows(data, WINDOW_BYTES, _merge, n_bytes)))
 
-    merge_to_ids = _around_missing(spec.missing, _merge_to_ids) if spec.missing else _merge_to_ids
+    missing = spec.alphabet.missing
+    merge_to_ids = _around_missing(missing, _merge_to_ids) if missing else _merge_to_ids
 
     def _bpe(pre_token: str) -> tuple[int, ...]:
         data = pre_token.encode()

@@ -13,6 +13,7 @@ import numpy as np
 from tokenizer_core.evaluation.measures import lengths_in_text
 from tokenizer_core.evaluation.report import ShownToken, show_token, shown_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
+from tokenizer_core.spec.fingerprint import list_extensions
 from tokenizer_core.specials.normalization import join_parts, parts_as_encoded
 from tokenizer_core.splitting.pretokenize import split
 
@@ -188,7 +189,7 @@ def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference
 
 def _extensions_of(a: TokenizerSpec, b: TokenizerSpec) -> list[tuple[str, str, str]]:
     """The extensions of the specs, as JSON."""
-    one, other = a.extensions(), b.extensions()
+    one, other = list_extensions(a), list_extensions(b)
     names = sorted({*one, *other})
     return [
         (name.replace("_", " "), json.dumps(one.get(name)), json.dumps(other.get(name)))

@@ -256,7 +256,7 @@ def lengths_in_text(spec: TokenizerSpec) -> NDArray[np.int64]:
     """As `token_byte_lengths`, but with the bytes of special tokens, int64."""
     lengths = np.zeros(spec.largest_id + 1, dtype=np.int64)
     for id_, token in spec.vocab.items():
-        lengths[id_] = len(spec.bytes_in_text(token))
+        lengths[id_] = len(spec.alphabet.bytes_in_text(token))
     for added in spec.added_tokens:
         lengths[added.id] = len(spec.vocab[added.id])
     return lengths

@@ -75,11 +75,12 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
     """
     spec = tokenizer.spec
     added = {token.id for token in spec.added_tokens}
-    if spec.missing and spec.missing.unk_id is not None:
-        added.add(spec.missing.unk_id)  # missing bytes give it
+    missing = spec.alphabet.missing
+    if missing and missing.unk_id is not None:
+        added.add(missing.unk_id)  # missing bytes give it
     # An empty token has no text that could give it.
     ids = [id_ for id_ in sorted(spec.vocab) if id_ not in added and spec.vocab[id_]]
-    texts = {id_: spec.bytes_in_text(spec.vocab[id_]) for id_ in ids}
+    texts = {id_: spec.alphabet.bytes_in_text(spec.vocab[id_]) for id_ in ids}
     whole = [id_ for id_ in ids if is_utf8(texts[id_])]
     given, offsets = tokenizer.encode_batch_to_numpy(
         [texts[id_].decode() for id_ in whole], allowed_special=()
@@ -101,10 +102,11 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
 def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason | None:
     spec = tokenizer.spec
     token = spec.vocab[id_]
-    in_text = spec.bytes_in_text(token)
+    in_text = spec.alphabet.bytes_in_text(token)
     is_text = is_utf8(in_text)
     # Where merging leaves out bytes, those around them meet.
-    is_of_text = spec.missing is None or spec.missing.unk_id is not None
+    missing = spec.alphabet.missing
+    is_of_text = missing is None or missing.unk_id is not None
     if is_of_text and not _may_stand_in_text(in_text):
         return "bytes"
     found = spec.token_to_id.get(token)

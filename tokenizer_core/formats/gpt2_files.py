@@ -19,7 +19,7 @@ import numpy as np
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import check_is_plain, recover_merges
-from tokenizer_core.spec import MAX_TOKEN_BYTES, MAX_TOKEN_ID
+from tokenizer_core.spec.checks import MAX_TOKEN_BYTES, MAX_TOKEN_ID
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:

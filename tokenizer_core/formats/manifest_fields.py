@@ -8,7 +8,6 @@ returns the published tokenizer. `sealed_json` protects the manifest with a chec
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from tokenizer_core.errors import FormatError, InvalidSpecError
@@ -17,8 +16,10 @@ from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.normalizers.step import NormalizerStep
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, Kind, MissingBytes, TokenizerSpec
+from tokenizer_core.spec import AddedToken, Alphabet, Kind, MissingBytes, TokenizerSpec
+from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
+from tokenizer_core.spec.fingerprint import list_extensions
 from tokenizer_core.splitting.patterns import (
     PATTERNS,
     UNICODE_TABLES,
@@ -55,7 +56,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
     unusual: dict[str, object] = {
         "empty_ids": list(spec.empty_ids),
         "missing_bytes": spec.missing_bytes(),
-        "extensions": spec.extensions(),
+        "extensions": list_extensions(spec),
         "batch_settings": dict(spec.batch_settings),
         "chat_templates": spec.chat.record(),
     }
@@ -109,20 +110,22 @@ def build_spec(
         steps = tuple(map(NormalizerStep.from_fields, listed))
         spec = TokenizerSpec(
             kind=_parse_kind(fields["kind"]),
-            vocab=MappingProxyType(dict(vocab)),
+            vocab=vocab,
             merges=tuple(merges),
             pattern=pattern,
             added_tokens=added,
             ignore_merges=typed(fields["ignore_merges"], bool),
             normalizer=normalizer_of(fields["normalizer"], steps),
-            prefix_ids=tuple(typed(id_, int) for id_ in fields["prefix_ids"]),
-            suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
+            prefix_ids=_numbers_of(fields["prefix_ids"]),
+            suffix_ids=_numbers_of(fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
-            byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
-            missing=_parse_missing(extensions.get("missing_bytes")),
+            alphabet=Alphabet(
+                _numbers_of(extensions.get("byte_ids", [])),
+                _parse_missing(extensions.get("missing_bytes")),
+                typed(extensions.get("word_suffix", ""), str).encode("ascii"),
+                _numbers_of(extensions.get("idle_ids", [])),
+            ),
             batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
-            idle_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("idle_ids", []), list)),
-            word_suffix=typed(extensions.get("word_suffix", ""), str).encode("ascii"),
         )
         fingerprint = fields["fingerprint"]
     except InvalidSpecError:
@@ -199,16 +202,20 @@ def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:
     return extensions
 
 
+def _numbers_of(value: object) -> tuple[int, ...]:
+    return tuple(typed(number, int) for number in typed(value, list))
+
+
 def _parse_missing(value: object) -> MissingBytes | None:
     if value is None:
         return None
     table = typed(value, dict)
     unk_id = table["unk_id"]
     return MissingBytes(
-        tuple(typed(byte, int) for byte in typed(table["bytes"], list)),
+        _numbers_of(table["bytes"]),
         None if unk_id is None else typed(unk_id, int),
         typed(table["fuse_unk"], bool),
-        tuple(typed(byte, int) for byte in typed(table.get("ends", []), list)),
+        _numbers_of(table.get("ends", [])),
     )
 
 

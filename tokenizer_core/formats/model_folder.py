@@ -51,8 +51,9 @@ from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids,
 from tokenizer_core.formats.tokenizer_json.fields import render_byte_level
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
 from tokenizer_core.normalizers.step import NormalizerStep
-from tokenizer_core.spec import MissingBytes
+from tokenizer_core.spec.alphabet import MissingBytes
 from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH
+from tokenizer_core.spec.document_end import find_eos_token
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.normalization import normalized_parts
 from tokenizer_core.splitting.patterns import (
@@ -380,7 +381,7 @@ def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
         added_file = {c: i for c, i in _read_table(folder, ADDED_TOKENS).items() if i not in ids}
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
     rebuilt = _REBUILT.get(kind)
-    if spec.byte_ids and kind == "LlamaTokenizer":
+    if spec.alphabet.has_characters and kind == "LlamaTokenizer":
         rebuilt = _llama(config)
     _refuse_settings(config)
     _check_prefix_space(config, table, spec, rebuilt)
@@ -527,12 +528,11 @@ def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
     if spec.chat.variables:
         contents = set(plain.values())
         return {name: value for name, value in spec.chat.variables.items() if value in contents}
+    eos, missing = find_eos_token(spec), spec.alphabet.missing
     found = {
         "bos_token": plain.get(spec.prefix_ids[0]) if spec.prefix_ids else None,
-        "eos_token": spec.eos_token if spec.eos_token in plain.values() else None,
-        "unk_token": plain.get(spec.missing.unk_id)
-        if spec.missing and spec.missing.unk_id is not None
-        else None,
+        "eos_token": eos if eos in plain.values() else None,
+        "unk_token": plain.get(missing.unk_id) if missing and missing.unk_id is not None else None,
     }
     return {name: content for name, content in found.items() if content is not None}
 
@@ -710,7 +710,7 @@ def _check_prefix_space(
     """
     if not config.get("add_prefix_space"):
         return
-    if spec.byte_ids:
+    if spec.alphabet.has_characters:
         rule = "metaspace-first" if config.get("legacy") is False else "metaspace-prepend"
         named = config.get("tokenizer_class")
         is_same = not str(named).startswith("Llama") or spec.normalizer.name == rule
@@ -728,7 +728,7 @@ def _check_rebuilt(
     spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt, config: Mapping[str, Any]
 ) -> None:
     """Refuse a file from which the class would build another tokenizer."""
-    normalizer = rebuilt.normalizer
+    normalizer, missing = rebuilt.normalizer, spec.alphabet.missing
     if normalizer == "none" and config.get("add_prefix_space"):
         normalizer = "prefix-space"
     steps = [step.fields() for step in rebuilt.steps]
@@ -737,8 +737,8 @@ def _check_rebuilt(
         "normalizer": spec.normalizer.name == normalizer and spec.normalizer.fields() == steps,
         "ignore_merges": not spec.ignore_merges,
         # The class leaves out missing bytes: it gives its model no unknown token.
-        "model": spec.missing == (spec.missing and MissingBytes(spec.missing.values))
-        and spec.word_suffix == rebuilt.word_suffix,
+        "model": missing == (missing and MissingBytes(missing.values))
+        and spec.alphabet.word_suffix == rebuilt.word_suffix,
         "post_processor": not (
             rebuilt.drops_post_processor and (spec.prefix_ids or spec.suffix_ids)
         ),

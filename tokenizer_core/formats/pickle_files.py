@@ -24,7 +24,7 @@ from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write
 from tokenizer_core.errors import FormatError, UnsafePickleError
 from tokenizer_core.formats.gpt2_files import check_one_name_an_id
 from tokenizer_core.formats.tiktoken_file import check_is_plain, recover_merges
-from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 if TYPE_CHECKING:
     import os
@@ -336,7 +336,7 @@ def _check_bare(spec: TokenizerSpec) -> Sequence[tuple[bytes, bytes]]:
             f"{spec.pattern.name}: loaded again it would give other ids. Publish the tokenizer as "
             f"an artifact, or save a tokenizer.json"
         )
-    if spec.normalizer.name != "none" or spec.ignore_merges or spec.word_suffix:
+    if spec.normalizer.name != "none" or spec.ignore_merges or spec.alphabet.word_suffix:
         raise FormatError(
             "bare pickles cannot say that text is normalized, that whole pre-tokens are looked up "
             "before merging, or that words end with a suffix; publish the tokenizer as an "

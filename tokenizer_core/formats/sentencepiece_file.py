@@ -29,8 +29,10 @@ from tokenizer_core.formats.tokenizer_json.added_tokens import search_together
 from tokenizer_core.normalizers import META_TO_SPACE, PREPEND, normalizer_of
 from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
 from tokenizer_core.normalizers.step import NormalizerStep
-from tokenizer_core.spec import MAX_TOKEN_ID, AddedToken, TokenizerSpec, pattern_of_characters
+from tokenizer_core.spec import AddedToken, Alphabet, TokenizerSpec
+from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 if TYPE_CHECKING:
     import os
@@ -299,7 +301,7 @@ def _spec_of(pieces: list[_Piece], *, puts_space: bool, drops_extra: bool) -> To
         added,
         pattern=pattern_of_characters(merges),
         normalizer=normalizer,
-        byte_ids=byte_ids,
+        alphabet=Alphabet(byte_ids),
     )
 
 

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final, cast
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.engines import read_tekken_entries
 from tokenizer_core.errors import FormatError, UnknownPatternError
-from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 from tokenizer_core.splitting.patterns import ALIASES, PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.engines import left_sizes, read_rank_lines
 from tokenizer_core.errors import FormatError
-from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 from tokenizer_core.splitting.possessive import compile_possessive
 
 if TYPE_CHECKING:
@@ -213,20 +213,21 @@ def check_is_plain(spec: TokenizerSpec, files: str) -> None:
     flagged = next((token for token in spec.added_tokens if token.flags), None)
     artifact = ", or publish an artifact"
     found, way_on = "", " instead"
+    alphabet = spec.alphabet
     if spec.normalizer.name != "none":
         found = f"that text is normalized ({spec.normalizer.name})"
-    elif spec.idle_ids:
-        token = spec.vocab[spec.idle_ids[0]]
-        found = f"that no text gives the token of id {spec.idle_ids[0]}, {token!r:.60}"
+    elif alphabet.idle_ids:
+        token = spec.vocab[alphabet.idle_ids[0]]
+        found = f"that no text gives the token of id {alphabet.idle_ids[0]}, {token!r:.60}"
         way_on = artifact
-    elif spec.missing:
-        byte = spec.missing.values[0]
+    elif alphabet.missing:
+        byte = alphabet.missing.values[0]
         found = f"what becomes of the bytes that the vocabulary lacks (first: 0x{byte:02x})"
         way_on = artifact
     elif flagged is not None:
         found = f"that the added token {flagged.content!r:.60} has the flag {flagged.flags[0]}"
-    elif spec.word_suffix:
-        found = f"that words end with {spec.word_suffix.decode()!r:.40}"
+    elif alphabet.word_suffix:
+        found = f"that words end with {alphabet.word_suffix.decode()!r:.40}"
     if found:
         raise FormatError(f"{files} cannot say {found}; save a tokenizer.json{way_on}")
 

@@ -58,10 +58,12 @@ def normalizer_of(name: str, steps: tuple[NormalizerStep, ...] = ()) -> Normaliz
     return Normalizer() if name == "none" else Nfc() if name == "nfc" else Spaces(name)
 
 
-def normalizer_for(normalizer: Normalizer, added: Iterable[SearchedToken]) -> Normalizer:
-    """The normalizer beside these tokens. It has steps where `normalized` tokens must be searched
-    in the text that it makes. Searching the text as given finds the same tokens, faster, if the
-    normalizer can neither make nor change one."""
+def normalizer_for(normalizer: Normalizer | str, added: Iterable[SearchedToken]) -> Normalizer:
+    """The normalizer, or the one with this name, beside these tokens. It has steps where
+    `normalized` tokens must be searched in the text that it makes. Searching the text as given
+    finds the same tokens, faster, if the normalizer can neither make nor change one."""
+    if isinstance(normalizer, str):
+        normalizer = normalizer_of(normalizer)
     name = normalizer.name
     if name in OF_STEPS:
         return normalizer

@@ -37,7 +37,7 @@ def check_golden_text(spec: TokenizerSpec) -> None:
     normalize = spec.normalizer.normalize if spec.normalizer.name == "nfc" else str
     text = text_as_decoded(spec, NO_TOKENS, GOLDEN_TEXT, with_lost=False)
     encoded = [(tokenizer.encode_ordinary(GOLDEN_TEXT), text)]
-    if not spec.loses_text and not spec.normalizer.fields() and not spec.word_suffix:
+    if not spec.loses_text and not spec.normalizer.fields() and not spec.alphabet.word_suffix:
         # The others change the text beside a special token. A normalizer may put a space before
         # each part between added tokens.
         contents = {token.content for token in spec.added_tokens}

@@ -1,17 +1,144 @@
-"""Added tokens."""
+"""The added tokens of a vocabulary: their places in it, and what they may be."""
 
 from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import dataclass, replace
 from itertools import starmap
 from operator import add
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.errors import InvalidSpecError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from tokenizer_core.spec import TokenizerSpec
 
+ADDED_TOKEN_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized")
+"""The flags of an added token that change where it is matched."""
+
+WHITE_SPACE: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
+    "\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""The white space of Unicode, which `lstrip` and `rstrip` tokens include."""
+
+MAX_ADDED_TOKEN_CHARS: Final = 1024
+"""Longer special tokens are refused: a search takes time in proportion to the token's length at
+every position where the text begins like the token."""
+
 _SPECIAL_SHAPE: Final = re.compile(rb"<[!-;=?-~]*[A-Za-z][!-;=?-~]*>|\[[A-Z_]*[A-Z][0-9A-Z_]*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToken:
+    """A token matched in the text before the split. `special: False` marks content tokens (Qwen's
+    `<think>`): always matched, never skipped on decode.
+
+    The flags of Hugging Face: `lstrip` and `rstrip` tokens include the white space before and after
+    them, which gives no id; a `single_word` token is plain text next to a letter or digit. Tokens
+    that are `normalized` are matched in the text that the other tokens leave. If the spec has
+    `steps`, that is in its normalized form and by their normalized content, to which they also
+    decode. A spec without other flags and steps, in which the order does not matter, has
+    `normalized=False` throughout.
+    """
+
+    content: str
+    id: int
+    special: bool = True
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+
+    @property
+    def flags(self) -> list[str]:
+        """The names of the flags that are set."""
+        return [name for name in ADDED_TOKEN_FLAGS if getattr(self, name)]
+
+
+def list_added_tokens(tokens: Iterable[str] | Iterable[AddedToken]) -> list[str | AddedToken]:
+    """The tokens as a list; refuses those that are no text."""
+    if isinstance(tokens, str):
+        raise InvalidSpecError(f"special tokens are a list of strings: [{tokens!r:.60}]")
+    listed: list[str | AddedToken] = list(tokens)
+    for given in listed:
+        check_content(given.content if isinstance(given, AddedToken) else given)
+    return listed
+
+
+def place_added_tokens(
+    entries: dict[int, bytes],
+    listed: list[str | AddedToken],
+    spell: Callable[[AddedToken], bytes],
+) -> tuple[AddedToken, ...]:
+    """Give every added token its id in `entries`, appending new tokens.
+
+    A new special token never shifts an id: it follows the largest one.
+    """
+    known: dict[bytes, int] = {}
+    if any(isinstance(given, str) for given in listed):
+        known = {entries[id_]: id_ for id_ in sorted(entries, reverse=True)}
+    placed: list[AddedToken] = []
+    named: set[int] = set()
+    n_ids = max(entries, default=-1) + 1
+    for given in listed:
+        if isinstance(given, AddedToken):
+            token = given
+        else:
+            content = given.encode()
+            token = AddedToken(given, known.get(content, n_ids))
+            known[content] = token.id
+        spelt = spell(token)
+        if token.normalized and entries.get(token.id) == spell(replace(token, normalized=False)):
+            entries[token.id] = spelt
+        is_its_own = entries.setdefault(token.id, spelt) == spelt
+        if not is_its_own and token.id not in named:
+            raise InvalidSpecError(
+                f"the special token {token.content!r:.60} wants id {token.id}, "
+                f"which belongs to {entries[token.id]!r:.60}; give it a free id"
+            )
+        n_ids = max(n_ids, token.id + 1)
+        named.add(token.id)
+        placed.append(token)
+    return tuple(placed)
+
+
+def check_respelt(spec: TokenizerSpec, respelt: list[tuple[AddedToken, bytes]]) -> None:
+    """Refuse `normalized` tokens whose entry of the vocabulary, before the normalizer changed its
+    spelling, is a token of plain text as well (Llama 2 with `add_tokens(["x"])`)."""
+    made = set(starmap(add, spec.merges)) if respelt else set()
+    for token, entry in respelt:
+        is_start = len(entry.decode() if spec.alphabet.has_characters else entry) == 1
+        has_other = not spec.alphabet.has_characters and entry in spec.token_to_id
+        if (is_start or entry in made) and not has_other:
+            raise InvalidSpecError(
+                f"the added token {token.content!r:.60} is searched in the normalized text, as "
+                f"{spec.vocab[token.id].decode()!r:.60}, and its id {token.id} is also the token "
+                f"{entry.decode()!r:.60} of plain text; give it normalized: false"
+            )
+
+
+def check_content(content: object) -> None:
+    """Raise InvalidSpecError for what cannot be the text of a special token."""
+    if not isinstance(content, str) or not content:
+        raise InvalidSpecError(
+            f"the special token {content!r:.60} must be a string that is not empty: an empty one "
+            f"would match everywhere"
+        )
+    if len(content) > MAX_ADDED_TOKEN_CHARS:
+        raise InvalidSpecError(
+            f"the special token {content!r:.60} has {len(content)} characters, more than "
+            f"{MAX_ADDED_TOKEN_CHARS}; give a shorter one"
+        )
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        raise InvalidSpecError(
+            f"the special token {content!r:.60} holds a lone surrogate, which is no text"
+        ) from None
 
 
 def warn_of_unmarked(spec: TokenizerSpec, *, stacklevel: int = 2) -> None:

@@ -29,14 +29,8 @@ MAX_MODEL_LENGTH: Final = 1 << 31
 """`transformers` writes 10^30 for a model without a limit."""
 MAX_CHAT_FILE_BYTES: Final = 32 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_FIELDS: Final = {
-    "templates",
-    "variables",
-    "stop_tokens",
-    "control_tokens",
-    "model_max_length",
-    "max_model_len",
-}
+_OTHERS: Final = ("variables", "stop_tokens", "control_tokens", "model_max_length", "max_model_len")
+"""The fields of the file after `templates`, in order."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -115,10 +109,8 @@ class ChatTemplates:
         source in UTF-8. Empty if the file would say nothing."""
         if self == ChatTemplates():
             return {}
-        return {**_record(self.to_json()), "templates": self._records()}
-
-    def _records(self) -> dict[str, Any]:
-        return {name: _record(source.encode()) for name, source in self.sources.items()}
+        records = {name: _record(source.encode()) for name, source in self.sources.items()}
+        return {**_record(self.to_json()), "templates": records}
 
     def to_json(self) -> bytes:
         """The content of `chat_templates.json`.
@@ -126,15 +118,7 @@ class ChatTemplates:
         Raises:
             InvalidSpecError: it would have more than 32 MiB.
         """
-        variables = None if self.variables is None else dict(self.variables)
-        table = {
-            "templates": dict(self.sources),
-            "variables": variables,
-            "stop_tokens": self.stop_tokens,
-            "control_tokens": self.control_tokens,
-            "model_max_length": self.model_max_length,
-            "max_model_len": self.max_model_len,
-        }
+        table = {"templates": self.sources} | {name: getattr(self, name) for name in _OTHERS}
         data = (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
         if len(data) > MAX_CHAT_FILE_BYTES:
             raise InvalidSpecError(
@@ -151,8 +135,9 @@ class ChatTemplates:
             InvalidSpecError: as the constructor.
         """
         table = parse_strict_json(data, CHAT_FILE)
-        if not isinstance(table, dict) or table.keys() != _FIELDS:
-            raise FormatError(f"{CHAT_FILE} does not have exactly: {', '.join(sorted(_FIELDS))}")
+        if not isinstance(table, dict) or table.keys() != {"templates", *_OTHERS}:
+            names = ", ".join(sorted(("templates", *_OTHERS)))
+            raise FormatError(f"{CHAT_FILE} does not have exactly: {names}")
         sources, variables = table["templates"], table["variables"]
         if not isinstance(sources, dict) or not isinstance(variables, dict | None):
             raise FormatError(f"{CHAT_FILE}: templates or variables is no object")

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tokenizer_core.spec import WHITE_SPACE
+from tokenizer_core.spec.added_tokens import WHITE_SPACE
 from tokenizer_core.specials.matcher import (
     MatchStream,
     Span,

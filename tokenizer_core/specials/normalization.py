@@ -99,8 +99,8 @@ def text_as_decoded(
     for plain, token in normalized_parts(spec, matcher, text):
         check_stop()
         data = plain.encode()
-        if spec.word_suffix:
-            suffix = spec.word_suffix.decode()
+        if spec.alphabet.word_suffix:
+            suffix = spec.alphabet.word_suffix.decode()
             data = "".join(word + suffix for word in split(plain, spec.pattern)).encode()
         elif spec.loses_text and not with_lost:
             pre_tokens = map(str.encode, split(plain, spec.pattern))

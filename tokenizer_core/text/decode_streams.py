@@ -50,7 +50,7 @@ class StreamingDecoder:
         self._strips = tokenizer.spec.normalizer.strips_space
         # Hugging Face's byte fallback: of a run of bytes that is no text, each becomes U+FFFD.
         is_by_run = errors == "replace"
-        self._byte_ids = frozenset(tokenizer.spec.byte_ids if is_by_run else ())
+        self._byte_ids = frozenset(tokenizer.spec.alphabet.byte_ids if is_by_run else ())
         self._pending = bytearray()  # of an incomplete character, or of a run
         self._n_checked = 0  # bytes of the run that are whole characters
         self._is_broken = False  # the run is no text; its bytes are given as they come
@@ -356,7 +356,7 @@ class _Stream:
     ) -> None:
         self.stopped: str | None = None
         self._decoder = StreamingDecoder(tokenizer)
-        self._byte_ids = frozenset(tokenizer.spec.byte_ids)
+        self._byte_ids = frozenset(tokenizer.spec.alphabet.byte_ids)
         self._stops = _StopStrings(stops)
         self._includes_stop = include_stop
         self._skipped = skipped

@@ -24,7 +24,7 @@ def token_sizes(spec: TokenizerSpec) -> NDArray[np.uint32] | None:
     """The number of bytes of each id, shape (largest_id + 1,), 0 for a gap. None if the bytes of a
     text's ids may differ from the normalized text: text is dropped, words have a suffix, or an
     added token decodes to another one."""
-    if spec.loses_text or spec.word_suffix:
+    if spec.loses_text or spec.alphabet.word_suffix:
         return None
     if any(spec.vocab[token.id] != token.content.encode() for token in spec.added_tokens):
         return None
@@ -189,11 +189,11 @@ def _encode_text(
     spec: TokenizerSpec, engine: Engine, text: str
 ) -> tuple[list[int], NDArray[np.uint64]]:
     """The ids of a normalized text, and their offsets in it."""
-    if spec.missing:
+    if spec.alphabet.missing:
         ids = engine.encode(text)
-        offsets = _offsets_around_missing(spec, spec.missing, text, ids)
+        offsets = _offsets_around_missing(spec, spec.alphabet.missing, text, ids)
     else:
-        if spec.word_suffix:
+        if spec.alphabet.word_suffix:
             ids, sizes = _encode_words(spec, engine, text)
         else:
             ids = engine.encode(text)
@@ -215,7 +215,7 @@ def _encode_words(spec: TokenizerSpec, engine: Engine, text: str) -> tuple[list[
         found = engine.encode_pre_tokens([pre_token])
         ids += found
         sizes += [len(spec.vocab[id_]) for id_ in found]
-        sizes[-1] -= len(spec.word_suffix)
+        sizes[-1] -= len(spec.alphabet.word_suffix)
     return ids, sizes
 
 

@@ -53,7 +53,7 @@ def check_text(
     spec = tokenizer.spec
     whole = expected = text
     recognised, _ = resolve_policy(spec.added_tokens, allowed_special, ())
-    if spec.normalizer.name != "none" or spec.has_flags or spec.word_suffix:
+    if spec.normalizer.name != "none" or spec.has_flags or spec.alphabet.word_suffix:
         whole = expected = text_as_decoded(spec, matcher_for(spec, recognised), text)
     if spec.loses_text:
         expected = text_as_decoded(spec, matcher_for(spec, recognised), text, with_lost=False)

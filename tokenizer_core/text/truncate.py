@@ -330,7 +330,7 @@ def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     """Whether normalizing changes `text`, or encoding or a special token may lose some of it, so
     that bytes of tokens are not bytes of the text."""
     spec = tokenizer.spec
-    if spec.loses_text or spec.has_flags or spec.word_suffix:
+    if spec.loses_text or spec.has_flags or spec.alphabet.word_suffix:
         return True
     normalizer = spec.normalizer
     return normalizer.name not in ("none", "nfc") or normalizer.normalize(text) != text

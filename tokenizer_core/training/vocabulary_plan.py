@@ -22,13 +22,9 @@ from itertools import pairwise
 from typing import Final
 
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
-from tokenizer_core.spec import (
-    MAX_ADDED_TOKEN_CHARS,
-    MAX_TOKEN_BYTES,
-    MAX_TOKEN_ID,
-    TokenizerSpec,
-    check_content,
-)
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.added_tokens import MAX_ADDED_TOKEN_CHARS, check_content
+from tokenizer_core.spec.checks import MAX_TOKEN_BYTES, MAX_TOKEN_ID
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.training.learn_merges import LearningRules

@@ -253,10 +253,11 @@ def _describe_dialect(spec: TokenizerSpec) -> list[tuple[str, str]]:
 
 
 def _describe_missing(spec: TokenizerSpec) -> list[tuple[str, str]]:
-    if spec.missing is None:
+    missing = spec.alphabet.missing
+    if missing is None:
         return []
-    values = ", ".join(f"0x{byte:02x}" for byte in spec.missing.values)
-    rule = "left out" if spec.missing.unk_id is None else f"encoded as id {spec.missing.unk_id}"
+    values = ", ".join(f"0x{byte:02x}" for byte in missing.values)
+    rule = "left out" if missing.unk_id is None else f"encoded as id {missing.unk_id}"
     shown = f"the bytes {values}, which are {rule}; decoding does not give them back"
     return [("no token for", shown)]
 

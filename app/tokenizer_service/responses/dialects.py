@@ -11,6 +11,7 @@ from tokenizer_client.schemas.dialects import NO_MODEL_LENGTH, TokenizerInfoResp
 from tokenizer_client.schemas.tokens import TokenizerIdentity
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.tokenizer_json.model import render_byte_tokens, render_piece
+from tokenizer_core.spec.document_end import find_eos_token
 from tokenizer_service.responses.encode import Encoded, render_counts
 from tokenizer_service.responses.json_values import (
     Rendered,
@@ -27,7 +28,7 @@ def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
     """The tokenizer as its `tokenizer_config.json` describes it, or would do."""
     spec, named = live.tokenizer.spec, live.tokenizer.template_variables
     special = spec.special_tokens
-    begin, end = named.get("bos_token"), spec.eos_token
+    begin, end = named.get("bos_token"), find_eos_token(spec)
     declared: dict[str, Any] = {name: named[name] for name in _NAMED_FURTHER if name in named}
     if spec.chat.model_max_length is not None:
         declared["model_max_length"] = spec.chat.model_max_length
@@ -124,7 +125,7 @@ def _token_strings(live: LiveTokenizer) -> Callable[[int], str]:
     """Return a function that names a token as `convert_ids_to_tokens` does: added tokens verbatim,
     others as a tokenizer.json spells them."""
     spec = live.tokenizer.spec
-    vocab, render = spec.vocab, render_piece if spec.byte_ids else render_token
+    vocab, render = spec.vocab, render_piece if spec.alphabet.has_characters else render_token
     known = {token.id: token.content for token in reversed(spec.added_tokens)}
     known |= render_byte_tokens(spec)
     return lambda id_: known.get(id_) or render(vocab[id_])

@@ -7,8 +7,7 @@ import subprocess
 import httpx
 import pytest
 
-from tests.integration.server_process import publish_bytes, serve, wait_for_job, wait_until_gone
-from tokenizer_service.commands.serving import GRACEFUL_SECONDS
+from tests.integration.server_process import publish_bytes, serve, wait_for_job
 
 _SENTENCES = ("The lowest of the low went slowly west.", "A newer, wider river ran to the east.")
 
@@ -19,51 +18,6 @@ def corpora(tmp_path):
     folder.mkdir()
     (folder / "news.txt").write_text("<|endoftext|>".join(_SENTENCES * 200))
     return str(folder)
-
-
-def test_encode_train_live_roll_back_end(tmp_path, corpora):
-    artifacts = tmp_path / "artifacts"
-    starter = str(publish_bytes(artifacts, "starter"))
-    with serve(artifacts, workers=2, corpus_roots=corpora) as server:
-        pids = [process.pid for process in server.processes()]
-        with server.client() as client:
-            before = client.post("/encode", json={"text": "slowest"})
-            assert before.json()["tokens"] == list(b"slowest")
-            assert before.headers["tokenizer-version"] == starter
-
-            request = {"input_paths": ["news.txt"], "vocab_size": 400, "name": "news"}
-            request["promote"] = "always"  # the text is too short for 400
-            accepted = client.post("/train", json=request)
-            assert accepted.status_code == 202
-            job = wait_for_job(client, accepted.json()["id"])
-            assert job["state"] == "live", job
-            news = f"{job['result']['name']}@{job['result']['version']}"
-
-            # P7: no process responds with the old version, unless the request names it.
-            for _ in range(16):
-                after = server.encode_on_new_connection("slowest")
-                assert after.headers["tokenizer-version"] == news
-                assert after.json()["count"] < len("slowest")
-            pinned = client.post("/encode", json={"text": "slowest", "tokenizer": starter})
-            assert pinned.json()["tokens"] == list(b"slowest")
-            decoded = client.post("/decode", json={"tokens": after.json()["tokens"]})
-            assert decoded.json()["text"] == "slowest"
-
-            back = client.put("/tokenizers/active", json={"tokenizer": starter})
-            assert back.status_code == 200
-            for _ in range(16):
-                answer = server.encode_on_new_connection("slowest")
-                assert answer.headers["tokenizer-version"] == starter
-            # A later promotion never changes a job.
-            assert client.get(f"/train/{job['id']}").json()["state"] == "live"
-            assert 'tokenizer_train_jobs_total{status="live"} 1.0' in client.get("/metrics").text
-        assert server.terminate(seconds=60) < GRACEFUL_SECONDS  # no wait
-        assert server.process.returncode == 0
-        wait_until_gone(pids, seconds=10)
-        assert "Traceback" not in server.output
-    # The next start serves the last promoted version.
-    with serve(artifacts) as server:
-        assert server.encode_on_new_connection("a").headers["tokenizer-version"] == starter
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

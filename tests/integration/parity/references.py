@@ -142,7 +142,7 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
         ours,
         lambda text: reference.encode(text, add_special_tokens=False).ids,
         # A vocabulary of characters has tokens across every cut but that at a space.
-        encode_parts=None if ours.spec.byte_ids else encode_parts,
+        encode_parts=None if ours.spec.alphabet.has_characters else encode_parts,
     )
 
 

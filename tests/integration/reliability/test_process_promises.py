@@ -220,20 +220,6 @@ def test_the_service_ends_with_its_parent(artifacts: Artifacts) -> None:
         wait_until_gone(pids, seconds=GONE_SECONDS)
 
 
-@pytest.mark.promise(9)
-def test_sigterm_waits_for_running_requests(artifacts: Artifacts) -> None:
-    # The native engine would have responded before the signal arrived.
-    with artifacts.serve() as server, ThreadPoolExecutor(1) as threads:
-        text = "x y " * 500_000
-        asked = threads.submit(server.encode_on_new_connection, text)
-        server.wait_for_in_flight(1)
-        assert not asked.done()  # it is in progress when the signal comes
-        assert server.terminate(seconds=60) < GRACEFUL_SECONDS + 10
-        answer = asked.result(10)
-        assert answer.status_code == 200
-        assert answer.json()["count"] == len(text)
-
-
 @pytest.mark.promise(4)
 @pytest.mark.parametrize(
     ("seed", "n_rounds"), [(0, 1), *(pytest.param(n, 3, marks=pytest.mark.slow) for n in range(4))]

@@ -19,7 +19,6 @@ from pyarrow import parquet
 from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, content
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
-from tests.tokenizer_core.documents.file_changes import rewrite, truncate
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -38,9 +37,7 @@ from tokenizer_core.corpus import (
 from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batches
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.distributed import encode_distributed
-from tokenizer_core.documents import corpus_files
 from tokenizer_core.errors import (
-    CorpusChangedError,
     CorpusError,
     SpecialTokenForbiddenError,
     TokenFilesCorruptError,
@@ -142,29 +139,6 @@ def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path):
     total = sum(path.stat().st_size for path in files)
     assert (seen[-1].bytes_done, seen[-1].bytes_total) == (total, total)
     assert (seen[-1].n_documents, seen[-1].n_tokens) == (3, opened.n_tokens())
-
-
-@pytest.mark.row(26)
-@pytest.mark.parametrize(
-    ("change", "name"), [(truncate, "corpus.jsonl.gz"), (rewrite, "corpus.txt")]
-)
-def test_a_file_that_changes_between_two_batches_is_an_error(
-    change, name, tmp_path, engine, monkeypatch
-):
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 1000)
-    texts = [hashlib.sha256(bytes([n])).hexdigest() * 40 for n in range(40)]
-    file = write_corpus(tmp_path / name, texts, name.partition(".")[2])
-    changes = [change]
-
-    def change_once(progress):
-        if changes:
-            changes.pop()(file)
-
-    tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
-    plan = plan_token_files(tokenizer, end_of_document="")
-    with pytest.raises(CorpusChangedError, match="changed while it was read"):
-        encode_corpus(tokenizer, [file], tmp_path / "tokens", plan, progress=change_once)
 
 
 def test_a_failed_encoding_leaves_nothing(tmp_path):

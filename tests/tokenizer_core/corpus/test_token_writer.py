@@ -6,7 +6,6 @@ import hashlib
 import os
 import random
 from itertools import chain, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -421,46 +420,6 @@ def test_an_existing_file_is_continued_after_the_kept_bytes(tmp_path, kept):
     wanted = b"head" + (data[:kept] + more)[4:]
     assert path.read_bytes() == wanted
     assert record.sha256 == hashlib.sha256(wanted).hexdigest()
-
-
-@pytest.fixture
-def events(monkeypatch):
-    """The names of synced files and of renamed ones, in order."""
-    found, names = [], {}
-    real_open, real_fsync, real_rename = os.open, os.fsync, os.rename
-
-    def opened(path, flags, *args, **kwargs):
-        descriptor = real_open(path, flags, *args, **kwargs)
-        names[descriptor] = Path(path).name
-        return descriptor
-
-    def synced(descriptor):
-        real_fsync(descriptor)
-        found.append(names[descriptor])
-
-    def renamed(source, target, *args, **kwargs):
-        real_rename(source, target, *args, **kwargs)
-        found.append(f"rename to {Path(target).name}")
-
-    for name, function in (("open", opened), ("fsync", synced), ("rename", renamed)):
-        monkeypatch.setattr(os, name, function)
-    return found
-
-
-def test_everything_is_synced_before_the_rename_and_the_folder_after(tmp_path, events):
-    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, end_of_document="")) as writer:
-        writer.append([1])
-        assert events == [tmp_path.name, ".t.partial"]  # the new folders
-        events.clear()
-        writer.checkpoint({})
-        files = ["train.document-ends.u64", "train.bin", "files", ".checkpoint.json.new"]
-        assert events == [*files, ".t.partial"]
-        events.clear()
-        writer.append([2])
-        writer.finish()
-    written = {path.name for path in (tmp_path / "t").iterdir()}
-    assert set(events[:-4]) == written - {"manifest.json"}
-    assert events[-4:] == ["manifest.json", "files", "rename to t", tmp_path.name]
 
 
 @pytest.mark.parametrize(

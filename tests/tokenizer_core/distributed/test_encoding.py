@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pickle
 import random
 from functools import partial
 
@@ -30,7 +29,6 @@ from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sou
 from tokenizer_core.distributed.encode_shards import (
     ShardEncoding,
     ShardPosition,
-    cut_corpus,
     encode_shard,
     read_encoded_shard,
 )
@@ -249,30 +247,6 @@ def shard_of(path, start=0, stop=None):
     return Part(source, start, source.size_bytes if stop is None else stop)
 
 
-def test_only_files_that_can_be_entered_are_cut():
-    names = ("a.txt", "b.txt.gz", "c.parquet", "d.jsonl")
-    files = [SourceFile(name, name, 25, "") for name in names]
-    found = [(s.source.path, s.start, s.end) for s in cut_corpus(files, LINES, 10)]
-    stretches = {name: [(0, 10), (10, 20), (20, 25)] for name in names}
-    stretches["b.txt.gz"] = stretches["c.parquet"] = [(0, 25)]
-    assert found == [(name, *stretch) for name in names for stretch in stretches[name]]
-    assert len(list(cut_corpus(files[:1], CorpusFormat(), 10))) == 1
-    (empty,) = cut_corpus([SourceFile("a.txt", "a.txt", 0, "")], LINES, 10)
-    assert (empty.start, empty.end, empty.within) == (0, 0, None)
-
-
-def test_a_shard_has_the_ids_of_its_documents(tmp_path, attempt):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"ab\nxyz\n\nlast")
-    figures = encode_shard(encoding(), shard_of(path, 2, 8), attempt)
-    sizes = {"n_documents": 2, "n_tokens": 3, "n_bytes": 3}
-    counted = {"bad": {"reasons": {}, "first": []}, "counts": {}}
-    assert figures == {**sizes, "sha256": None, **counted}
-    assert np.fromfile(attempt.scratch / "ids", "<u2").tolist() == list(b"xyz")
-    assert np.fromfile(attempt.scratch / "documents", "<u8").tolist() == [3, 3, 0, 0]
-    assert sorted(attempt.commit(figures).files) == ["documents", "ids"]
-
-
 FORBIDDEN = r"the text holds .*<\|end\|>"
 
 
@@ -308,11 +282,6 @@ def test_a_file_that_has_changed_or_is_away_is_refused(tmp_path, attempt):
     store.rm("/some", recursive=True)
     with pytest.raises(RunError, match="cannot be opened"):
         encode_shard(encoding(), shard, attempt)
-
-
-def test_an_encoder_is_made_once_in_a_process():
-    data = pickle.dumps(encoding())
-    assert pickle.loads(data) is pickle.loads(data)
 
 
 def test_files_of_a_shard_that_do_not_match_are_refused(tmp_path, attempt):

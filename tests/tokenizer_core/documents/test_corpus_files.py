@@ -106,33 +106,6 @@ def test_unreadable_files_and_folders_are_errors(folder, monkeypatch, pattern):
         find_corpus_files(pattern)
 
 
-def read_all(source):
-    for _ in source.blocks():
-        pass
-    source.finish()
-
-
-@pytest.mark.row(26)
-def test_a_file_that_changes_or_grows_is_an_error(folder):
-    for change in (b"", b"longer than it was", b"c.txt"):
-        source = open_corpus_file("b.txt")
-        (folder / "b.txt").write_bytes(change)
-        os.utime("b.txt", ns=(1, 1))
-        with pytest.raises(CorpusError, match=r"'b\.txt' changed while it was read"):
-            read_all(source)
-        source.file.close()
-        (folder / "b.txt").write_text("b.txt")
-    read_all(open_corpus_file("b.txt"))
-
-    def grow_on(source):
-        for _ in source.blocks():
-            with (folder / "b.txt").open("ab") as file:
-                file.write(b"more")
-
-    with pytest.raises(CorpusError, match="changed while it was read"):
-        grow_on(open_corpus_file("b.txt"))
-
-
 def test_a_disk_that_fails_is_an_error(folder):
     class BadDisk:
         def read(self, n_bytes):

@@ -16,8 +16,6 @@ from tokenizer_core.documents import (
     place_of_document,
 )
 from tokenizer_core.documents.document_pieces import (
-    DocumentPiece,
-    Utf8Piece,
     cut_document,
     decode_blocks,
     split_plain_text,
@@ -41,15 +39,6 @@ def join(pieces):
             parts.clear()
     assert parts == []
     return documents
-
-
-def test_a_text_without_a_separator_is_one_document_and_no_text_is_none_with_one():
-    assert list(split_plain_text([], None, 5)) == [DocumentPiece("", is_last=True)]
-    assert list(split_plain_text(["", "abc", "de"], None, 5)) == [("abcde", True)]
-    assert list(split_plain_text(["abc", "def"], None, 3)) == [("abc", False), ("def", True)]
-    assert list(split_utf8_text([], None, 9)) == [Utf8Piece(b"", True)]
-    assert list(split_utf8_text([b""], b"|", 9)) == []
-    assert list(split_utf8_text([b"a|"], b"|", 9)) == [(b"a", True)]
 
 
 @given(st.text(max_size=40), st.integers(1, 12))
@@ -104,17 +93,6 @@ def test_the_documents_are_those_of_the_text_wherever_it_is_cut(text, cuts, sepa
 def cut_at(text, cuts):
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     return [text[start:end] for start, end in pairwise(places)]
-
-
-def test_invalid_utf8_is_passed_on():
-    for data in (b"\xff", b"a\xe4", b"\x80\x80\x80\x80", b"\xf0\x9f|\x99\x82", b"\xc3"):
-        for size in (1, 2, 10):
-            blocks = [data[start : start + size] for start in range(0, len(data), size)]
-            documents = [b""]
-            for text, is_last in split_utf8_text(blocks, b"|", size):
-                documents[-1] += text
-                documents += [b""] if is_last else []
-            assert documents[:-1] == data.split(b"|")
 
 
 SEPARATORS = ["|", "ab", "aa", "aba", "<|end|>", "\n", "é"]

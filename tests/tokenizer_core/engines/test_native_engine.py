@@ -26,7 +26,7 @@ from tokenizer_core.engines import (
     resolve_engine,
 )
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec import Alphabet, TokenizerSpec
 from tokenizer_core.splitting.patterns import METASPACE, PATTERNS
 from tokenizer_core.splitting.pretokenize import split
 
@@ -52,46 +52,6 @@ def spec_from_corpus(kind: str, pattern: str) -> TokenizerSpec:
     )
 
 
-# The kind decides how text merges and the pattern how it is split: every pattern with one kind, two
-# patterns with the others.
-@pytest.fixture(
-    scope="module",
-    params=[
-        *(("merges", pattern) for pattern in [*PATTERNS, r"\s?\w+|\d"]),
-        *((kind, pattern) for kind in ("whole merges", "ranks") for pattern in ("gpt2", r"\w+|\W")),
-    ],
-    ids=" ".join,
-)
-def both(request):
-    native_module()
-    spec = spec_from_corpus(*request.param)
-    return create_engine(spec, "native"), create_engine(spec, "python")
-
-
-def assert_same(both, text: str) -> None:
-    native, python = both
-    ids = python.encode(text)
-    assert native.encode(text) == ids, repr(text[:80])
-    assert native.encode(text, None, ARRAY).tolist() == ids
-    assert native.encode(text, None, ARRAY._replace(num_threads=2)).dtype == np.uint32
-    assert native.encode(text, None, COUNT) == len(ids)
-    kept = "".join(
-        split(text, python._spec.pattern)
-    ).encode()  # as ranks, a custom pattern drops text
-    assert native.decode(ids, None) == kept
-    assert native.decode(np.array(ids, dtype=np.uint32), None) == kept
-
-
-def test_ids_of_adversarial_texts_equal_those_of_the_python_engine(both):
-    texts = adversarial_texts(n_random=200, seed=5)
-    for text in texts:
-        assert_same(both, text)
-    assert_same(both, "".join(texts))
-    native, python = both
-    expected = python.encode_pre_tokens(texts)
-    assert native.encode_pre_tokens(texts) == native.encode_pre_tokens(tuple(texts)) == expected
-
-
 @given(st.integers(0, 10**6), st.text("ab7.,(\n жя中文é🙂", max_size=80))
 def test_merges_of_whole_characters_equal_those_of_the_python_engine(seed, text):
     """As in SentencePiece's vocabularies: bytes stand only for characters that have no token."""
@@ -109,7 +69,7 @@ def test_merges_of_whole_characters_equal_those_of_the_python_engine(seed, text)
         merges,
         pattern=METASPACE,
         normalizer="metaspace",
-        byte_ids=tuple(range(256)),
+        alphabet=Alphabet(tuple(range(256))),
     )
     native, python = create_engine(spec, "native"), create_engine(spec, "python")
     for repeated in (text, text * 9):

@@ -25,6 +25,7 @@ from tokenizer_core.evaluation.measures import (
     word_spans,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
+from tokenizer_core.spec import Alphabet
 from tokenizer_core.splitting.patterns import PATTERNS
 
 
@@ -111,7 +112,9 @@ def test_gaps_and_a_word_suffix_have_no_bytes_and_content_tokens_have_their_byte
     assert longest_tokens(spec, -1) == []
     vocab = BYTES | {256 + i: bytes([i]) + b"</w>" for i in range(256)} | {512: b"at</w>"}
     added = [AddedToken("<|end|>", 513), AddedToken("x</w>", 514, special=False)]
-    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"t</w>")], added, word_suffix=b"</w>")
+    spec = TokenizerSpec.from_merges(
+        vocab, [(b"a", b"t</w>")], added, alphabet=Alphabet(word_suffix=b"</w>")
+    )
     assert token_byte_lengths(spec)[254:].tolist() == [1] * 258 + [2, 0, 5]
     assert lengths_in_text(spec)[513] == len("<|end|>")
 

@@ -25,7 +25,7 @@ from tokenizer_core.formats.tokenizer_json import document as tokenizer_json
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.reference import learn
 from tokenizer_core.registry.golden_text import check_golden_text
-from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec import Alphabet, TokenizerSpec
 from tokenizer_core.splitting.patterns import METASPACE, SplitPattern, resolve_pattern
 from tokenizer_core.splitting.pretokenize import split
 
@@ -217,5 +217,5 @@ def character_spec():
         ["<s>"],
         pattern=METASPACE,
         normalizer="metaspace-first",
-        byte_ids=tuple(range(256)),
+        alphabet=Alphabet(tuple(range(256))),
     )

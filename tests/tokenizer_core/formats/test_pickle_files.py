@@ -18,7 +18,8 @@ from tokenizer_core.formats.pickle_files import (
     render_pickle,
     save_pickles,
 )
-from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 VOCAB = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: b"abab"}
 MERGES = [(b"a", b"b"), (b"ab", b"ab")]

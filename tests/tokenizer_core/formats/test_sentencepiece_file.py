@@ -14,6 +14,7 @@ from tokenizer_core.formats.manifest_fields import build_spec, render_spec_field
 from tokenizer_core.formats.sentencepiece_file import parse_sentencepiece
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.spec.document_end import find_eos_token
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 SPECIALS = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
@@ -147,7 +148,7 @@ def test_the_tokens_that_a_file_names_are_those_of_its_templates():
     pieces = [*PIECES, ("[END]", 0.0, CONTROL), ("<pad>", 0.0, USER_DEFINED)]
     spec = parse_sentencepiece(model(pieces, {**BPE, 46: b"none", 47: b"[END]"}))
     assert spec.chat.variables == {"unk_token": "<unk>", "eos_token": "[END]"}
-    assert spec.eos_token == "[END]"
+    assert find_eos_token(spec) == "[END]"
 
 
 def test_control_pieces_are_special_and_defined_ones_are_content():

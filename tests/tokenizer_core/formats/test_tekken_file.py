@@ -19,7 +19,8 @@ from tokenizer_core.formats import (
     save_gpt2_files,
 )
 from tokenizer_core.formats.tekken_file import parse_tekken
-from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 LISTED = ["<unk>", "<s>", "</s>", "[THINK]"]
 

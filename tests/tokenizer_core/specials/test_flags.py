@@ -7,8 +7,8 @@ import tokenizers
 from tokenizers import models
 
 from tests.adversarial import code_points
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS as FLAGS
 from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS as FLAGS
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
 
 

@@ -25,7 +25,7 @@ from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry.golden_text import check_golden_text
-from tokenizer_core.spec import MissingBytes
+from tokenizer_core.spec import Alphabet, MissingBytes
 from tokenizer_core.specials.normalization import NO_TOKENS, text_as_decoded
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
 from tokenizer_core.text.round_trips import check_text
@@ -78,7 +78,9 @@ def random_spec(seed: int, missing: MissingBytes, **fields: object) -> Tokenizer
     if unk_id:
         vocab[unk_id] = b"<unk>"
     missing = dataclasses.replace(missing, unk_id=unk_id)
-    return TokenizerSpec.from_merges(vocab, list(merges), ["<|x|>"], missing=missing, **fields)
+    return TokenizerSpec.from_merges(
+        vocab, list(merges), ["<|x|>"], alphabet=Alphabet(missing=missing), **fields
+    )
 
 
 def _texts(rng: random.Random, n_texts: int) -> list[str]:
@@ -193,7 +195,7 @@ def test_manifest_and_tokenizer_json_keep_them(unk_id, is_fused):
 )
 def test_missing_bytes_that_do_not_fit_the_vocabulary_are_refused(missing, message):
     vocab = {i: bytes([i]) for i in range(256) if i != 4} | {256: b"ab"}
-    options = {} if missing is None else {"missing": missing}
+    options = {} if missing is None else {"alphabet": Alphabet(missing=missing)}
     with pytest.raises(InvalidSpecError, match=message):
         TokenizerSpec.from_merges(vocab, [(b"a", b"b")], **options)
     with pytest.raises(InvalidSpecError, match="no token for 1 of the bytes of UTF-8"):
@@ -232,7 +234,7 @@ def test_an_added_token_may_be_a_missing_byte_or_the_unknown_token(engine):
         data = json.dumps(table)
         spec, theirs = parse_tokenizer_json(data.encode()), tokenizers.Tokenizer.from_str(data)
         ours = Tokenizer.from_spec(spec, engine=engine)
-        assert 4 in spec.missing.values
+        assert 4 in spec.alphabet.missing.values
         for text in TEXTS:
             assert ours.encode(text) == theirs.encode(text).ids
         assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
@@ -243,7 +245,9 @@ def test_an_added_token_may_be_a_missing_byte_or_the_unknown_token(engine):
 def test_tokens_of_missing_bytes_are_unreachable_and_the_unknown_token_is_not():
     vocab = {i: bytes([i]) for i in range(256) if i != 0x21} | {256: b"<unk>", 257: b"a!"}
     for unk_id in (None, 256):
-        spec = TokenizerSpec.from_merges(vocab, [], missing=MissingBytes((0x21,), unk_id))
+        spec = TokenizerSpec.from_merges(
+            vocab, [], alphabet=Alphabet(missing=MissingBytes((0x21,), unk_id))
+        )
         found = {token.id: token.reason for token in unreachable_tokens(Tokenizer.from_spec(spec))}
         assert found[257] == "merges"
         assert (256 in found) == (unk_id is None)

@@ -32,13 +32,13 @@ def tokenizer_of(shape: str, engine: str) -> Tokenizer:
 def letter_of(spec: TokenizerSpec) -> int:
     """An id whose text is `a`, and which is not one of the bytes of a run."""
     found = (id_ for id_, token in spec.vocab.items() if token == b"a")
-    return next(id_ for id_ in found if id_ not in spec.byte_ids)
+    return next(id_ for id_ in found if id_ not in spec.alphabet.byte_ids)
 
 
 def id_lists(shape: str) -> st.SearchStrategy[list[int]]:
     """Ids of texts, ids of single bytes of characters and of any byte, special tokens, any ids."""
     spec = SHAPES[shape]
-    by_byte = [id_ for id_ in spec.byte_ids or range(256) if id_ in spec.vocab]
+    by_byte = [id_ for id_ in spec.alphabet.byte_ids or range(256) if id_ in spec.vocab]
     parts = [[by_byte[byte]] for byte in "é中🙂".encode() if byte < len(by_byte)]
     tokenizer = tokenizer_of(shape, "python")
     parts += [tokenizer.encode(text) for text in (" END", "a b", "</s>", "中文", " ", "<|end|>")]
@@ -123,7 +123,7 @@ def test_a_stream_after_ids_continues_their_text(shape, engine, data):
     text = streams.append([number], [ids])[0] + streams.finish([number])[0]
     decoder = StreamingDecoder(tokenizer)
     shown = decoder.feed(before)
-    n_held = decoder.pending_bytes if tokenizer.spec.byte_ids else 0
+    n_held = decoder.pending_bytes if tokenizer.spec.alphabet.byte_ids else 0
     held = before[len(before) - n_held :]
     letter = letter_of(tokenizer.spec)  # without one before it, a space is left out
     known = tokenizer.decode_bytes([letter, *held])[1:].decode(errors="ignore").encode()
@@ -136,7 +136,7 @@ def test_a_stream_after_ids_continues_their_text(shape, engine, data):
 
 def test_the_end_of_a_prompt_is_not_given_out_and_is_no_stop_string(engine):
     tokenizer = tokenizer_of("metaspace-prepend", engine)
-    newline = tokenizer.spec.byte_ids[ord("\n")]
+    newline = tokenizer.spec.alphabet.byte_ids[ord("\n")]
     streams = DecodeStreams(tokenizer, stop=["\n"])
     number = streams.open(after=[newline])
     letter = letter_of(tokenizer.spec)
@@ -181,7 +181,7 @@ def test_a_run_of_byte_ids_has_a_bound(engine):
     tokenizer = tokenizer_of("metaspace-first", engine)
     streams = DecodeStreams(tokenizer)
     one, other = streams.open(), streams.open()
-    space = tokenizer.spec.byte_ids[0x20]
+    space = tokenizer.spec.alphabet.byte_ids[0x20]
     streams.append([one], [[space] * (module.MAX_RUN_BYTES - 1)])
     with pytest.raises(ValueError, match=r"stream 0 would hold more than 1048576 bytes"):
         streams.append([other, one], [[space], [space] * 2])

@@ -20,7 +20,7 @@ from tokenizer_core.errors import (
     VocabSizeError,
 )
 from tokenizer_core.formats.gpt2_files import parse_token
-from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.training import (
     CorpusSource,

@@ -7,7 +7,7 @@ import pytest
 from tests.native_module import native_module
 from tokenizer_core import reference
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
-from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training import PretokenCounts, VocabularyOptions, train_from_counts

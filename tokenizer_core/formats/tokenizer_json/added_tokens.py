@@ -16,7 +16,8 @@ from tokenizer_core.formats.gpt2_files import check_id
 from tokenizer_core.formats.tokenizer_json.fields import check_fields
 from tokenizer_core.normalizers import normalizer_for
 from tokenizer_core.normalizers.nfc import NFC_MAKES
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken
+from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def check_decoder(value: object, normalizer: Normalizer, *, by_characters: bool)
 
 def render_decoder(spec: TokenizerSpec) -> dict[str, object]:
     """The `decoder` of a spec."""
-    if spec.byte_ids:
+    if spec.alphabet.has_characters:
         return {"type": "Sequence", "decoders": _steps_after(spec.normalizer)}
     return render_byte_level()
 

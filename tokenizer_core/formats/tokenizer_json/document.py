@@ -35,7 +35,8 @@ from tokenizer_core.formats.tokenizer_json.pre_tokenizer import (
     parse_pre_tokenizer,
     render_pre_tokenizer,
 )
-from tokenizer_core.spec import TokenizerSpec, pattern_of_characters
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
 
 if TYPE_CHECKING:
@@ -118,19 +119,18 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     added = parse_added_tokens(root.get("added_tokens", []), normalizer)
     model = parse_model(root["model"], added, pre_tokenizer.cuts, by_characters=by_characters)
     prefix_ids, suffix_ids = parse_post_processor(root.get("post_processor"))
-    spec = TokenizerSpec.from_merges(
-        model.vocab,
-        model.merges,
-        added,
+    spec = TokenizerSpec(
+        kind="merges",
+        vocab=model.vocab,
+        merges=tuple(model.merges),
         pattern=pre_tokenizer.pattern or pattern_of_characters(model.merges),
         ignore_merges=model.ignore_merges,
         normalizer=normalizer.made,
         prefix_ids=prefix_ids,
         suffix_ids=suffix_ids,
         batch_settings=batch_settings,
-        merge_ids=model.merge_ids,
-        **model.alphabet,
-    )
+        alphabet=model.alphabet,
+    ).with_added_tokens(added, model.known)
     if spec.ignore_merges:
         check_added_tokens_as_pre_tokens(spec, model.entries)
     return spec

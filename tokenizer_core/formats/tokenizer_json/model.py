@@ -24,7 +24,8 @@ from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids, check_added_ids
 from tokenizer_core.formats.tokenizer_json.fields import check_fields, kind_of
 from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
-from tokenizer_core.spec import MAX_TOKEN_ID, NEVER_IN_UTF8, MissingBytes, missing_part_error
+from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, Alphabet, MissingBytes
+from tokenizer_core.spec.checks import MAX_TOKEN_ID, missing_part_error
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -50,17 +51,14 @@ _OTHER_MODELS: Final = MappingProxyType(
 
 
 class Model(NamedTuple):
-    """The arguments of `TokenizerSpec.from_merges` that a model has, and its entries as spelt.
-
-    `alphabet` says what merging starts from: `byte_ids`, `missing`, `word_suffix`, `idle_ids`.
-    """
+    """The fields of a spec that a model has, what is `known`, and its entries as spelt."""
 
     entries: Entries
     vocab: dict[int, bytes]
     merges: list[Merge]
-    merge_ids: NDArray[np.uint32] | None
+    known: Mapping[str, object] | None
     ignore_merges: bool
-    alphabet: dict[str, Any]
+    alphabet: Alphabet
 
 
 def merges_characters(root: Mapping[str, Any]) -> bool:
@@ -145,14 +143,15 @@ def parse_model(
         entries, fields["merges"], contents, by_characters=by_characters
     )
     if by_characters:
-        alphabet: dict[str, Any] = {"byte_ids": _parse_byte_ids(entries, contents)}
+        alphabet = Alphabet(_parse_byte_ids(entries, contents))
     else:
         missing = _parse_missing(fields, entries)
         suffix = _parse_word_suffix(fields, entries, missing)
         if cuts is not None:
             missing = _check_cuts(cuts, fields, merges, missing)
-        alphabet = {"missing": missing, "word_suffix": suffix, "idle_ids": idle}
-    return Model(entries, vocab, merges, merge_ids, ignore_merges, alphabet)
+        alphabet = Alphabet(missing=missing, word_suffix=suffix, idle_ids=idle)
+    known = None if merge_ids is None else {"merge_ids": merge_ids}
+    return Model(entries, vocab, merges, known, ignore_merges, alphabet)
 
 
 def _check_characters(fields: Mapping[str, object]) -> None:
@@ -208,7 +207,7 @@ def _parse_entries(
     entries: Entries, merges: object, contents: Sequence[str], *, by_characters: bool
 ) -> tuple[dict[int, bytes], tuple[int, ...], list[Merge], NDArray[np.uint32] | None]:
     """id -> bytes of the entries, the idle ids among them, the merges, and, if known, their ids as
-    in `TokenizerSpec.from_merges`; `contents`: of the added tokens."""
+    in `TokenizerSpec.with_added_tokens`; `contents`: of the added tokens."""
     if not isinstance(entries, dict):
         built = entries.build(list(contents), by_characters=by_characters)
         if built is not None:
@@ -504,7 +503,7 @@ def _error_of_entry(text: str, id_: int, model: PackedModel) -> FormatError | No
 def render_model(spec: TokenizerSpec) -> dict[str, object]:
     """The `model` of a spec. Ranks are written as their equivalent merges (see `tiktoken_file`)
     with `ignore_merges`."""
-    by_characters, missing = bool(spec.byte_ids), spec.missing
+    by_characters, missing = spec.alphabet.has_characters, spec.alphabet.missing
     vocab = _render_characters(spec) if by_characters else _render_bytes(spec)
     merges: Sequence[Merge] = spec.merges
     if spec.kind == "ranks":
@@ -516,7 +515,7 @@ def render_model(spec: TokenizerSpec) -> dict[str, object]:
         "dropout": None,
         "unk_token": next((text for text, id_ in vocab.items() if id_ == unk_id), None),
         "continuing_subword_prefix": None,
-        "end_of_word_suffix": spec.word_suffix.decode() or None,
+        "end_of_word_suffix": spec.alphabet.word_suffix.decode() or None,
         "fuse_unk": by_characters or (missing is not None and missing.is_fused),
         "byte_fallback": by_characters,
         "ignore_merges": spec.ignore_merges or spec.kind == "ranks",
@@ -529,9 +528,10 @@ def _render_bytes(spec: TokenizerSpec) -> dict[str, int]:
     """The entries by rising id, including the added tokens if their ids require it."""
     contents = {token.id: token.content for token in spec.added_tokens}
     learned = {id_: token for token, id_ in spec.token_to_id.items()}
-    unk_id = spec.missing.unk_id if spec.missing else None
+    missing = spec.alphabet.missing
+    unk_id = missing.unk_id if missing else None
     texts: dict[str, int] = {}
-    idle = {id_: spec.vocab[id_].decode() for id_ in spec.idle_ids}
+    idle = {id_: spec.vocab[id_].decode() for id_ in spec.alphabet.idle_ids}
     for id_, token in sorted(spec.vocab.items()):
         is_added = id_ in contents and id_ not in learned
         if is_added and id_ != unk_id:
@@ -553,7 +553,7 @@ def _render_bytes(spec: TokenizerSpec) -> dict[str, int]:
                 )
     # Refuse to write a file that cannot be read back.
     _bytes_of(texts, dict(zip(texts, parse_tokens(texts), strict=True)), names)
-    for byte in spec.missing.values if spec.missing else ():
+    for byte in missing.values if missing else ():
         if render_token(bytes([byte])) in texts:
             raise FormatError(
                 f"the added token of the byte 0x{byte:02x} would be the byte itself to tokenizers, "
@@ -582,5 +582,5 @@ def render_piece(token: bytes) -> str:
 
 
 def render_byte_tokens(spec: TokenizerSpec) -> dict[int, str]:
-    """The spelling of the tokens in `byte_ids`, by id."""
-    return {id_: f"<0x{byte:02X}>" for byte, id_ in enumerate(spec.byte_ids) if id_ >= 0}
+    """The spelling of the tokens of bytes, by id."""
+    return {id_: f"<0x{byte:02X}>" for byte, id_ in enumerate(spec.alphabet.byte_ids) if id_ >= 0}

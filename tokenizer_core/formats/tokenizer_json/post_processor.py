@@ -132,7 +132,7 @@ _PARSERS: Final[Mapping[str, Callable[[object], Ends]]] = MappingProxyType(
 
 def render_post_processor(spec: TokenizerSpec) -> dict[str, object] | None:
     """The `post_processor` that adds the prefix and suffix ids of `spec` around a text."""
-    byte_level = None if spec.byte_ids else render_byte_level()
+    byte_level = None if spec.alphabet.has_characters else render_byte_level()
     if not spec.prefix_ids and not spec.suffix_ids:
         return byte_level
     names = {id_: render_token(spec.vocab[id_]) for id_ in (*spec.prefix_ids, *spec.suffix_ids)}

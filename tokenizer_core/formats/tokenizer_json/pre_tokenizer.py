@@ -359,11 +359,11 @@ def render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object] | None:
         FormatError: as `render_pattern`; or a space before a text, which this file cannot put
             there.
     """
-    if spec.byte_ids:
+    if spec.alphabet.has_characters:
         scheme = spec.normalizer.name.removeprefix("metaspace-")
         return _render_metaspace(scheme) if scheme in SCHEMES else None
     rendered = render_pattern(spec.pattern)
-    if spec.missing and spec.missing.ends:
+    if spec.alphabet.missing and spec.alphabet.missing.ends:
         # No merge joins across a cut, so that isolating each digit makes no difference.
         steps = [*steps_of(rendered, "pretokenizers"), _render_digits(individually=False)]
         rendered = {"type": "Sequence", "pretokenizers": steps}

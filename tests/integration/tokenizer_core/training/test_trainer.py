@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.tokenizer_core.training.test_trainer import COUNTING, EXAMPLE, GPT2, corpus, use_engine
-from tokenizer_core.errors import CorpusError
 from tokenizer_core.training import TrainingOptions, count_pretokens, train
 
 __all__ = ["corpus", "use_engine"]
@@ -37,16 +36,6 @@ def test_the_result_and_the_end_of_progress_are_the_same_for_any_number_of_worke
         assert (counting[-1].done, counting[-1].total) == (size, size)
         assert (learning[-1].done, learning[-1].total) == (6, 6)
     assert len(fingerprints) == 1
-
-
-@pytest.mark.parametrize(
-    ("num_workers", "bad"), [(1, b"\xed\xa0\x80"), (1, b"\xc0\xaf"), (3, b"\xff")]
-)
-def test_an_invalid_byte_is_named_by_file_and_offset(corpus, num_workers, bad):
-    lead = "漢字 and words ".encode() * 40
-    corpus.write_bytes(lead + bad + b" more words" * 40)
-    with pytest.raises(CorpusError, match=rf"corpus\.txt is not UTF-8 at byte {len(lead)} "):
-        count_pretokens([corpus], pattern=GPT2, chunk_bytes=64, num_workers=num_workers)
 
 
 def test_workers_are_replaced_and_nothing_is_lost(corpus, monkeypatch):

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from tests.integration.server_process import Server
-from tests.tokenizer_service.raw_http import RawRequest
 
 PROBE = """
 import select, socket, sys
@@ -54,12 +53,3 @@ def test_health_answers_while_large_texts_are_encoded(server: Server) -> None:
     assert statuses == [200] * n_texts
     # A loop that a text blocks answers at most once before, between and after the texts.
     assert answers > 2 * n_texts + 2
-
-
-@pytest.mark.row(16)
-def test_a_client_that_vanishes_while_it_sends_frees_its_place(server: Server) -> None:
-    server.wait_for_in_flight(0)
-    with RawRequest(server.host, server.port, "/encode", "Content-Type: application/json") as raw:
-        raw.send_chunk(b'{"text": "' + b"a" * 10_000)
-        server.wait_for_in_flight(1)
-    server.wait_for_in_flight(0)

@@ -31,7 +31,7 @@ from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids
-from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec import AddedToken, Alphabet, TokenizerSpec
 from tokenizer_core.splitting.patterns import PATTERNS
 
 TEXTS = [TRAINING_TEXT, *adversarial_texts()]
@@ -125,7 +125,7 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(ignore_merges):
     theirs, both = pair_of(table)
     ours, spec = both[0], both[0].spec
     first = names.index("ꙮ")
-    assert spec.idle_ids == tuple(range(first, first + 5))
+    assert spec.alphabet.idle_ids == tuple(range(first, first + 5))
     for text in [*TEXTS, "ꙮ", " ꙮꙮ", "中文", "▁the é中"]:
         ids = theirs.encode(text, add_special_tokens=False).ids
         assert [each.encode(text) for each in both] == [ids] * len(both)
@@ -135,13 +135,15 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(ignore_merges):
     assert parse(table_of(spec)) == spec
     assert_same_ids(spec, ["ꙮ", "中文"])
     fields = render_spec_fields(spec)
-    assert fields["extensions"] == {"idle_ids": list(spec.idle_ids)}
+    assert fields["extensions"] == {"idle_ids": list(spec.alphabet.idle_ids)}
     assert build_spec(fields, spec.vocab, spec.merges) == spec
     reasons = {token.id: token.reason for token in unreachable_tokens(ours)}
     assert reasons[first] == "same_bytes"
     assert reasons[first + 2] == "merges"  # of U+2581
     with pytest.raises(InvalidSpecError, match="the idle id 128 has no text"):
-        dataclasses.replace(spec, idle_ids=(128, *spec.idle_ids)).check()
+        dataclasses.replace(
+            spec, alphabet=Alphabet(idle_ids=(128, *spec.alphabet.idle_ids))
+        ).check()
 
 
 @pytest.mark.parametrize("ids", [[5, 7, 8], [300, 301, 302]])

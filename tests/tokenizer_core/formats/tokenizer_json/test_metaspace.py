@@ -31,7 +31,8 @@ from tokenizer_core.errors import InvalidSpecError, PreTokenTooLongError, Unknow
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.spec import pattern_of_characters
+from tokenizer_core.spec import Alphabet
+from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.splitting.patterns import (
     METASPACE,
     SplitPattern,
@@ -264,11 +265,11 @@ def test_tokens_are_characters_and_only_needless_bytes_may_be_missing():
             wrong.check()
     dataclasses.replace(spec, vocab={**spec.vocab, id_: "中".encode()}).check()
     for byte in (0x41, 0x80):
-        ids, vocab = list(spec.byte_ids), dict(spec.vocab)
+        ids, vocab = list(spec.alphabet.byte_ids), dict(spec.vocab)
         del vocab[ids[byte]]
         ids[byte] = -1
         with pytest.raises(InvalidSpecError, match=r"byte_ids must be|has no token for 1 of the"):
-            dataclasses.replace(spec, vocab=vocab, byte_ids=tuple(ids)).check()
+            dataclasses.replace(spec, vocab=vocab, alphabet=Alphabet(tuple(ids))).check()
 
 
 @every_table
@@ -314,16 +315,16 @@ def test_a_character_may_stand_for_its_byte():
     tab = table["model"]["vocab"]["\t"]
     reference, both = pair_of(table)
     spec = both[0].spec
-    assert [byte for byte, id_ in enumerate(spec.byte_ids) if id_ < 0] == [9, 255]
+    assert [byte for byte, id_ in enumerate(spec.alphabet.byte_ids) if id_ < 0] == [9, 255]
     check_round_trips(spec)
     # The tab ends a run of bytes, and is no byte that becomes U+FFFD with them.
-    runs = [[spec.byte_ids[byte] for byte in "中".encode()[:size]] for size in (2, 3)]
+    runs = [[spec.alphabet.byte_ids[byte] for byte in "中".encode()[:size]] for size in (2, 3)]
     for ours in both:
         for text in ["a\tb", "\t\t\t é\tß", "ß\t"]:
             expected = reference.encode(text, add_special_tokens=False).ids
             assert ours.encode(text) == expected
             assert ours.decode(expected) == reference.decode(expected) == text
-        for ids in ([*run, tab, spec.byte_ids[0x80]] for run in runs):
+        for ids in ([*run, tab, spec.alphabet.byte_ids[0x80]] for run in runs):
             assert ours.decode(ids) == reference.decode(ids)
             assert ours.decode_batch([ids]) == [reference.decode(ids)]
             stream = StreamingDecoder(ours)

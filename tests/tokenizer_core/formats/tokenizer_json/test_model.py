@@ -26,7 +26,8 @@ from tokenizer_core.engines.python_engine import WINDOW_BYTES
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.spec import MissingBytes
+from tokenizer_core.spec.alphabet import MissingBytes
+from tokenizer_core.spec.fingerprint import list_extensions
 from tokenizer_core.text.round_trips import check_text
 
 SUFFIX = "</w>"
@@ -101,8 +102,8 @@ def test_written_files_and_manifests_give_the_same(pattern):
     spec = ours.spec
     theirs = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
     assert theirs.encode(CORPUS[1]).ids == ours.encode(CORPUS[1])
-    assert spec.word_suffix == b"</w>"
-    assert spec.extensions().keys() >= {"word_suffix", "normalizer_steps", "added_token_flags"}
+    assert spec.alphabet.word_suffix == b"</w>"
+    assert list_extensions(spec).keys() >= {"word_suffix", "normalizer_steps", "added_token_flags"}
     decoded = ours.decode(ours.encode("the\n\nFOX's"))
     assert decoded == "the</w>fox</w>'s</w>" or pattern != "clip"
 
@@ -154,7 +155,8 @@ def test_a_suffix_needs_all_bytes_and_ends_and_no_whole_words(table, message):
 def test_a_suffix_beside_missing_bytes_is_refused():
     spec = parse_tokenizer_json(clip())
     vocab = {id_: token for id_, token in spec.vocab.items() if token != b"~"}
-    broken = dataclasses.replace(spec, vocab=vocab, missing=MissingBytes((0x7E,)))
+    lacking = dataclasses.replace(spec.alphabet, missing=MissingBytes((0x7E,)))
+    broken = dataclasses.replace(spec, vocab=vocab, alphabet=lacking)
     with pytest.raises(InvalidSpecError, match=r"word_suffix.*no missing bytes"):
         broken.check()
 

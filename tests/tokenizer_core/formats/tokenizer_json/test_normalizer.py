@@ -282,7 +282,7 @@ def test_ids_offsets_text_segments_and_written_files(table, text, is_trusted, si
     theirs, ours = pair_if_read(json.dumps(table).encode())
     spec = ours[0].spec
     # With NFC alone, a token covers all characters that were composed.
-    has_offsets = spec.normalizer.name != "nfc" and not spec.missing
+    has_offsets = spec.normalizer.name != "nfc" and not spec.alphabet.missing
     check_against_tokenizers(theirs, ours, text, has_offsets=has_offsets)
     ids = theirs.encode(text, add_special_tokens=False).ids
     parts, found = [(text[:size], is_trusted), (text[size:], not is_trusted)], []
@@ -294,7 +294,7 @@ def test_ids_offsets_text_segments_and_written_files(table, text, is_trusted, si
         except Exception as error:
             found.append([type(error)])
     assert found[1:] == found[:-1]
-    if spec.missing:
+    if spec.alphabet.missing:
         _, offsets = tokenizer.encode_with_offsets(text)
         assert (offsets[:, 0] <= offsets[:, 1]).all()
         plain = text_as_decoded(spec, NO_TOKENS, text, with_lost=False)

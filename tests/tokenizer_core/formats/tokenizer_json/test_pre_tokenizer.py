@@ -22,6 +22,7 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode, parse_token
+from tokenizer_core.spec import Alphabet
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 
 MERGES = [
@@ -257,16 +258,17 @@ def test_digits_do_not_meet_where_falcon_lacks_a_byte(text):
 def test_the_rule_for_falcon_s_missing_bytes_is_needed_and_kept():
     table, theirs, (ours, *_) = falcon_without_bytes()
     spec = ours.spec
-    assert spec.missing
-    assert spec.missing.ends == (*range(0x30, 0x3A), 0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE)
+    missing = spec.alphabet.missing
+    assert missing
+    assert missing.ends == (*range(0x30, 0x3A), 0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE)
     again = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
-    without = replace(spec, missing=replace(spec.missing, ends=()))
+    without = replace(spec, alphabet=Alphabet(missing=replace(missing, ends=())))
     text = "\U00080039\U000b3000 1\x032"
     assert Tokenizer.from_spec(without).encode(text) != ours.encode(text)
     assert again.encode(text).ids == theirs.encode(text).ids
     for ends in ((3,), (50, 49), (256,)):
         with pytest.raises(InvalidSpecError, match="the ends must be bytes"):
-            replace(spec, missing=replace(spec.missing, ends=ends)).check()
+            replace(spec, alphabet=Alphabet(missing=replace(missing, ends=ends))).check()
     names = [name for name in table["model"]["vocab"] if "9" not in name]
     vocab = {name: id_ for id_, name in enumerate(names)}
     merges = [merge for merge in table["model"]["merges"] if "9" not in "".join(merge)]

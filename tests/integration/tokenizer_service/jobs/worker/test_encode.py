@@ -47,27 +47,6 @@ def expected_files(service, tmp_path):
     return contents(folder)
 
 
-def test_the_files_are_those_of_the_library(shared_service, tmp_path):
-    service = shared_service
-    service.put("news", NEWS)
-    job = service.wait(service.encode(token_files_id="tokens"))
-    assert (job["state"], job["progress"], job["error"]) == ("succeeded", 1.0, None), job
-    place = folder_of(service).path("tokens")
-    assert contents(place) == expected_files(service, tmp_path)
-    n_tokens = TokenFiles.open(place).n_tokens()
-    assert job["result"] == {
-        "id": "tokens",
-        "documents": len(TEXTS),
-        "tokens": n_tokens,
-        "bytes": 2 * n_tokens + 8 * len(TEXTS) + 8 * 257,
-    }
-    counters, size = job["counters"], len(NEWS.encode())
-    assert (counters["encode_done"], counters["encode_total"]) == (size, size)
-    assert (counters["documents"], counters["tokens"]) == (len(TEXTS), n_tokens)
-    assert folder_of(service).left_over() == []
-    assert not JobFolder.of(service.settings.artifacts_dir, job["id"]).scratch_path.exists()
-
-
 def test_all_options_reach_the_files(shared_service):
     service = shared_service
     service.put("first?format=jsonl", '{"story": "one<|endoftext|>"}\n{"story": "two"}\n')
@@ -88,8 +67,10 @@ def test_all_options_reach_the_files(shared_service):
         "workers": 2,
     }
     job = service.wait(service.encode("first", token_files_id="options", **body))
-    assert job["state"] == "succeeded", job
-    assert job["counters"]["shuffle_done"] == job["counters"]["shuffle_total"] > 0
+    assert (job["state"], job["progress"], job["error"]) == ("succeeded", 1.0, None), job
+    counters, result = job["counters"], job["result"]
+    for phase in ("encode", "shuffle"):
+        assert counters[f"{phase}_done"] == counters[f"{phase}_total"] > 0
     tokenizer, ref = tokenizer_of(service)
     files = TokenFiles.open(folder_of(service).path("options"), tokenizer)
     manifest = files.manifest
@@ -109,9 +90,12 @@ def test_all_options_reach_the_files(shared_service):
     both = documents["train"] + documents["validation"]
     assert sorted(both) == sorted([f"{END}one{END}", f"{END}two", *[f"{END}three"] * 40])
     # "<|endoftext|>" in the text was plain text: 13 ids of bytes, not one.
-    assert manifest.split("train").n_tokens + manifest.split("validation").n_tokens == (
-        42 + len(f"one{END}two") + 40 * len("three")
-    )
+    n_tokens = 42 + len(f"one{END}two") + 40 * len("three")
+    assert (counters["documents"], counters["tokens"]) == (42, n_tokens)
+    assert (result["id"], result["documents"], result["tokens"]) == ("options", 42, n_tokens)
+    assert files.n_tokens("train") + files.n_tokens("validation") == n_tokens
+    assert result["bytes"] == sum(record.size_bytes for record in manifest.files().values())
+    assert not JobFolder.of(service.settings.artifacts_dir, job["id"]).scratch_path.exists()
 
 
 def test_conversations_become_ids_and_masks(shared_service):
