@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from corpora import REPOSITORY, SEPARATOR, label, text_path
-from figures import Table, parser_of, report
+from figures import Table, make_parser, report
 
 EXAMPLE = REPOSITORY / "examples" / "language_model"
 ENCODE = f"""
@@ -95,10 +95,9 @@ class Training:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("text", type=text_path)
     parser.add_argument("--threads", default="1,2,4,8,16")
-    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     counts = list(map(int, arguments.threads.split(",")))
     alone = [encode(arguments.text, n, arguments.rounds) for n in counts]

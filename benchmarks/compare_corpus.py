@@ -40,8 +40,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-REPOSITORY: Final = Path(__file__).resolve().parent.parent
-END: Final = "<|endoftext|>"
+from corpora import REPOSITORY, label, text_path, vocab_path
+from corpora import SEPARATOR as END
+from figures import NOT_INSTALLED, Table, make_parser, report
+
 END_ID: Final = 50256
 CONTENDERS: Final = {
     "ours-1": "`tokenizer corpus encode --workers 1`",
@@ -245,23 +247,18 @@ def compare(text: Path, args: argparse.Namespace) -> tuple[dict[str, list[Any]],
 
 
 def main() -> int:
-    from figures import NOT_INSTALLED, Table, parser_of, report
-
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="UTF-8 files")
     parser.add_argument("--vocab", help="GPT-2's tokenizer.json")
     parser.add_argument("--ranks", help="the same as ranks, r50k_base.tiktoken")
     parser.add_argument("--peers", default=sys.executable, help="the Python that imports others")
     parser.add_argument("--contenders", default=",".join(CONTENDERS))
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", type=Path, help="a folder on the disk to write to")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     if "--job" in sys.argv:  # in the environment of the peers, where this project is not
         job = parser.parse_args().job
         globals()[job["contender"]](job)
         return 0
-
-    from corpora import label, text_path, vocab_path
 
     args = parser.parse_args()
     if not args.texts or args.vocab is None or args.ranks is None:

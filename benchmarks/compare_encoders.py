@@ -40,6 +40,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from corpora import label, text_in, vocab_path
+from figures import NOT_INSTALLED, Table, make_parser, report
+
 OURS = {"native": "native engine", "python": "Python engine"}
 DOCUMENT = 10_000
 LIST_SIZES = (20, 100, 1000, 10_000)
@@ -259,8 +262,6 @@ def documents_of(text: str) -> list[str]:
 
 def run(job: dict[str, Any], python: str) -> dict[str, Any]:
     """`measure` in a fresh process of `python`; {"error": ...} when it fails."""
-    from figures import NOT_INSTALLED
-
     command = [python, __file__, "--job", json.dumps(job)]
     environment = {
         **os.environ,
@@ -351,15 +352,12 @@ def number_special_tokens_densely(path: Path) -> None:
 
 
 def main() -> int:
-    from figures import Table, parser_of, report
-
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
     parser.add_argument("--vocab", nargs="+", metavar="VOCABULARY")
     parser.add_argument("--what", choices=["encode", "list", "decode"], default="encode")
     parser.add_argument("--engines", default="native,gigatoken,fastokens,tokenizers")
     parser.add_argument("--peers", help="the Python that imports the others")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mb", type=float, default=20, help="of each text at most, in MB")
     parser.add_argument("--threads", type=int, default=1, help="of each engine")
     parser.add_argument(
@@ -370,8 +368,6 @@ def main() -> int:
     if "--job" in sys.argv:  # in the environment of the peers, where this project is not
         print(json.dumps(measure(parser.parse_args().job)))
         return 0
-
-    from corpora import label, text_in, vocab_path
 
     args = parser.parse_args()
     engines = args.engines.split(",")

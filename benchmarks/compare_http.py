@@ -38,7 +38,7 @@ from typing import Any
 
 import httpx
 from corpora import text_path, vocab_path
-from figures import Table, parser_of, report
+from figures import Table, make_parser, report
 
 HERE = Path(__file__).resolve().parent
 ADMIN_KEY = "of-the-benchmark"
@@ -290,9 +290,8 @@ def training(plan: Plan, port: Address) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--vocab", type=vocab_path, required=True, help="r50k_base.tiktoken")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("text", type=text_path)
     options = parser.parse_args()

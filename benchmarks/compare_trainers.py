@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from corpora import DATA, SEPARATOR, label, text_in
-from figures import NOT_INSTALLED, Table, parser_of, report
+from figures import NOT_INSTALLED, Table, make_parser, report
 
 OURS = """
 import sys
@@ -88,13 +88,12 @@ def write_all(path: Path) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("texts", nargs="+", metavar="TEXT")
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--peers", help="the Python that imports gigatoken")
     parser.add_argument("--threads", type=int, default=1, help="processors of each")
     parser.add_argument("--most-gb", type=float, default=10, help="of memory for each")
-    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     columns = ["text"]
     for contender in CONTENDERS:
@@ -103,8 +102,8 @@ def main() -> None:
     rows: list[list[Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for text in args.texts:
+            path = Path(folder) / text
             if text == "all":
-                path = Path(folder) / text
                 write_all(path)
             else:
                 path = text_in(Path(folder), text)

@@ -45,10 +45,10 @@ def text_path(name: str) -> Path:
 
 
 def text_in(folder: Path, name: str) -> Path:
-    """As `text_path`; a distinct text is written to `folder`."""
+    """The file of `text_path`, or `distinct-20`, written to the folder."""
     if not name.startswith(DISTINCT):
         return text_path(name)
-    from distinct_text import write_distinct_text  # needs numpy
+    from distinct_text import write_distinct_text  # needs numpy, and this module nothing
 
     write_distinct_text(folder / name, int(name.removeprefix(DISTINCT)) * 1_000_000)
     return folder / name

@@ -17,7 +17,7 @@ import time
 import numpy as np
 import tokenizers
 from corpora import label, text_path, vocab_path
-from figures import Table, parser_of, report
+from figures import Table, make_parser, report
 from numpy.typing import NDArray
 from tokenizers.decoders import DecodeStream
 
@@ -71,12 +71,11 @@ def compare(
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__, rounds=7)
     parser.add_argument("texts", type=text_path, nargs="+", metavar="TEXT")
     parser.add_argument("--vocab", type=vocab_path, required=True, help="a tokenizer.json")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--ids", type=int, default=200_000, help="ids of all streams together")
-    parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     tokenizer = Tokenizer.load(options.vocab)
     reference = tokenizers.Tokenizer.from_file(str(options.vocab))

@@ -1,6 +1,6 @@
 """The measured figures: what a benchmark returns, `figures.json`, and their places in documents.
 
-A script begins with `parser_of` and ends with `report`: people see its tables, and `measure.py`
+A script calls `make_parser` and ends with `report`: people see its tables, and `measure.py`
 reads them as JSON. `figures.json` has an entry for each name on docs/benchmarks.md:
 
 - `command`: what `measure.py NAME` runs; null where no script repeats the figures
@@ -143,12 +143,14 @@ def documents() -> list[Path]:
 # -------------------------------------------------------------------------------- from the scripts
 
 
-def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the docstring of a script and `--json`."""
+def make_parser(description: str | None, rounds: int = 3) -> argparse.ArgumentParser:
+    """A parser with the options of all scripts: `--json`, and `--rounds` unless there are none."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the tables there")
+    if rounds:
+        parser.add_argument("--rounds", type=int, default=rounds)
     return parser
 
 

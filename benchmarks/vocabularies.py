@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpora import label, text_path, vocab_path
-from figures import Cell, Table, parser_of, report
+from figures import Cell, Table, make_parser, report
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.presets import PRESETS
@@ -129,11 +129,10 @@ def read(path: Path, n_bytes: int) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--texts", type=text_path, nargs="+", default=[], help="files in UTF-8")
     parser.add_argument("--loading", action="store_true", help="how long loading takes")
     parser.add_argument("--megabytes", type=float, default=4.0, help="of each text (default 4)")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--again", action="store_true", help="also the speed of later passes")
     parser.add_argument("vocabularies", nargs="+")
     args = parser.parse_args()

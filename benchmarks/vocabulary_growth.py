@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from corpora import SEPARATOR, label, text_path
-from figures import Table, parser_of, report
+from figures import Table, make_parser, report
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.splitting.patterns import resolve_pattern
@@ -161,7 +161,7 @@ def sampling_table(paths: list[Path], pattern: str, vocab_size: int) -> Table:
 
 def main() -> None:
     """Print the tables."""
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__, rounds=0)
     parser.add_argument("files", type=text_path, nargs="+")
     parser.add_argument("--pattern", default="gpt2")
     parser.add_argument("--terabytes", type=float, nargs="*", default=[1, 100])

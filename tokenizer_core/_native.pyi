@@ -338,14 +338,6 @@ class NativeModel:
     def sides(self) -> list[str]:
         """The left and right sides of all merges, in turn."""
 
-    def fault(self) -> tuple[int | None, bytes] | None:
-        """The first member of `vocab`, or else the first merge, that cannot be one: the number of
-        the merge, and the JSON. Members and merges that cannot be one are left out, and merges
-        after them. None if there is none."""
-
-    def text_of(self, id_: int) -> str | None:
-        """The text of the entry with this id."""
-
     def build(
         self, plain: list[str], *, by_characters: bool = False
     ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]], NDArray[np.uint32]] | None:
@@ -364,8 +356,7 @@ def left_sizes(tokens: list[bytes]) -> NDArray[np.uint32] | None:
 
 def read_model(document: bytes) -> tuple[bytes, NativeModel] | None:
     """A `tokenizer.json` with an empty `vocab` and `merges`, and these. None if they are not as
-    described above. If the document is not JSON, the first part is not either, or there is a
-    fault."""
+    described above. If the document is not JSON, the first part is not either."""
 
 def read_ranks(document: bytes) -> dict[bytes, int] | None:
     """The tokens and ranks of a `.tiktoken` file; None if a line must be examined."""

@@ -101,72 +101,42 @@ class Preset:
 
 
 _END: Final = {"<|endoftext|>": 50256}
-_FIM: Final = {
-    "<|endoftext|>": 100257,
-    "<|fim_prefix|>": 100258,
-    "<|fim_middle|>": 100259,
-    "<|fim_suffix|>": 100260,
-    "<|endofprompt|>": 100276,
-}
-_FIM_OF_EDIT: Final = _END | {
-    "<|fim_prefix|>": 50281,
-    "<|fim_middle|>": 50282,
-    "<|fim_suffix|>": 50283,
-}
+_FIM: Final = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _HARMONY: Final = {
-    "<|startoftext|>": 199998,
-    "<|endoftext|>": 199999,
-    "<|return|>": 200002,
-    "<|constrain|>": 200003,
-    "<|channel|>": 200005,
-    "<|start|>": 200006,
-    "<|end|>": 200007,
-    "<|message|>": 200008,
-    "<|call|>": 200012,
-    "<|endofprompt|>": 200018,
-}
+    "<|startoftext|>": 199998, "<|endoftext|>": 199999, "<|return|>": 200002,
+    "<|constrain|>": 200003, "<|channel|>": 200005, "<|start|>": 200006, "<|end|>": 200007,
+    "<|message|>": 200008, "<|call|>": 200012, "<|endofprompt|>": 200018,
+}  # fmt: skip
 _RESERVED: Final = {
     f"<|reserved_{id_}|>": id_
     for id_ in range(200000, 201088)
     if id_ not in _HARMONY.values() or id_ == 200018
 }
 
-_R50K: Final = (
-    "r50k_base.tiktoken",
-    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
-)
-_P50K: Final = (
-    "p50k_base.tiktoken",
-    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
-)
-_O200K: Final = (
-    "o200k_base.tiktoken",
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-)
+_SHA256: Final = {
+    "r50k_base": "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+    "p50k_base": "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
+    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+}
+"""Name of a rank file -> its hash."""
 
+_PRESETS: Final[tuple[tuple[str, str, str, Mapping[str, int]], ...]] = (
+    ("gpt2", "r50k_base", "gpt2", _END),
+    ("r50k_base", "r50k_base", "gpt2", _END),
+    ("p50k_base", "p50k_base", "gpt2", _END),
+    ("p50k_edit", "p50k_base", "gpt2", _END | dict(zip(_FIM, range(50281, 50284), strict=True))),
+    ("cl100k_base", "cl100k_base", "cl100k", {
+        "<|endoftext|>": 100257, **dict(zip(_FIM, range(100258, 100261), strict=True)),
+        "<|endofprompt|>": 100276,
+    }),
+    ("o200k_base", "o200k_base", "o200k", {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
+    ("o200k_harmony", "o200k_base", "o200k", _HARMONY | _RESERVED),
+)  # fmt: skip
 PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
     {
-        preset.name: preset
-        for preset in (
-            Preset("gpt2", *_R50K, "gpt2", _END),
-            Preset("r50k_base", *_R50K, "gpt2", _END),
-            Preset("p50k_base", *_P50K, "gpt2", _END),
-            Preset("p50k_edit", *_P50K, "gpt2", _FIM_OF_EDIT),
-            Preset(
-                "cl100k_base",
-                "cl100k_base.tiktoken",
-                "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
-                "cl100k",
-                _FIM,
-            ),
-            Preset(
-                "o200k_base",
-                *_O200K,
-                "o200k",
-                {"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
-            ),
-            Preset("o200k_harmony", *_O200K, "o200k", _HARMONY | _RESERVED),
-        )
+        name: Preset(name, f"{file}.tiktoken", _SHA256[file], pattern, special_tokens)
+        for name, file, pattern, special_tokens in _PRESETS
     }
 )
 """The presets by name.

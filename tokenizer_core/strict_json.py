@@ -301,16 +301,19 @@ class _WindowedParser:
         return value
 
     def _value(self, at: int) -> tuple[Any, int]:
-        parsers = {'"': self._string, "[": self._array, "{": self._object}
-        return parsers.get(self._text[at : at + 1], self._at_once)(at)
-
-    def _at_once(self, at: int) -> tuple[Any, int]:
+        match self._text[at : at + 1]:
+            case '"':
+                return self._string(at)
+            case "[":
+                return self._array(at)
+            case "{":
+                return self._object(at)
         return _DECODER.raw_decode(self._text, at)
 
     def _string(self, at: int) -> tuple[str, int]:
         """Parse the string whose opening quote is at `at`; returns it and the next position."""
         if len(self._text) - at <= _MOST_OF_STRING_AT_ONCE:
-            return self._at_once(at)
+            return _DECODER.raw_decode(self._text, at)
         value = ""
         start = at + 1
         while True:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.adversarial import adversarial_texts, class_borders_in_context
 from tokenizer_core import Tokenizer
+from tokenizer_core.presets import find_preset
 
 TEKKEN_SPECIALS = [
     "<unk>",
@@ -32,20 +33,12 @@ TEKKEN_SPECIALS = [
     "[TOOL_CONTENT]",
 ]
 """Of files up to version v7 of the format, by id."""
+RANK_FILES = {"gpt2": "r50k_base", "cl100k": "cl100k_base", "o200k": "o200k_base"}
 SPECIALS = {
-    "gpt2": {"<|endoftext|>": 50256},
-    "cl100k": {
-        "<|endoftext|>": 100257,
-        "<|fim_prefix|>": 100258,
-        "<|fim_middle|>": 100259,
-        "<|fim_suffix|>": 100260,
-        "<|endofprompt|>": 100276,
-    },
-    "o200k": {"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
+    **{name: dict(find_preset(file).special_tokens) for name, file in RANK_FILES.items()},
     "tekken": {content: id_ for id_, content in enumerate(TEKKEN_SPECIALS)}
     | {f"<SPECIAL_{id_}>": id_ for id_ in range(20, 1000)},
 }
-RANK_FILES = {"gpt2": "r50k_base", "cl100k": "cl100k_base", "o200k": "o200k_base"}
 JSON_FILES = {
     "gpt2_json": "gpt2.tokenizer.json",
     "llama3": "llama3_1.tokenizer.json",

@@ -4,34 +4,9 @@ which requests use too."""
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tokenizer_core import strict_json
 from tokenizer_core.errors import FormatError
 from tokenizer_core.strict_json import MAX_FILE_VALUES, check_number_of_values, parse_strict_json
-
-_TEXTS = st.text(st.sampled_from([*',[{]}":\\', "a", "é", "\n"]), max_size=6)
-_VALUES = st.recursive(
-    st.one_of(_TEXTS, st.integers(0, 9), st.none()),
-    lambda inner: st.one_of(st.lists(inner), st.dictionaries(_TEXTS, inner)),
-)
-
-
-def marks_of(value: object) -> int:
-    """The commas and opening brackets that a value is written with."""
-    if not isinstance(value, list | dict):
-        return 0
-    members = value.values() if isinstance(value, dict) else value
-    return max(1, len(value)) + sum(map(marks_of, members))
-
-
-@given(value=_VALUES, indent=st.sampled_from([None, 1]), size=st.sampled_from([1, 2, 7, 1 << 20]))
-def test_what_strings_hold_is_not_counted_wherever_the_parts_end(value, indent, size):
-    data = json.dumps(value, indent=indent, ensure_ascii=indent is None).encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strict_json, "_COUNTED_BYTES", size)
-        assert strict_json._count_outside_strings(data) == marks_of(value)
 
 
 def test_a_file_is_refused_for_its_values_and_not_for_commas_in_strings():

@@ -7,11 +7,14 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service import run_cli
+from tests.tokenizer_service.chats import rendering_here
 from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core import Tokenizer, TokenizerSpec, train_bpe
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings
+
+__all__ = ["rendering_here"]
 
 ADMIN_KEY = "an-admin-key-for-the-tests"
 SPECIALS = ["<|endoftext|>", "<|a|>", "<|a|><|a|>"]
@@ -25,7 +28,7 @@ CORPUS = (
 @pytest.fixture(scope="session")
 def anyio_backend():
     """Tests that are coroutines run on the event loop of the service."""
-    return "asyncio"
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(scope="session")

@@ -113,11 +113,7 @@ class ChatEncoding:
                 f"{min(unknown)!r:.80} is no added token of the tokenizer, so it cannot end a turn"
             )
         has_tags = self.rendered.has_generation_tags
-        if rule == "template" and not has_tags:
-            raise ChatInputError(
-                "the chat template has no {% generation %} tags, which say what the assistant "
-                "writes; use the loss rule 'role'"
-            )
+        check_rule(rule, has_tags=has_tags)
         if rule == "template" or (rule == "auto" and has_tags):
             return self._tagged_turns(unlearned, {*turn_ends, *self.stop_tokens})
         return self._asked_turns(unlearned, {*turn_ends, *self.stop_tokens})
@@ -294,6 +290,15 @@ class ChatEncoding:
         sizes = [len(text[start:end].encode()) for start, end in pairwise([0, *marks.tolist()])]
         found: NDArray[np.int64] = np.cumsum(sizes)[np.searchsorted(marks, positions)]
         return found
+
+
+def check_rule(rule: LossRule, *, has_tags: bool) -> None:
+    """Raise ChatInputError for `template`, if the template has no `generation` tags."""
+    if rule == "template" and not has_tags:
+        raise ChatInputError(
+            "the chat template has no {% generation %} tags, which say what the assistant writes; "
+            "use the loss rule 'role'"
+        )
 
 
 def name_of_template(templates: Mapping[str, str], name: str | None, *, with_tools: bool) -> str:

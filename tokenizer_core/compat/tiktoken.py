@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import accumulate, islice, pairwise, takewhile
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.presets import PRESETS, load_preset_spec
@@ -26,7 +26,7 @@ from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     import numpy as np
@@ -43,6 +43,7 @@ __all__ = [
     "list_encoding_names",
 ]
 
+_Ids = TypeVar("_Ids")
 _NONE: Final[frozenset[str]] = frozenset()
 _SPACES: Final = b" \n\t"
 
@@ -149,10 +150,7 @@ class Encoding:
 
     def encode_ordinary(self, text: str) -> list[int]:
         """The ids of `text` as plain text."""
-        try:
-            return self.tokenizer.encode_ordinary(text)
-        except UnicodeEncodeError:
-            return self.tokenizer.encode_ordinary(_without_surrogates(text))
+        return _encode_any(self.tokenizer.encode_ordinary, text)
 
     def encode(
         self, text: str, *, allowed_special: Allowed = _NONE, disallowed_special: Disallowed = "all"
@@ -163,24 +161,15 @@ class Encoding:
         Raises:
             SpecialTokenForbiddenError (a ValueError): the text contains a disallowed token.
         """
-        allowed, forbidden = self._policy(allowed_special, disallowed_special)
-        forbid(text, forbidden)
-        try:
-            return self.tokenizer.encode(text, allowed_special=allowed)
-        except UnicodeEncodeError:
-            return self.tokenizer.encode(_without_surrogates(text), allowed_special=allowed)
+        allowed = self._policy([text], allowed_special, disallowed_special)
+        return _encode_any(partial(self.tokenizer.encode, allowed_special=allowed), text)
 
     def encode_to_numpy(
         self, text: str, *, allowed_special: Allowed = _NONE, disallowed_special: Disallowed = "all"
     ) -> NDArray[np.uint32]:
         """As `encode`, as an array of shape (n_tokens,), uint32."""
-        allowed, forbidden = self._policy(allowed_special, disallowed_special)
-        forbid(text, forbidden)
-        try:
-            return self.tokenizer.encode_to_numpy(text, allowed_special=allowed)
-        except UnicodeEncodeError:
-            text = _without_surrogates(text)
-            return self.tokenizer.encode_to_numpy(text, allowed_special=allowed)
+        allowed = self._policy([text], allowed_special, disallowed_special)
+        return _encode_any(partial(self.tokenizer.encode_to_numpy, allowed_special=allowed), text)
 
     def encode_ordinary_batch(self, text: list[str], *, num_threads: int = 8) -> list[list[int]]:
         """As `encode_ordinary`, of each text."""
@@ -195,9 +184,7 @@ class Encoding:
         disallowed_special: Disallowed = "all",
     ) -> list[list[int]]:
         """As `encode`, of each text."""
-        allowed, forbidden = self._policy(allowed_special, disallowed_special)
-        for one in text:
-            forbid(one, forbidden)
+        allowed = self._policy(text, allowed_special, disallowed_special)
         return self._encode_batch(text, allowed, num_threads)
 
     def _encode_batch(
@@ -221,10 +208,8 @@ class Encoding:
         Raises:
             SpecialTokenForbiddenError (a ValueError): as `encode`.
         """
-        ids = self.encode(
-            text, allowed_special=allowed_special, disallowed_special=disallowed_special
-        )
-        allowed, _ = self._policy(allowed_special, disallowed_special)
+        allowed = self._policy([text], allowed_special, disallowed_special)
+        ids = _encode_any(partial(self.tokenizer.encode, allowed_special=allowed), text)
         n_stable = len(ids) - self._n_unstable(_without_surrogates(text), ids, allowed)
         rest = self.decode_bytes(ids[n_stable:])
         if not rest:
@@ -333,14 +318,17 @@ class Encoding:
         return self.max_token_value + 1
 
     def _policy(
-        self, allowed: Allowed, disallowed: Disallowed
-    ) -> tuple[Literal["all", "none"] | frozenset[str], frozenset[str]]:
-        """The special tokens to recognise, and the strings to refuse; unknown names are ignored."""
+        self, texts: Iterable[str], allowed: Allowed, disallowed: Disallowed
+    ) -> Literal["all", "none"] | frozenset[str]:
+        """The special tokens to recognise; raise SpecialTokenForbiddenError for a text with one to
+        refuse. Unknown names are ignored."""
         chosen = self._special if allowed == "all" else self._special.intersection(allowed)
         forbidden = self._special - chosen if disallowed == "all" else frozenset(disallowed or ())
         if "" in forbidden:
             raise ValueError("disallowed_special holds an empty string, which every text has")
-        return "all" if allowed == "all" else chosen or "none", forbidden
+        for text in texts:
+            forbid(text, forbidden)
+        return "all" if allowed == "all" else chosen or "none"
 
     @cached_property
     def _sorted_tokens(self) -> list[bytes]:
@@ -430,6 +418,14 @@ def _text_of(piece: bytes) -> str | None:
         return piece.decode()
     except UnicodeDecodeError:
         return None
+
+
+def _encode_any(encode: Callable[[str], _Ids], text: str) -> _Ids:
+    """The ids of a text that may have surrogates."""
+    try:
+        return encode(text)
+    except UnicodeEncodeError:
+        return encode(_without_surrogates(text))
 
 
 def _without_surrogates(text: str) -> str:

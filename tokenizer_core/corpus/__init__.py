@@ -1,7 +1,7 @@
 """Token files: the ids of a corpus as files for training, bound to the tokenizer that made them.
 
 - plan: `token_plan`, `token_layouts` (the file formats of each trainer)
-- write: `token_writer`, `split_writer`, `staged_folder`, `staged_file`
+- write: `token_writer`, `split_writer`, `staging`
 - describe: `token_manifest`, `document_index` (where documents are), `token_counts`, `loss_mask`
 - read: `token_files`, `token_dataset` (training batches), `token_samples` (a data set of
   PyTorch), `verify_token_files`

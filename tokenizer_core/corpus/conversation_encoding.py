@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.chat.encoding import choose_template
+from tokenizer_core.chat.encoding import check_rule, choose_template
 from tokenizer_core.chat.messages import left_out
 from tokenizer_core.chat.renderer import has_generation_tags
 from tokenizer_core.corpus.batch_encoding import EncodedConversation
@@ -87,11 +87,7 @@ class ConversationEncoder:
                 "name 'decoded' or 'raw'"
             )
         source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
-        if loss == "template" and not has_generation_tags(source):
-            raise ChatInputError(
-                "the chat template has no {% generation %} tags, which say what the assistant "
-                "writes; use the loss rule 'role'"
-            )
+        check_rule(loss, has_tags=has_generation_tags(source))
         self._loss, self._template = loss, chat_template
         self._form: MessagesForm = messages_form
         self._turn_ends = tuple(turn_ends)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenizer_core.corpus.document_index import iterate_lengths, render_megatron_index
 from tokenizer_core.corpus.loss_mask import unmark_ids
-from tokenizer_core.corpus.staged_file import StagedFile
+from tokenizer_core.corpus.staging import StagedFile
 from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_manifest import (
     ShardRecord,

@@ -18,7 +18,7 @@ from tokenizer_core.blobs.atomic_files import write_synced
 from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.loss_mask import mark_ids
 from tokenizer_core.corpus.split_writer import SplitWriter
-from tokenizer_core.corpus.staged_folder import StagedFolder, checkpoint_path
+from tokenizer_core.corpus.staging import StagedFolder, checkpoint_path
 from tokenizer_core.corpus.token_manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,

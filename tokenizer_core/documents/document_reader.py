@@ -131,6 +131,7 @@ class _Options:
     max_expansion: float
     within: tuple[int, int] | None
     bad: list[BadDocument] | None = None
+    endings: Sequence[str] = ()
 
 
 class DocumentReader(Iterator[Piece]):
@@ -270,6 +271,7 @@ def open_utf8_documents(
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
     within: tuple[int, int] | None = None,
     bad: list[BadDocument] | None = None,
+    endings: Sequence[str] = (),
 ) -> DocumentReader[Utf8Piece]:
     """As `open_documents` with `hash_source`, but with the bytes of each document, for an engine
     that takes UTF-8: half the work. The bytes of a text file are not checked; use `open_documents`
@@ -278,7 +280,7 @@ def open_utf8_documents(
 
     With a list `bad`, a document that cannot be read, or is not UTF-8, is an empty document of one
     piece, and appended to the list before it is yielded; lines count from the first one that is
-    read, after `within` begins.
+    read, after `within` begins. Of plain text, `endings` end a document then too, and stay in it.
 
     Example:
         >>> import tempfile; folder = tempfile.TemporaryDirectory()
@@ -289,7 +291,7 @@ def open_utf8_documents(
         [(b'one', True), (b'two', False), (b'', True)]
     """
     limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
-    options = _Options(corpus_format, *limits, within, bad)
+    options = _Options(corpus_format, *limits, within, bad, endings)
     source, chosen = _open(path, options, hash_source=True)
     return DocumentReader(source, chosen, _read_utf8(source, chosen, options), bad)
 
@@ -498,16 +500,10 @@ def open_good_documents(
         with opened as decoded:
             yield decoded, (Utf8Piece(text.encode(), is_last) for text, is_last in decoded)
         return
-    is_text = corpus_format.choose(path)[0].startswith("txt")
     bad: list[BadDocument] = []
-    noted = None if is_text else bad
-    with open_utf8_documents(path, corpus_format, within=within, bad=noted) as reader:
-        pieces: Iterator[Utf8Piece] = reader
-        if is_text:
-            separator = (corpus_format.separator or "").encode()
-            ended = end_documents_at(pieces, separator, [ending.encode() for ending in endings])
-            pieces = empty_invalid_utf8(ended, reader.path, bad)
-        yield reader, _noted(pieces, bad, skipped)
+    opened_utf8 = open_utf8_documents(path, corpus_format, within=within, bad=bad, endings=endings)
+    with opened_utf8 as reader:
+        yield reader, _noted(reader, bad, skipped)
 
 
 def _noted(
@@ -586,7 +582,8 @@ def _read_utf8(
         blocks = _open_blocks(source, format_name, options)
         pieces = split_utf8_text(blocks, separator, options.max_piece_chars)
         if options.bad is not None:
-            ended = end_documents_at(pieces, separator or b"", ())
+            endings = [ending.encode() for ending in options.endings]
+            ended = end_documents_at(pieces, separator or b"", endings)
             pieces = empty_invalid_utf8(ended, source.name, options.bad)
         yield from pieces
 

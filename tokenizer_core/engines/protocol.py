@@ -101,14 +101,6 @@ class PackedModel(Protocol):
         """The left and right sides of all merges, in turn."""
         ...
 
-    def fault(self) -> tuple[int | None, bytes] | None:
-        """What cannot be an entry (None) or a merge (its number), as JSON."""
-        ...
-
-    def text_of(self, id_: int) -> str | None:
-        """The text of the entry with this id."""
-        ...
-
     def build(
         self, plain: list[str], *, by_characters: bool = False
     ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]], NDArray[np.uint32]] | None:

@@ -64,14 +64,7 @@ def lines(
     drawn = [*_grid(x_axis, y_axis), *_axis_titles(x_title, y_title)]
     for index, (_, line) in enumerate(series):
         path = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in line)
-        drawn.append(
-            element(
-                "polyline",
-                points=path,
-                class_=f"line s{index % N_COLOURS}",
-                stroke_dasharray=_DASHES[index % len(_DASHES)],
-            )
-        )
+        drawn.append(element("polyline", points=path, **_stroke(index)))
     return _svg(drawn, title, _HEIGHT)
 
 
@@ -86,21 +79,13 @@ def columns(
     drawn = []
     for tick in range(round(top / step) + 1):
         y = floor - height * tick * step / top
-        drawn += [
-            element(
-                "line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"
-            ),
-            element("text", f"{tick * step:.0%}", x=_LEFT - 5, y=f"{y + 4:.1f}", class_="end"),
-        ]
+        drawn += _y_tick(f"{y:.1f}", f"{tick * step:.0%}")
     place_width = (WIDTH - _LEFT - _RIGHT) / max(len(labels), 1)
     width = place_width * 0.8 / max(len(series), 1)
     for index, name in enumerate(labels):
         x = _LEFT + place_width * (index + 0.1)
-        drawn.append(
-            element(
-                "text", name, x=f"{x + place_width * 0.4:.1f}", y=floor + 15, class_="mid small"
-            )
-        )
+        middle = f"{x + place_width * 0.4:.1f}"
+        drawn.append(element("text", name, x=middle, y=floor + 15, class_="mid small"))
         for number, (_, shares) in enumerate(series):
             tall = height * shares[index] / top
             drawn.append(_rect(x + number * width, floor - tall, width, tall, number))
@@ -113,15 +98,7 @@ def swatch(index: int, *, is_line: bool) -> Markup:
     if not is_line:
         square = _rect(0, 0, 12, 12, index)
         return element("svg", square, viewBox="0 0 12 12", width=12, height=12, aria_hidden="true")
-    line = element(
-        "line",
-        x1=0,
-        x2=26,
-        y1=6,
-        y2=6,
-        class_=f"line thick s{index % N_COLOURS}",
-        stroke_dasharray=_DASHES[index % len(_DASHES)],
-    )
+    line = element("line", x1=0, x2=26, y1=6, y2=6, **_stroke(index, "line thick"))
     return element("svg", line, viewBox="0 0 26 12", width=26, height=12, aria_hidden="true")
 
 
@@ -131,10 +108,9 @@ def picture(plot: Markup, names: Sequence[str] = ()) -> str:
     for index, name in enumerate(names):
         x = _LEFT + index * (WIDTH - _LEFT) / len(names)
         legend += [
-            element("line", x1=x, x2=x + 26, y1=-12, y2=-12, class_=f"line thick s{index}",
-                    stroke_dasharray=_DASHES[index % len(_DASHES)]),
+            element("line", x1=x, x2=x + 26, y1=-12, y2=-12, **_stroke(index, "line thick")),
             element("text", name, x=x + 32, y=-8),
-        ]  # fmt: skip
+        ]
     height = _HEIGHT + 30
     return (
         element(
@@ -204,11 +180,7 @@ class _LinearAxis:
 def _grid(x_axis: _LogAxis, y_axis: _LogAxis | _LinearAxis) -> list[Markup]:
     drawn = []
     for tick in y_axis.ticks():
-        y = f"{y_axis.at(tick):.1f}"
-        drawn += [
-            element("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"),
-            element("text", _power(tick), x=_LEFT - 5, y=f"{float(y) + 4:.1f}", class_="end"),
-        ]
+        drawn += _y_tick(f"{y_axis.at(tick):.1f}", _power(tick))
     for tick in x_axis.ticks():
         x = f"{x_axis.at(tick):.1f}"
         drawn += [
@@ -216,6 +188,19 @@ def _grid(x_axis: _LogAxis, y_axis: _LogAxis | _LinearAxis) -> list[Markup]:
             element("text", _power(tick), x=x, y=_HEIGHT - _BOTTOM + 15, class_="mid"),
         ]
     return drawn
+
+
+def _y_tick(y: str, label: str) -> list[Markup]:
+    return [
+        element("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"),
+        element("text", label, x=_LEFT - 5, y=f"{float(y) + 4:.1f}", class_="end"),
+    ]
+
+
+def _stroke(index: int, kind: str = "line") -> dict[str, str | None]:
+    """The colour and the dashes of a series."""
+    dashes = _DASHES[index % len(_DASHES)]
+    return {"class_": f"{kind} s{index % N_COLOURS}", "stroke_dasharray": dashes}
 
 
 def _axis_titles(x_title: str, y_title: str) -> list[Markup]:
@@ -242,14 +227,9 @@ def _round_step(least: float) -> float:
 
 
 def _rect(x: float, y: float, width: float, height: float, index: int) -> Markup:
-    return element(
-        "rect",
-        x=f"{x:.1f}",
-        y=f"{y:.1f}",
-        width=f"{width:.1f}",
-        height=f"{height:.1f}",
-        class_=f"fill s{index % N_COLOURS}",
-    )
+    sizes = {"x": x, "y": y, "width": width, "height": height}
+    rounded = {name: f"{size:.1f}" for name, size in sizes.items()}
+    return element("rect", **rounded, class_=f"fill s{index % N_COLOURS}")
 
 
 def _short(text: str, n_chars: int) -> str:

@@ -57,6 +57,7 @@ from tokenizer_core.registry.versions import (
     ArtifactRef,
     checked_name,
     checked_version,
+    time_of,
 )
 from tokenizer_core.spec.chat_templates import CHAT_FILE
 
@@ -382,8 +383,8 @@ class BucketArtifactStore(Artifacts):
             )
             whole = {entry[:2] for entry in entries if entry[2] == MANIFEST_NAME}
             for name, version, file in entries:
-                made = datetime.strptime(version[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-                if (name, version) not in whole and made < limit and file in _BESIDE_MANIFEST:
+                is_left = (name, version) not in whole and time_of(version) < limit
+                if is_left and file in _BESIDE_MANIFEST:
                     prefix = _prefix(name, version)
                     self._request(functools.partial(_remove_left_over, prefix=prefix, file=file))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from tokenizer_core.formats.manifest_fields import (
     build_spec,
     render_spec_fields,
 )
+from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE
 
@@ -37,6 +38,19 @@ class FileRecord:
 
     sha256: str
     size_bytes: int
+
+
+_FIELDS: Final[Mapping[str, Any]] = {
+    "name": str,
+    "version": str,
+    "created_at": str,
+    "files": dict[str, FileRecord],
+    "provenance": list,
+    "training": dict[str, Any] | None,
+    "command": str | None,
+    "libraries": dict[str, str],
+}
+"""The fields beside those of the spec, and their types."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +86,7 @@ class Manifest:
             "version": self.version,
             "created_at": self.created_at,
             **self.spec_fields,
-            "files": {
-                name: {"sha256": record.sha256, "size_bytes": record.size_bytes}
-                for name, record in self.files.items()
-            },
+            "files": {name: asdict(record) for name, record in self.files.items()},
             "provenance": list(self.provenance),
             "training": self.training,
             "command": self.command,
@@ -91,22 +102,8 @@ class Manifest:
         """
         fields = MANIFEST.parse(data)
         try:
-            files = {
-                name: FileRecord(record["sha256"], record["size_bytes"])
-                for name, record in fields["files"].items()
-            }
-            manifest = cls(
-                name=fields.pop("name"),
-                version=fields.pop("version"),
-                created_at=fields.pop("created_at"),
-                provenance=fields.pop("provenance"),
-                training=fields.pop("training"),
-                command=fields.pop("command"),
-                libraries=fields.pop("libraries"),
-                files=files,
-                fingerprint=fields["fingerprint"],
-                spec_fields={key: value for key, value in fields.items() if key != "files"},
-            )
+            own = {name: parse_record(kind, fields.pop(name)) for name, kind in _FIELDS.items()}
+            manifest = cls(**own, fingerprint=fields["fingerprint"], spec_fields=fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"the manifest is malformed: {error!r:.120}") from None
         manifest._check()
@@ -126,11 +123,6 @@ class Manifest:
             raise FormatError("the manifest holds a hash that is no sha256 in hexadecimal")
         if not all(type(record.size_bytes) is int for record in records):
             raise FormatError("the manifest holds a file size that is no integer")
-        if not isinstance(self.name, str) or not isinstance(self.version, str):
-            raise FormatError("the manifest's name or version is no text")
-        kinds = ((self.provenance, list), (self.libraries, dict), (self.training or {}, dict))
-        if not all(isinstance(value, kind) for value, kind in kinds):
-            raise FormatError("the manifest's provenance, libraries or training is malformed")
 
     @property
     def chat_record(self) -> Mapping[str, Any] | None:

@@ -181,8 +181,7 @@ class Artifacts(ABC):
             ArtifactNotFoundError, ArtifactCorruptError: as `open`.
         """
         manifest = self._read_manifest(ref.name, ref.version)
-        if manifest.fingerprint != ref.digest:
-            raise ArtifactCorruptError(f"{ref} is not the tokenizer of digest {ref.digest:.12}")
+        _check_digest(ref, manifest.fingerprint)
         return manifest
 
     def open(self, ref: ArtifactRef) -> TokenizerSpec:
@@ -194,8 +193,7 @@ class Artifacts(ABC):
         """
         with self._version_folder(ref.name, ref.version) as folder:
             spec = open_artifact(folder, ref.name, ref.version)
-        if spec.fingerprint != ref.digest:
-            raise ArtifactCorruptError(f"{ref} is not the tokenizer of digest {ref.digest:.12}")
+        _check_digest(ref, spec.fingerprint)
         return spec
 
     def verify(self, ref: ArtifactRef) -> None:
@@ -217,8 +215,7 @@ class Artifacts(ABC):
             )
         with self._version_folder(ref.name, ref.version) as folder:
             data, fingerprint = read_artifact_file(folder, ref.name, ref.version, filename)
-        if fingerprint != ref.digest:
-            raise ArtifactCorruptError(f"{ref} is not the tokenizer of digest {ref.digest:.12}")
+        _check_digest(ref, fingerprint)
         return data
 
     # Writing
@@ -529,6 +526,11 @@ class Artifacts(ABC):
         Raises:
             ArtifactNotFoundError: `ref` was removed meanwhile; the pointer is unchanged.
         """
+
+
+def _check_digest(ref: ArtifactRef, found: str) -> None:
+    if found != ref.digest:
+        raise ArtifactCorruptError(f"{ref} is not the tokenizer of digest {ref.digest:.12}")
 
 
 def _active_last(name: str, versions: Names, recorded: tuple[str, ...]) -> str:

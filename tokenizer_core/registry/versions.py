@@ -19,7 +19,7 @@ ACTIVE: Final = "active"
 """The alias of the active version; no tokenizer may have this name."""
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-VERSION: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{8}")
+VERSION: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _TIME_FORMAT: Final = "%Y%m%dT%H%M%SZ"
 
 
@@ -61,6 +61,12 @@ def checked_version(version: str) -> str:
     return version
 
 
+def time_of(version: str) -> datetime:
+    """When a version was published."""
+    time, _, _ = version.partition("-")
+    return datetime.strptime(time, _TIME_FORMAT).replace(tzinfo=UTC)
+
+
 def next_version(taken: Sequence[str], digest: str) -> str:
     """The version to publish now: the UTC time and the start of `digest`.
 
@@ -72,8 +78,6 @@ def next_version(taken: Sequence[str], digest: str) -> str:
         '29991231T235959Z-1a2b3c4d'
     """
     now = datetime.now(UTC)
-    match = VERSION.fullmatch(taken[-1]) if taken else None
-    if match:
-        newest = datetime.strptime(match[1], _TIME_FORMAT).replace(tzinfo=UTC)
-        now = max(now, newest + timedelta(seconds=1))
+    if taken and VERSION.fullmatch(taken[-1]):
+        now = max(now, time_of(taken[-1]) + timedelta(seconds=1))
     return f"{now.strftime(_TIME_FORMAT)}-{digest[:8]}"

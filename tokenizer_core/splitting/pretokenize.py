@@ -32,9 +32,10 @@ expressions take quadratic time, and the text comes from strangers: matching has
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice, pairwise
+from operator import eq, gt, lt
 from time import thread_time
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import regex
@@ -45,7 +46,7 @@ from tokenizer_core.splitting.unicode_sets import compile_exactly
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -319,19 +320,12 @@ def _flagged_parts(text: str, step: SplitPattern, budget: _Budget) -> Iterator[_
         yield end, len(text), is_gap
 
 
-def _isolate(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
-    return ((start, stop) for start, stop, _ in parts)
-
-
-def _remove(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
-    return ((start, stop) for start, stop, is_match in parts if not is_match)
-
-
-def _join_alike(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
+def _join(parts: Iterator[_Part], joins: Callable[[bool, bool], bool]) -> Iterator[tuple[int, int]]:
+    """The spans of parts, of which `joins` says for two neighbours whether they become one."""
     held: tuple[int, int] | None = None
     was_match = False
     for start, stop, is_match in parts:
-        if held is not None and is_match == was_match:
+        if held is not None and joins(was_match, is_match):
             held = held[0], stop
         else:
             if held is not None:
@@ -342,46 +336,15 @@ def _join_alike(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
         yield held
 
 
-def _join_to_previous(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
-    """Of several matches in a row, only the first joins the text before them."""
-    held: tuple[int, int] | None = None
-    was_match = False
-    for start, stop, is_match in parts:
-        if held is not None and is_match and not was_match:
-            held = held[0], stop
-        else:
-            if held is not None:
-                yield held
-            held = start, stop
-        was_match = is_match
-    if held is not None:
-        yield held
-
-
-def _join_to_next(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
-    """Of several matches in a row, only the last joins the text after them."""
-    held: tuple[int, int] | None = None  # a match
-    for start, stop, is_match in parts:
-        if is_match:
-            if held is not None:
-                yield held
-            held = start, stop
-        else:
-            yield (start if held is None else held[0]), stop
-            held = None
-    if held is not None:
-        yield held
-
-
-_BEHAVIORS: Final = MappingProxyType(
-    {
-        "isolated": _isolate,
-        "removed": _remove,
-        "contiguous": _join_alike,
-        "merged-with-previous": _join_to_previous,
-        "merged-with-next": _join_to_next,
-    }
-)
+# Of several matches in a row, only the first joins the text before them, and only the last the text
+# after them.
+_BEHAVIORS: Final[Mapping[str, Callable[[Iterator[_Part]], Iterator[tuple[int, int]]]]] = {
+    "isolated": lambda parts: (part[:2] for part in parts),
+    "removed": lambda parts: (part[:2] for part in parts if not part[2]),
+    "contiguous": partial(_join, joins=eq),
+    "merged-with-previous": partial(_join, joins=lt),
+    "merged-with-next": partial(_join, joins=gt),
+}
 
 
 def _with_gaps(text: str, spans: list[tuple[int, int]], end: int) -> list[str]:

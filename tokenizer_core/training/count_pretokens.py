@@ -23,7 +23,6 @@ from typing import Any, Final, Literal
 from tokenizer_core.documents import (
     BY_NAME,
     CorpusFormat,
-    PlainTextCopy,
     corpus_file_size,
     make_separator,
     plain_text_copies,
@@ -195,74 +194,50 @@ def count_pretokens(
                 else "no corpus file was given"
             )
 
-        def count(n_done: int, n_counted: int) -> None:
+        def report(n_counted: int) -> None:
             if progress is not None:
-                progress(n_copied + n_done * sum(sizes) // n_counted, total)
+                progress(n_copied + n_counted * sum(sizes) // n_plain, total)
 
-        counts = _count_plain_text(
-            copies,
-            CountingRules(
-                pattern,
-                (*special_tokens, *([separator] if any(copy.sha256 for copy in copies) else ())),
-                errors,
-            ),
-            engine=engine,
-            num_workers=num_workers,
+        # Only copies have the separator.
+        cut_out = (*special_tokens, *([separator] if any(copy.sha256 for copy in copies) else ()))
+        rules = CountingRules(pattern, cut_out, errors)
+        engine = choose_counting_engine(engine, pattern, errors)
+        paths = [copy.path for copy in copies]
+        n_plain = sum(map(corpus_file_size, paths))
+        if num_workers is None and not (engine == "native" or CAN_START_WORKERS):
+            num_workers = 1
+        workers = choose_num_workers(n_plain, num_workers)
+        chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_plain, workers, max_memory_bytes)
+        folder = Path(scratch_folder or tempfile.gettempdir())
+        planner = ChunkPlanner(
+            pattern,
+            cut_out,
             chunk_bytes=chunk_bytes,
-            max_memory_bytes=max_memory_bytes,
-            scratch_folder=scratch_folder,
-            progress=count,
-            while_waiting=while_waiting,
+            window_bytes=min(chunk_bytes, WINDOW_BYTES),
+            stop_at_invalid=errors == "strict",
         )
-    return replace(counts, special_tokens=tuple(special_tokens), n_bytes=n_bytes, bad_documents=bad)
-
-
-def _count_plain_text(
-    copies: Sequence[PlainTextCopy],
-    rules: CountingRules,
-    *,
-    engine: str,
-    num_workers: int | None,
-    chunk_bytes: int | None,
-    max_memory_bytes: int | None,
-    scratch_folder: str | os.PathLike[str] | None,
-    progress: Callable[[int, int], object],
-    while_waiting: Callable[[], object] | None,
-) -> PretokenCounts:
-    engine = choose_counting_engine(engine, rules.pattern, rules.errors)
-    paths = [copy.path for copy in copies]
-    n_bytes = sum(map(corpus_file_size, paths))
-    if num_workers is None and not (engine == "native" or CAN_START_WORKERS):
-        num_workers = 1
-    workers = choose_num_workers(n_bytes, num_workers)
-    chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_bytes, workers, max_memory_bytes)
-    folder = Path(scratch_folder or tempfile.gettempdir())
-    planner = ChunkPlanner(
-        rules.pattern,
-        rules.special_tokens,
-        chunk_bytes=chunk_bytes,
-        window_bytes=min(chunk_bytes, WINDOW_BYTES),
-        stop_at_invalid=rules.errors == "strict",
-    )
-    with unchanged_files(paths):
-        counts, n_documents, n_spills = count_chunks(
-            rules,
-            chain.from_iterable(map(planner.plan, paths)),
-            engine=engine,
-            num_workers=workers,
-            ceiling=None if max_memory_bytes is None else (max_memory_bytes, folder),
-            progress=lambda n_done: progress(n_done, n_bytes),
-            while_waiting=while_waiting,
-        )
+        with unchanged_files(paths):
+            counts, n_documents, n_spills = count_chunks(
+                rules,
+                chain.from_iterable(map(planner.plan, paths)),
+                engine=engine,
+                num_workers=workers,
+                ceiling=None if max_memory_bytes is None else (max_memory_bytes, folder),
+                progress=report,
+                while_waiting=while_waiting,
+            )
     return PretokenCounts(
         counts=counts,
-        pattern=rules.pattern,
+        pattern=pattern,
+        special_tokens=tuple(special_tokens),
         sources=tuple(
             CorpusSource(copy.source, copy.size_bytes, copy.sha256 or planner.sha256[copy.path])
             for copy in copies
         ),
+        n_bytes=n_bytes,
         n_documents=n_documents,
         n_spills=n_spills,
+        bad_documents=bad,
     )
 
 

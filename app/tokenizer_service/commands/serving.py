@@ -133,12 +133,12 @@ def run_serve(arguments: argparse.Namespace) -> None:
             if settings.workers > 1:
                 supervisor = _Supervisor(config, sockets=[listener])
                 supervisor.run()
-                if supervisor.has_failed:
-                    raise CommandError("the service could not start; the lines above say why")
-                return
-            server = uvicorn.Server(config)
-            server.run(sockets=[listener])
-            if not server.started:
+                has_failed = supervisor.has_failed
+            else:
+                server = uvicorn.Server(config)
+                server.run(sockets=[listener])
+                has_failed = not server.started
+            if has_failed:
                 raise CommandError("the service could not start; the lines above say why")
     except KeyboardInterrupt:
         pass  # Ctrl-C has ended it gracefully by now

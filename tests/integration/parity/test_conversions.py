@@ -21,7 +21,7 @@ from tests.conftest import REPOSITORY
 from tests.integration.parity.references import first_difference
 from tests.integration.parity.transformers_reader import TransformersReader
 from tests.parity.vocabularies import SPECIALS
-from tokenizer_core import Tokenizer, TokenizerSpec, train_bpe
+from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.conversion import FILE_NAMES, convert_spec, loading_lines
 from tokenizer_core.formats import load_spec
 from tokenizer_core.formats.gpt2_files import render_token
@@ -208,21 +208,3 @@ def test_a_public_vocabulary_is_the_same_in_every_format(name, target, shared_da
 def test_the_starter_is_the_same_in_every_format(target, tmp_path):
     store = ArtifactStore(REPOSITORY / "artifacts")
     assert_equal_everywhere(store.open(store.resolve("starter")), target, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("target", "pattern"),
-    [
-        ("tiktoken", "cl100k"),
-        ("tokenizer.json", "o200k"),
-        ("transformers", "qwen2"),
-        ("gpt2", "llama3"),
-        ("pickle", "gpt2"),
-    ],
-)
-def test_a_freshly_trained_one_is_the_same_in_every_format(target, pattern, tmp_path):
-    overlapping = [] if target == "tiktoken" else ["<|a|><|a|>"]
-    specials = ["<|endoftext|>", "<|a|>", *overlapping]
-    vocab, merges = train_bpe(REPOSITORY / "README.md", 1200, specials, pattern=pattern)
-    spec = TokenizerSpec.from_merges(vocab, merges, specials, pattern=pattern)
-    assert_equal_everywhere(spec, target, tmp_path)

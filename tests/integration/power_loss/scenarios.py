@@ -27,7 +27,7 @@ from tests.tokenizer_core.corpus.small_corpora import (
 )
 from tests.tokenizer_core.registry.test_folder_store import RICH, A, B
 from tests.tokenizer_service.jobs.test_corpora import put
-from tests.tokenizer_service.jobs.test_queue import add, claim
+from tests.tokenizer_service.jobs.test_queue import ME, add
 from tokenizer_core.blobs.atomic_files import replace_synced
 from tokenizer_core.corpus import (
     TokenDataset,
@@ -273,7 +273,7 @@ class Jobs(Scenario):
         return [
             self.open,
             accept(0),
-            lambda root: claim(self.open(root)),
+            lambda root: self.open(root).claim_next(ME),
             lambda root: self.open(root).finish(self.open(root).running()[0], "succeeded"),
             accept(1),
             lambda root: self.open(root).request_cancel(self.IDS[1]),

@@ -48,15 +48,6 @@ def test_a_reader_that_closes_the_pipe_is_no_error(trained: Cli) -> None:
     assert done.stderr == b""
 
 
-def test_text_comes_back_through_two_processes(trained: Cli) -> None:
-    text = "low 世界\n".encode() * 1000
-    encoded = run_python(trained, *COMMAND, "encode", stdin=text)
-    assert (encoded.returncode, encoded.stderr) == (0, b"")
-    assert run_python(trained, *COMMAND, "decode", stdin=encoded.stdout).stdout == text
-    wrong = run_python(trained, *COMMAND, "encode", "--tokenizer", "none", "x")
-    assert (wrong.returncode, wrong.stdout, wrong.stderr.count(b"\n")) == (1, b"", 1)
-
-
 SLOW = {"fastapi", "uvicorn", "pydantic", "sqlite3", "tqdm", "numpy", "tokenizer_core.training"}
 """Packages that import slowly; in a pipe no command needs tqdm."""
 

@@ -2,14 +2,22 @@
 
 import hashlib
 import json
+import os
 import re
 
 import numpy as np
 
 from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
-from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+from tokenizer_core.corpus import (
+    TokenFilesWriter,
+    corpus_encoding,
+    document_shuffle,
+    encoding_run,
+    plan_token_files,
+)
 from tokenizer_core.corpus.token_manifest import _FORMAT
+from tokenizer_core.distributed import encode_shards
 
 LAYOUT_NAMES = ["raw", "npy", "megatron", "llmc"]
 
@@ -24,6 +32,20 @@ WIDE = Tokenizer.from_spec(
 """Largest id 70,000, and none between 255 and 65,536: uint32."""
 
 TEXTS = ["ab abab", "", "naïve café 🙂", "x" * 11, "the end<|end|>"]
+
+
+def small_batches(patch, batch_bytes, batch_tokens):
+    """A document counts as long after a few bytes, and every batch ends with a checkpoint."""
+    for module, name, value in (
+        (corpus_encoding, "BATCH_BYTES", batch_bytes),
+        (encode_shards, "BATCH_BYTES", batch_bytes),
+        (encode_shards, "BATCH_TOKENS", batch_tokens),
+        (document_shuffle, "BATCH_TOKENS", batch_tokens),
+        (encoding_run, "CHECKPOINT_SECONDS", 0),
+        (encoding_run, "_CHECKPOINT_SHARE", 1e9),
+        (os, "fsync", lambda descriptor: None),
+    ):
+        patch.setattr(module, name, value)
 
 
 def encode_all(tokenizer, texts):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.tokenizer_core.corpus.small_corpora import content
+from tests.tokenizer_core.corpus.small_corpora import content, small_batches
 from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
@@ -16,7 +16,6 @@ from tokenizer_core.corpus import (
     TokenFiles,
     corpus_encoding,
     encode_corpus,
-    encoding_run,
     plan_token_files,
     verify_token_files,
 )
@@ -338,9 +337,7 @@ def test_a_template_that_does_not_say_where_turns_are_is_refused(tmp_path):
 
 
 def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
+    small_batches(monkeypatch, 100, 900)
     chats = [SILENT, *CHATS, *(record for record, _ in BAD.values()), *CHATS, SILENT]
     path = write_lines(tmp_path / "chats.jsonl", chats)
     encoder = ConversationEncoder(TOKENIZER)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tests.profiles import examples
-from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, content
+from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, content, small_batches
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
@@ -316,15 +316,11 @@ def encode_until(folder, files, plan, stop_after=None, **how):
 
 
 @pytest.fixture
-def small_batches(monkeypatch):
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
-    monkeypatch.setattr(document_shuffle, "BATCH_TOKENS", 900)
-    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+def batches(monkeypatch):
+    small_batches(monkeypatch, 3000, 900)
 
 
-@pytest.mark.usefixtures("small_batches")
+@pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("layout", ["npy", "megatron", "llmc"])
 def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path, monkeypatch):
@@ -356,7 +352,7 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path
         monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
 
 
-@pytest.mark.usefixtures("small_batches")
+@pytest.mark.usefixtures("batches")
 def test_other_files_or_settings_are_refused(tmp_path):
     files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
     n_batches = encode_until(tmp_path / "expected", files, plan)
@@ -410,7 +406,7 @@ def write_bad_corpus(folder, *, is_bad):
 
 
 @pytest.mark.row(46)
-@pytest.mark.usefixtures("small_batches")
+@pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("engine", ["auto", "python"])
 def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
@@ -440,7 +436,7 @@ def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
 
 
 @pytest.mark.row(46)
-@pytest.mark.usefixtures("small_batches")
+@pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("layout", ["npy", "megatron", "llmc"])
 def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, tmp_path):
@@ -468,7 +464,7 @@ def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, t
 
 
 @pytest.mark.row(46)
-@pytest.mark.usefixtures("small_batches")
+@pytest.mark.usefixtures("batches")
 def test_too_many_bad_documents_end_the_run_and_keep_the_checkpoint(tmp_path):
     files, plan = (
         write_bad_corpus(tmp_path / "bad", is_bad=True),
@@ -500,7 +496,7 @@ def test_a_file_that_has_fewer_documents_now_is_refused(position, tmp_path):
         list(iterate_batches([str(tmp_path / "a.txt")], how, cuts, position, 50))
 
 
-@pytest.mark.usefixtures("small_batches")
+@pytest.mark.usefixtures("batches")
 def test_files_in_stores_are_resumed_unless_they_changed(tmp_path):
     store = fsspec.filesystem("memory")
     paths, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
@@ -547,7 +543,7 @@ def split_documents(folder):
     }
 
 
-@pytest.mark.usefixtures("small_batches")
+@pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("layout", ["raw", "megatron"])
 def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
     files = write_mixed_corpus(tmp_path)

@@ -288,6 +288,8 @@ ENDS = "train.document-ends.u64"
         ("megatron", "train_000001.bin", put(0, -5, "<i4"), "holds the id -5 at index 0"),
         ("megatron", "train_000000.idx", put(2, 77, "u1"), "is no Megatron index of int32 ids"),
         ("megatron", "train_000000.idx", put(17, 8, "u1"), "is no Megatron index of int32 ids"),
+        ("megatron", "train_000000.idx", put(26, 77, "u1"), "is no Megatron index of int32 ids"),
+        ("megatron", "train_000000.idx", bytearray.pop, "is no Megatron index of int32 ids"),
         ("megatron", "train_000000.idx", put(34, 77, "u1"), "train_000000.idx does not agree with"),
         ("megatron", "train_000000.idx", put(38, 77, "u1"), "train_000000.idx does not agree with"),
         ("megatron", "train_000000.idx", put(60, 77, "u1"), "train_000000.idx does not agree with"),

@@ -31,8 +31,7 @@ from tokenizer_core.corpus import (
     token_writer,
     verify_token_files,
 )
-from tokenizer_core.corpus.staged_file import StagedFile
-from tokenizer_core.corpus.staged_folder import StagedFolder
+from tokenizer_core.corpus.staging import StagedFile, StagedFolder
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pickle
 import random
 from functools import partial
 
@@ -12,19 +13,23 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
+from tests.tokenizer_core.corpus.small_corpora import (
+    LAYOUT_NAMES,
+    NARROW,
+    WIDE,
+    content,
+    small_batches,
+)
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import (
     CorpusFormat,
     can_resume,
-    corpus_encoding,
     encode_corpus,
-    encoding_run,
     plan_token_files,
 )
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
-from tokenizer_core.distributed import Attempt, encode_shards
+from tokenizer_core.distributed import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources
 from tokenizer_core.distributed.encode_shards import (
     ShardEncoding,
@@ -51,16 +56,6 @@ texts = st.lists(
     | st.sampled_from(["", "word ab " * 30, "the end<|end|>", "<|begin|>", "\ufeffab\r\n"]),
     max_size=12,
 )
-
-
-def small_batches(patch, batch_bytes, batch_tokens):
-    """A document counts as long after a few bytes, and every batch ends with a checkpoint."""
-    patch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
-    patch.setattr(encode_shards, "BATCH_BYTES", batch_bytes)
-    patch.setattr(encode_shards, "BATCH_TOKENS", batch_tokens)
-    patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
-    patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    patch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def write_files(folder, corpora):
@@ -245,6 +240,22 @@ def attempt(tmp_path):
 def shard_of(path, start=0, stop=None):
     source = SourceFile.examine(str(path))
     return Part(source, start, source.size_bytes if stop is None else stop)
+
+
+def test_a_shard_has_the_ids_of_its_documents(tmp_path, attempt):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"ab\nxyz\n\nlast")
+    figures = encode_shard(encoding(), shard_of(path, 2, 8), attempt)
+    sizes = {"n_documents": 2, "n_tokens": 3, "n_bytes": 3}
+    counted = {"bad": {"reasons": {}, "first": []}, "counts": {}}
+    assert figures == {**sizes, "sha256": None, **counted}
+    assert np.fromfile(attempt.scratch / "ids", "<u2").tolist() == list(b"xyz")
+    assert sorted(attempt.commit(figures).files) == ["documents", "ids"]
+
+
+def test_an_encoder_is_made_once_in_a_process():
+    data = pickle.dumps(encoding())
+    assert pickle.loads(data) is pickle.loads(data)
 
 
 FORBIDDEN = r"the text holds .*<\|end\|>"

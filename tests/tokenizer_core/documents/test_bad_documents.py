@@ -12,7 +12,7 @@ from tokenizer_core.documents import (
     open_utf8_documents,
 )
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, check_running_share
-from tokenizer_core.errors import CorpusError, TooManyBadDocumentsError
+from tokenizer_core.errors import TooManyBadDocumentsError
 
 LINES = [
     (b'{"text": "good"}', None),
@@ -80,13 +80,6 @@ def test_a_text_that_is_not_utf8_is_left_out_whole(tmp_path, monkeypatch, held_b
     ]
     path.write_bytes(b"no border \xff at all|")
     assert read(path) == ([b""], [BadDocument("a.txt", "line", 1, "invalid_utf8")])
-
-
-def test_without_a_list_a_bad_line_is_an_error(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(LINES[0][0] + b"\n" + LINES[4][0])
-    with pytest.raises(CorpusError, match=r"a\.jsonl', line 2: its field 'text' is no string"):
-        list(open_utf8_documents(path))
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])

@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -19,7 +18,6 @@ from tokenizer_core.documents.document_pieces import (
     cut_document,
     decode_blocks,
     split_plain_text,
-    split_utf8_text,
 )
 from tokenizer_core.errors import CorpusError
 
@@ -67,47 +65,24 @@ def test_invalid_utf8_is_named_by_its_offset_and_line():
                 list(decode_blocks(blocks, "some.txt"))
 
 
-@given(
-    st.text(st.sampled_from("aab|<>é中🙂"), max_size=40),
-    st.lists(st.integers(0, 120), max_size=8),
-    st.sampled_from(["|", "||", "<|>", "<<|", "中|中", "é", "a", "aa", "aba", "aab", "abaab"]),
-)
-@example("a||||b", [3, 4, 5], "||")
-@example("中|中|中", [2, 4], "中|中")
-@example("\ufeffa\r\n||\r\nb||", [2], "||")
-def test_the_documents_are_those_of_the_text_wherever_it_is_cut(text, cuts, separator):
-    data = text.encode()
-    expected = split_by_definition(text, separator)
-    for size in (1, 2, 7, 1000):
-        pieces = list(split_plain_text(cut_at(text, cuts), separator, size))
-        assert join(pieces) == expected
-        # The pieces do not show where the text was cut.
-        assert pieces == list(split_plain_text([text], separator, size))
-        mark = separator.encode()
-        coded = list(split_utf8_text(cut_at(data, cuts), mark, size))
-        assert join(coded) == expected
-        assert all(len(piece) <= size + max(len(mark), 4) for piece, _ in coded)
-    assert join(split_utf8_text(cut_at(data, cuts), None, 7)) == [text]
-
-
-def cut_at(text, cuts):
-    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in pairwise(places)]
-
-
-SEPARATORS = ["|", "ab", "aa", "aba", "<|end|>", "\n", "é"]
+SEPARATORS = ["|", "||", "<<|", "中|中", "a", "ab", "aa", "aba", "abaab", "<|end|>", "\n", "é"]
 
 limits = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def read(path, how, within):
     with open_utf8_documents(path, how, max_piece_bytes=5, within=within) as reader:
-        return join(reader)
+        pieces = list(reader)
+    if path.suffix == ".txt":
+        assert all(len(piece) <= 5 + max(4, len(how.separator.encode())) for piece, _ in pieces)
+    return join(pieces)
 
 
 @limits
+@example(text="a||||b", separator="||", part_bytes=9, block_bytes=3)
+@example(text="中|中|中", separator="中|中", part_bytes=9, block_bytes=2)
 @given(
-    text=st.text(st.sampled_from("ab|é<>end\n🙂"), max_size=60),
+    text=st.text(st.sampled_from("aab|é<>end\n中🙂"), max_size=60),
     separator=st.sampled_from(SEPARATORS),
     part_bytes=st.integers(1, 30),
     block_bytes=st.integers(1, 9),
@@ -118,13 +93,16 @@ def test_parts_of_plain_text_have_each_document_once(
     monkeypatch.setattr(corpus_files, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "corpus.txt"
     path.write_bytes(data := text.encode())
+    expected = split_by_definition(text, separator)
     how = CorpusFormat(separator=separator)
-    expected = read(path, how, None)
+    assert read(path, how, None) == expected
     parts = [(start, start + part_bytes) for start in range(0, max(1, len(data)), part_bytes)]
     assert [one for part in parts for one in read(path, how, part)] == expected
     as_text = partial(open_documents, path, how, max_piece_chars=5)
     found = [one for part in parts for one in join(list(as_text(within=part)))]
-    assert found == join(list(as_text()))
+    assert found == expected
+    # The pieces do not show where blocks were cut.
+    assert list(as_text()) == list(split_plain_text([text], separator, 5))
 
 
 @limits

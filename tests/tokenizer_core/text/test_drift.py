@@ -195,18 +195,6 @@ def test_where_ids_drift(engine):
     tokenizer = Tokenizer(VOCAB, MERGES, ["<|e|>"], engine=engine)
     end = tokenizer.token_to_id("<|e|>")
     assert tokenizer.encode("hello") == [259]
-    # As the model generated it; merged with what follows; cut inside a character; a special token.
-    for ids, text, new, drift_at in (
-        ([257, 258], " x", [32, 120], 0),
-        ([120, 257], "llo", [258], 1),
-        ([120, 0xE4, 0xB8], "ab", [256], 1),
-        ([120, 0xC3], "", [], 1),
-        ([120, end], "ab<|e|>", [256, end], None),
-        ([120, *b"<|e"], "|>", [*b"|>"], 1),
-        ([], "hello", [259], None),
-        ([120], "hello", [259], None),
-    ):
-        assert tokenizer.extend(ids, text) == ([*ids, *new], drift_at), (ids, text)
     # A forged special token stays text.
     forged = tokenizer.extend([end], "<|e|>", allowed_special="none")
     assert forged == ([end, *b"<|e|>"], 1)

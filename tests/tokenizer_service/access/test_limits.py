@@ -66,10 +66,10 @@ def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not():
     assert generous.seconds_left == 10
 
 
-def test_a_wait_ends_at_its_deadline():
-    assert asyncio.run(within(math.inf, asyncio.sleep(0.001, "done"))) == "done"
+async def test_a_wait_ends_at_its_deadline():
+    assert await within(math.inf, asyncio.sleep(0.001, "done")) == "done"
     with pytest.raises(TimeoutError):
-        asyncio.run(within(0.01, asyncio.sleep(60)))
+        await within(0.01, asyncio.sleep(60))
 
 
 def test_a_lease_holds_what_it_was_last_told():
@@ -112,16 +112,10 @@ def test_what_is_expected_is_reserved_once():
     assert budget.used == 1
 
 
-def test_the_result_comes_back_and_the_lease_stays(executor):
+async def test_the_result_comes_back_and_the_lease_stays(executor):
     budget = ByteBudget(100)
-
-    async def run():
-        REQUEST_ID.set("r-7")
-        lease = budget.lease()
-        result = await WorkQueue(executor).run_for(Departure(), lease, work, 20)
-        assert budget.used == 50
-        lease.release()
-        return result
+    lease = budget.lease()
+    REQUEST_ID.set("r-7")
 
     def work(n):
         check_wanted()
@@ -129,7 +123,9 @@ def test_the_result_comes_back_and_the_lease_stays(executor):
         assert REQUEST_ID.get() == "r-7"  # for the lines that it logs
         return n + 1
 
-    assert asyncio.run(run()) == 21
+    assert await WorkQueue(executor).run_for(Departure(), lease, work, 20) == 21
+    assert budget.used == 50
+    lease.release()
     assert budget.used == 0
     reserve_memory(1 << 60)  # outside of work
     check_wanted()
@@ -138,18 +134,14 @@ def test_the_result_comes_back_and_the_lease_stays(executor):
 @pytest.mark.parametrize(
     ("max_waiting", "error"), [(64, ValueError), (0, OverloadedError)], ids=["fails", "full queue"]
 )
-def test_work_that_gives_no_result_frees_its_lease(executor, max_waiting, error):
+async def test_work_that_gives_no_result_frees_its_lease(executor, max_waiting, error):
     budget = ByteBudget(100)
     depths = []
-
-    async def run():
-        lease = budget.lease()
-        lease.hold(60)
-        queue = WorkQueue(executor, depths.append, max_waiting=max_waiting)
-        await queue.run_for(None, lease, int, "no number")
-
+    lease = budget.lease()
+    lease.hold(60)
+    queue = WorkQueue(executor, depths.append, max_waiting=max_waiting)
     with pytest.raises(error):
-        asyncio.run(run())
+        await queue.run_for(None, lease, int, "no number")
     assert (budget.used, sum(depths)) == (0, 0)
 
 
@@ -157,7 +149,6 @@ def test_work_that_gives_no_result_frees_its_lease(executor, max_waiting, error)
 async def test_work_that_runs_ends_at_its_next_check(executor, leaves):
     """Its memory is held until it has ended: it still exists."""
     budget, departure, steps = ByteBudget(100), Departure(), Steps()
-
     lease = budget.lease()
     lease.hold(60)
     call = WorkQueue(executor).run_for(departure, lease, steps.run)
@@ -182,7 +173,6 @@ async def test_work_that_waits_is_dropped_with_all_it_holds(executor):
     budget, departure, steps = ByteBudget(100), Departure(), Steps()
     depths = []
     called = []
-
     queue = WorkQueue(executor, depths.append)
     first = asyncio.create_task(queue.run(steps.run))
     await until(steps.began.is_set)
@@ -210,7 +200,6 @@ async def test_work_that_waits_is_dropped_with_all_it_holds(executor):
 async def test_work_that_ended_just_before_the_client_left_frees_its_lease(executor):
     budget, departure = ByteBudget(100), Departure()
     ended = threading.Event()
-
     lease = budget.lease()
     lease.hold(60)
     request = asyncio.create_task(WorkQueue(executor).run_for(departure, lease, ended.set))
@@ -226,7 +215,6 @@ async def test_work_that_ended_just_before_the_client_left_frees_its_lease(execu
 
 async def test_work_ends_at_its_deadline_however_long_it_waited(executor):
     budget, first, second = ByteBudget(100), Steps(), Steps()
-
     queue = WorkQueue(executor, work_seconds=0.2)
     patient = WorkQueue(executor)
     busy = asyncio.create_task(patient.run(first.run))

@@ -9,13 +9,10 @@ from tests.tokenizer_service.chats import (
     SPEC,
     START,
     chatml_ids,
-    rendering_here,
     say,
     with_templates,
 )
 from tokenizer_core.registry import ArtifactStore
-
-__all__ = ["rendering_here"]
 
 CHAT = say("Hi", f"no {END}")
 TURNS = (("user", "Hi"), ("assistant", f"no {END}"))

@@ -12,7 +12,6 @@ import socket
 
 import pytest
 import uvicorn
-import uvloop
 from starlette.requests import ClientDisconnect, Request
 
 from tests.tokenizer_service.http.clients import open_protocol
@@ -32,6 +31,8 @@ from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.observability.metrics import REJECT_REASONS
 from tokenizer_service.responses.problems import problem_of
 from tokenizer_service.settings import Settings
+
+pytestmark = pytest.mark.anyio
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 LAST = b"Connection: close"
@@ -63,21 +64,18 @@ async def read(client):
     return data
 
 
-def exchange(app, *pieces, is_half_closed=False, guard=None, seconds=0.05):
-    async def run():
-        _, client = await connect(app, guard)
-        async with asyncio.timeout(60):
-            reading = asyncio.create_task(read(client))
-            for piece in pieces:
-                await asyncio.get_running_loop().sock_sendall(client, piece)
-                await asyncio.sleep(seconds)
-            if is_half_closed:
-                client.shutdown(socket.SHUT_WR)
-            data = await reading
-        client.close()
-        return data
-
-    return uvloop.run(run())
+async def exchange(app, *pieces, is_half_closed=False, guard=None, seconds=0.05):
+    _, client = await connect(app, guard)
+    async with asyncio.timeout(60):
+        reading = asyncio.create_task(read(client))
+        for piece in pieces:
+            await asyncio.get_running_loop().sock_sendall(client, piece)
+            await asyncio.sleep(seconds)
+        if is_half_closed:
+            client.shutdown(socket.SHUT_WR)
+        data = await reading
+    client.close()
+    return data
 
 
 async def respond(send, *parts, headers=()):
@@ -101,24 +99,24 @@ def slowly(seconds):
 say_ok = slowly(0.05)
 
 
-def test_what_is_no_http_after_a_request_ends_the_connection_with_its_response():
-    data = exchange(say_ok, REQUEST, REQUEST + b"\0")
+async def test_what_is_no_http_after_a_request_ends_the_connection_with_its_response():
+    data = await exchange(say_ok, REQUEST, REQUEST + b"\0")
     first, last = data.split(b"HTTP/1.1 200 OK\r\n")[1:]
     assert b"connection: close" not in first
     assert b"connection: close" in last
     assert last.endswith(b"ok")
 
 
-def test_a_client_that_sends_no_more_receives_its_responses():
+async def test_a_client_that_sends_no_more_receives_its_responses():
     for n_requests in (0, 1, 3):
-        data = exchange(slowly(0.1), REQUEST * n_requests, is_half_closed=True)
+        data = await exchange(slowly(0.1), REQUEST * n_requests, is_half_closed=True)
         assert data.count(b"HTTP/1.1 200 OK") == data.count(b"\r\n\r\nok") == n_requests
     # Reading is paused meanwhile: nothing but a look at the socket shows that the client is there.
-    data = exchange(slowly(0.3), REQUEST * 2 + upload(b"", LAST))
+    data = await exchange(slowly(0.3), REQUEST * 2 + upload(b"", LAST))
     assert data.count(b"HTTP/1.1 200 OK") == 3
 
 
-def test_an_unreadable_body_ends_the_request():
+async def test_an_unreadable_body_ends_the_request():
     received = []
 
     async def app(scope, receive, send):
@@ -126,14 +124,14 @@ def test_an_unreadable_body_ends_the_request():
         await respond(send, b"ok", headers=SHORT_BODY)
 
     head = b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
-    data = exchange(app, head + b"3\r\nabc\r\n", b"zz\r\n")
+    data = await exchange(app, head + b"3\r\nabc\r\n", b"zz\r\n")
     assert received == ["http.request", "http.disconnect"]
     assert data.startswith(b"HTTP/1.1 400 ")
     assert b"200 OK" not in data
 
 
-def test_a_response_before_the_end_of_the_body():
-    data = exchange(say_ok, upload(b"abc")[:-1], b"c", seconds=0.5)
+async def test_a_response_before_the_end_of_the_body():
+    data = await exchange(say_ok, upload(b"abc")[:-1], b"c", seconds=0.5)
     assert b"connection: close" in data
     assert data.endswith(b"ok")
 
@@ -144,27 +142,27 @@ def test_a_response_before_the_end_of_the_body():
         await send({"type": "http.response.body", "body": message["body"]})
 
     sent = upload(b"abc", b"Expect: 100-continue", LAST)
-    data = exchange(app, sent[:-3], sent[-3:])
+    data = await exchange(app, sent[:-3], sent[-3:])
     assert data.startswith(b"HTTP/1.1 200 OK\r\n")  # and no body is asked for
     assert data.endswith(b"5\r\nfirst\r\n3\r\nabc\r\n0\r\n\r\n")
 
 
-def test_in_http_1_0_the_end_of_the_connection_ends_a_response_without_a_length():
+async def test_in_http_1_0_the_end_of_the_connection_ends_a_response_without_a_length():
     async def app(scope, receive, send):
         await respond(send, b"ab", b"cd")
 
-    head, _, body = exchange(app, REQUEST.replace(b"1.1", b"1.0")).partition(b"\r\n\r\n")
+    head, _, body = (await exchange(app, REQUEST.replace(b"1.1", b"1.0"))).partition(b"\r\n\r\n")
     assert body == b"abcd"
     assert b"transfer-encoding" not in head
     assert b"content-length" not in head
-    newer = exchange(app, REQUEST.replace(b"Host", b"Connection: close\r\nHost"))
+    newer = await exchange(app, REQUEST.replace(b"Host", b"Connection: close\r\nHost"))
     assert newer.endswith(b"\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n")
 
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%b\r\n3\r\nabc\r\n0\r\n\r\n"
 
 
-def test_trailers_are_dropped():
+async def test_trailers_are_dropped():
     seen = []
 
     async def app(scope, receive, send):
@@ -174,28 +172,25 @@ def test_trailers_are_dropped():
         await respond(send, headers=[(b"content-length", b"0")])
 
     sent = CHUNKED.replace(b"0\r\n\r\n", b"0\r\nHost: other\r\n\r\n") % b"A: b\r\n"
-    exchange(app, sent + sent, is_half_closed=True)
+    await exchange(app, sent + sent, is_half_closed=True)
     expected = [(b"host", b"a"), (b"transfer-encoding", b"chunked"), (b"a", b"b")]
     assert seen == [expected] * 4
 
 
-def test_a_client_that_reads_nothing_is_reset():
+async def test_a_client_that_reads_nothing_is_reset():
     async def app(scope, receive, send):
         await respond(send, bytes(20_000_000))
 
-    async def run():
-        _, client = await connect(app, ConnectionGuard(stall_seconds=0.1))
-        client.sendall(REQUEST)
-        await asyncio.sleep(0.5)
-        assert len(await read(client)) < 20_000_000
-        client.close()
-
-    uvloop.run(run())
+    _, client = await connect(app, ConnectionGuard(stall_seconds=0.1))
+    client.sendall(REQUEST)
+    await asyncio.sleep(0.5)
+    assert len(await read(client)) < 20_000_000
+    client.close()
 
 
-def test_the_time_of_a_head_begins_after_the_response_before_it():
+async def test_the_time_of_a_head_begins_after_the_response_before_it():
     guard = ConnectionGuard(header_seconds=0.2)
-    data = exchange(slowly(0.5), REQUEST + REQUEST[:-1], guard=guard)
+    data = await exchange(slowly(0.5), REQUEST + REQUEST[:-1], guard=guard)
     assert data.index(b"HTTP/1.1 200 ") < data.index(b"HTTP/1.1 408 ")
 
 
@@ -233,34 +228,30 @@ def bodies(data):
     return [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 200 OK")[1:]]
 
 
-def test_the_app_gets_the_whole_body_of_each_small_request():
+async def test_the_app_gets_the_whole_body_of_each_small_request():
     app, sent = Echo(), [b"abc", b"sleep", b"ghi", b"def"]
     pipelined = b"".join(map(upload, sent[:-1])) + upload(sent[-1], LAST)
-    assert bodies(exchange(app, pipelined)) == app.whole_bodies == sent
+    assert bodies(await exchange(app, pipelined)) == app.whole_bodies == sent
     app, cut = Echo(), upload(b"abc", LAST)
-    assert bodies(exchange(app, cut[:-2], cut[-2:])) == [b"abc"]
+    assert bodies(await exchange(app, cut[:-2], cut[-2:])) == [b"abc"]
     assert app.whole_bodies == [None]  # none before its end
     long = Echo(n_times=2_000_000)
-    assert bodies(exchange(long, upload(b"abc", LAST))) == [b"abc" * 2_000_000]
+    assert bodies(await exchange(long, upload(b"abc", LAST))) == [b"abc" * 2_000_000]
 
 
-def leave(app, sent):
+async def leave(app, sent):
     """Send, then close without reading."""
-
-    async def run():
-        _, client = await connect(app)
-        await asyncio.get_running_loop().sock_sendall(client, sent)
-        client.close()
-        await asyncio.sleep(0.5)
-
-    uvloop.run(run())
+    _, client = await connect(app)
+    await asyncio.get_running_loop().sock_sendall(client, sent)
+    client.close()
+    await asyncio.sleep(0.5)
 
 
-def test_a_client_that_left_ends_its_requests_without_errors():
+async def test_a_client_that_left_ends_its_requests_without_errors():
     app = Echo()
-    leave(app, upload(b"sleep") * 3)
+    await leave(app, upload(b"sleep") * 3)
     assert app.n_responses == len(app.whole_bodies)
-    leave(app, upload(bytes(100_000))[:-1])
+    await leave(app, upload(bytes(100_000))[:-1])
     assert app.n_left == 1
 
 
@@ -270,34 +261,30 @@ def parts_of(data, n_bytes):
 
 @pytest.mark.parametrize("n_refused", [0, 3], ids=["enough memory", "none for a piece"])
 @pytest.mark.parametrize("n_bytes", [70_000, 1_000_000])
-def test_pieces_of_a_long_body_arrive_whole_and_in_order(n_refused, n_bytes):
+async def test_pieces_of_a_long_body_arrive_whole_and_in_order(n_refused, n_bytes):
     first, second = (random.Random(seed).randbytes(500_000) for seed in (1, 2))
     sent = upload(first) + upload(b"short") + upload(second, LAST)
-    data = exchange(Echo(n_refused=n_refused), *parts_of(sent, n_bytes))
+    data = await exchange(Echo(n_refused=n_refused), *parts_of(sent, n_bytes))
     assert bodies(data) == [first, b"short", second]
 
 
-def test_a_piece_after_one_that_was_not_collected_waits_for_it():
+async def test_a_piece_after_one_that_was_not_collected_waits_for_it():
     app = Echo(n_refused=2)
-
-    async def run():
-        protocol, client = await connect(app)
-        sent = upload(b"abcdef", LAST)
-        protocol.data_received(sent[:-4])
-        await asyncio.sleep(0.05)
-        for piece in (b"c", b"d", b"ef"):  # within one iteration of the event loop
-            protocol.data_received(piece)
-        assert bodies(await read(client)) == [b"abcdef"]
-        client.close()
-
-    uvloop.run(run())
+    protocol, client = await connect(app)
+    sent = upload(b"abcdef", LAST)
+    protocol.data_received(sent[:-4])
+    await asyncio.sleep(0.05)
+    for piece in (b"c", b"d", b"ef"):  # within one iteration of the event loop
+        protocol.data_received(piece)
+    assert bodies(await read(client)) == [b"abcdef"]
+    client.close()
 
 
-def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it():
+async def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it():
     body = bytes(300_000)
     sent = upload(body, b"Expect: 100-continue", LAST)
     head = len(sent) - len(body)
-    data = exchange(Echo(), sent[:head], sent[head:])
+    data = await exchange(Echo(), sent[:head], sent[head:])
     assert data.startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert bodies(data) == [body]
 
@@ -305,17 +292,17 @@ def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it():
 OFFER = [b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk"]
 
 
-def test_an_offer_of_another_protocol_changes_nothing():
+async def test_an_offer_of_another_protocol_changes_nothing():
     sent = upload(b"first", *OFFER) + upload(b"", *OFFER) + upload(b"last")
     for n_bytes in (1, 1000):
-        data = exchange(Echo(), *parts_of(sent, n_bytes), seconds=0, is_half_closed=True)
+        data = await exchange(Echo(), *parts_of(sent, n_bytes), seconds=0, is_half_closed=True)
         assert bodies(data) == [b"first", b"", b"last"]
     several_hosts = upload(b"abc", b"Host: other", *OFFER)
-    assert b'"code":"host_invalid"' in exchange(say_ok, several_hosts, is_half_closed=True)
+    assert b'"code":"host_invalid"' in await exchange(say_ok, several_hosts, is_half_closed=True)
     many = upload(b"abc", b"Connection: upgrade", *[b"Upgrade: a"] * 100)
-    assert b'"code":"too_many_headers"' in exchange(say_ok, many, is_half_closed=True)
+    assert b'"code":"too_many_headers"' in await exchange(say_ok, many, is_half_closed=True)
     tunnel = b"CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n" + upload(b"abc")
-    assert exchange(say_ok, tunnel).count(b"HTTP/1.1 ") == 1
+    assert (await exchange(say_ok, tunnel)).count(b"HTTP/1.1 ") == 1
 
 
 EVIL = "http://evil.example.com"
@@ -341,12 +328,12 @@ EVIL = "http://evil.example.com"
         ("OPTIONS * HTTP/1.1", "evil.example.com", 421),
     ],
 )
-def test_the_host_and_the_target_must_be_allowed(line, host, status):
+async def test_the_host_and_the_target_must_be_allowed(line, host, status):
     counted = []
     hosts = AllowedHosts.of(("localhost", "[::1]", "*.internal"), "127.0.0.1")
     named = f"Host: {host}\r\n" if host else ""
     sent = f"{line}\r\n{named}Connection: close\r\n\r\n".encode()
-    data = exchange(say_ok, sent, guard=ConnectionGuard(hosts=hosts, count=counted.append))
+    data = await exchange(say_ok, sent, guard=ConnectionGuard(hosts=hosts, count=counted.append))
     assert data.split()[1] == b"%d" % status
     if status == 421:
         assert counted == ["host_not_allowed"]
@@ -354,7 +341,7 @@ def test_the_host_and_the_target_must_be_allowed(line, host, status):
         assert host.encode() not in data or EVIL in line
 
 
-def test_a_page_of_another_site_changes_nothing():
+async def test_a_page_of_another_site_changes_nothing():
     """It may open the page of the service."""
     for method, site, status in (
         (b"POST", b"cross-site", b"403"),
@@ -363,13 +350,13 @@ def test_a_page_of_another_site_changes_nothing():
         (b"POST", b"same-origin", b"200"),
     ):
         sent = upload(b"a", b"Sec-Fetch-Site: " + site, LAST).replace(b"POST", method, 1)
-        data = exchange(say_ok, sent)
+        data = await exchange(say_ok, sent)
         assert data.split()[1] == status
         assert (b"cross_site_request" in data) is (status == b"403")
 
 
 @pytest.mark.parametrize("n_bytes", [1, 20_000_000], ids=["read", "not read"])
-def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
+async def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
     n_bytes, caplog, monkeypatch
 ):
     async def app(scope, receive, send):
@@ -382,17 +369,14 @@ def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "propagate", False)
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "handlers", [caplog.handler])
 
-    async def run():
-        protocol, client = await connect(app)
-        client.sendall(REQUEST)
-        assert await asyncio.get_running_loop().sock_recv(client, 1)
-        for task in list(protocol.tasks):  # as uvicorn, when its time is over
-            task.cancel()
-        await asyncio.wait(protocol.tasks)
-        assert protocol.transport.is_closing()
-        client.close()
-
-    uvloop.run(run())
+    protocol, client = await connect(app)
+    client.sendall(REQUEST)
+    assert await asyncio.get_running_loop().sock_recv(client, 1)
+    for task in list(protocol.tasks):  # as uvicorn, when its time is over
+        task.cancel()
+    await asyncio.wait(protocol.tasks)
+    assert protocol.transport.is_closing()
+    client.close()
     logged = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in logged] == ["a response is cut off: the server ends"]
     assert not logged[0].exc_info

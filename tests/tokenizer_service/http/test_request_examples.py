@@ -2,14 +2,12 @@
 
 from starlette.testclient import TestClient
 
-from tests.tokenizer_service.chats import rendering_here, with_templates
+from tests.tokenizer_service.chats import with_templates
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_service.http.request_examples import REQUEST_EXAMPLES
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings
-
-__all__ = ["rendering_here"]
 
 JSON_BODIES = [
     (method, path, body["examples"])

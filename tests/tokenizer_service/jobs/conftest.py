@@ -68,9 +68,6 @@ class Service:
         assert answer.status_code == 200
         return answer.json()
 
-    def row(self, job_id):
-        return self.jobs.get(job_id)
-
     def wait(self, job_id, *states, seconds=300):
         """The job, once it is in one of `states` (any final one by default)."""
         wanted = states or ("live", "succeeded", "failed", "cancelled")
@@ -88,7 +85,7 @@ class Service:
         """The pid of the job's trainer, once it is training."""
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
-            job = self.row(job_id)
+            job = self.jobs.get(job_id)
             if job.child is not None and job.phase in phases:
                 return job.child.pid
             time.sleep(0.01)

@@ -189,12 +189,9 @@ class FakeRunner:
     async def next_child(self):
         return await asyncio.wait_for(self.started.get(), SECONDS)
 
-    def job(self, job_id):
-        return self.jobs.get(job_id)
-
     async def until(self, job_id, wanted):
         async with asyncio.timeout(SECONDS):
-            while not wanted(job := self.job(job_id)):  # noqa: ASYNC110 - SQLite sends no events
+            while not wanted(job := self.jobs.get(job_id)):  # noqa: ASYNC110 - SQLite sends no events
                 await asyncio.sleep(0.005)
         return job
 

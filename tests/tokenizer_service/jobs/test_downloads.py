@@ -1,8 +1,11 @@
 """input_urls: which URLs a job downloads, and which it refuses (row 25)."""
 
 import asyncio
+import contextlib
 import ipaddress
+import itertools
 import socket
+import socketserver
 import threading
 
 import pytest
@@ -15,61 +18,44 @@ TEXT = b"low lower lowest new newer newest " * 50
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-class Origin:
+class Origin(socketserver.ThreadingTCPServer):
     """A server on the loopback that sends the bytes that a test sets."""
 
+    daemon_threads = True
+
     def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.port = self.server_address[1]
         self.requests = []
         self.answers = {}
         self.stays_open = threading.Event()
-        self.thread = threading.Thread(target=self._serve, daemon=True)
-        self.thread.start()
 
     def answer(self, path, *parts):
         """Set the parts of the response; an empty part waits for the end of the test."""
         self.answers[path] = list(parts)
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def close(self):
-        self.stays_open.set()
-        # The thread ends before the next socket gets this one's number, and its connections.
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.thread.join(60)
-        self.listener.close()
 
-    def _serve(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-
-    def _answer(self, connection):
-        with connection:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                data = connection.recv(4096)
-                if not data:
-                    return
-                head += data
-            self.requests.append(head)
-            try:
-                for part in self.answers[head.split()[1].decode()]:
-                    if not part:
-                        self.stays_open.wait(60)
-                    connection.sendall(part)
-            except OSError:
-                pass
+class Answer(socketserver.StreamRequestHandler):
+    def handle(self):
+        head = b"".join(itertools.takewhile(bytes.strip, self.rfile))
+        if not head:
+            return
+        self.server.requests.append(head)
+        with contextlib.suppress(OSError):
+            for part in self.server.answers[head.split()[1].decode()]:
+                if not part:
+                    self.server.stays_open.wait(60)
+                self.request.sendall(part)
 
 
 @pytest.fixture
 def origin():
-    origin = Origin()
-    yield origin
-    origin.close()
+    with Origin() as origin:
+        threading.Thread(target=origin.serve_forever, args=(0.01,), daemon=True).start()
+        yield origin
+        origin.stays_open.set()
+        origin.shutdown()
 
 
 def whole(text):

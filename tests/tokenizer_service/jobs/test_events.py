@@ -18,6 +18,8 @@ from tokenizer_service.jobs.events import JobEvent, JobWatch
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.serving.workers import ProcessIdentity
 
+pytestmark = pytest.mark.anyio
+
 JOB_ID = "20261121T041500Z-0123456789ab"
 
 
@@ -81,18 +83,15 @@ class Listener:
                 await self.sent.wait()
 
 
-def run(follow, jobs):
-    """Run it with a watch, which has no listener at the end."""
-
-    async def check():
-        watch = JobWatch(jobs, folder_of(jobs))
-        await follow(watch)
-        assert watch.n_listeners == 0
-
-    asyncio.run(asyncio.wait_for(check(), 60))
+@pytest.fixture
+async def watch(jobs):
+    """It has no listener at the end."""
+    watch = JobWatch(jobs, folder_of(jobs))
+    yield watch
+    assert watch.n_listeners == 0
 
 
-def test_only_changes_are_sent_and_none_twice(jobs, job, monkeypatch):
+async def test_only_changes_are_sent_and_none_twice(watch, jobs, job, monkeypatch):
     reads = []
     read = JobStore.get
 
@@ -106,70 +105,61 @@ def test_only_changes_are_sent_and_none_twice(jobs, job, monkeypatch):
     def fail(self, job_id):
         raise JobDatabaseError("database is locked")
 
-    async def follow(watch):
-        new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
-        often = Listener(watch, jobs, heartbeat_seconds=0)
-        await often.wait_for(":\n\n", times=3)
-        await new.wait_for("data: ")
+    new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
+    often = Listener(watch, jobs, heartbeat_seconds=0)
+    await often.wait_for(":\n\n", times=3)
+    await new.wait_for("data: ")
+    await watch.next_look(JOB_ID, JobEvent("", b"", False))
+    reads.clear()
+    for number in range(3):  # polls that find nothing new
         await watch.next_look(JOB_ID, JobEvent("", b"", False))
-        reads.clear()
-        for number in range(3):  # polls that find nothing new
+        assert len(reads) == number + 1  # one read serves all listeners
+    with monkeypatch.context() as patch:
+        patch.setattr(JobStore, "get", fail)
+        for _ in range(2):  # and polls that fail
             await watch.next_look(JOB_ID, JobEvent("", b"", False))
-            assert len(reads) == number + 1  # one read serves all listeners
-        with monkeypatch.context() as patch:
-            patch.setattr(JobStore, "get", fail)
-            for _ in range(2):  # and polls that fail
-                await watch.next_look(JOB_ID, JobEvent("", b"", False))
-        assert seen.text == "retry: 2000\n\n"
-        jobs.set_progress(job, "learn", 0.7, {})
-        await seen.wait_for('"progress":0.7')
-        jobs.finish(job, "failed", error_code="c", detail="a\nb")
-        await asyncio.gather(new.task, seen.task, often.task)
-        for listener, expected in (
-            (new, [0, 0.7, 0.7]),
-            (seen, [0.7, 0.7]),
-            (often, [0, 0.7, 0.7]),
-        ):
-            events = parse_events(listener.text)
-            assert [document["progress"] for _, document in events] == expected
-            assert events[-1][1]["state"] == "failed"
-            assert events[-1][1]["error"]["detail"] == "a\nb"
-        assert "\n:\n" not in new.text
-
-    run(follow, jobs)
+    assert seen.text == "retry: 2000\n\n"
+    jobs.set_progress(job, "learn", 0.7, {})
+    await seen.wait_for('"progress":0.7')
+    jobs.finish(job, "failed", error_code="c", detail="a\nb")
+    await asyncio.gather(new.task, seen.task, often.task)
+    for listener, expected in (
+        (new, [0, 0.7, 0.7]),
+        (seen, [0.7, 0.7]),
+        (often, [0, 0.7, 0.7]),
+    ):
+        events = parse_events(listener.text)
+        assert [document["progress"] for _, document in events] == expected
+        assert events[-1][1]["state"] == "failed"
+        assert events[-1][1]["error"]["detail"] == "a\nb"
+    assert "\n:\n" not in new.text
 
 
-def test_a_listener_that_reads_nothing_is_disconnected(jobs, job):
+async def test_a_listener_that_reads_nothing_is_disconnected(watch, jobs, job):
     class Deaf(Listener):
         async def _send(self, message):
             await asyncio.Event().wait()
 
-    async def follow(watch):
-        with pytest.raises(ClientDisconnect):
-            await Deaf(watch, jobs, send_seconds=0.05).task
-
-    run(follow, jobs)
+    with pytest.raises(ClientDisconnect):
+        await Deaf(watch, jobs, send_seconds=0.05).task
 
 
-def test_a_disconnected_client_is_no_longer_counted(jobs, job):
-    async def follow(watch):
-        watch._max_listeners = 1
-        first = Listener(watch, jobs)
-        await first.wait_for("data: ")
-        refused = Listener(watch, jobs)
-        with pytest.raises(TooManyListenersError):
-            await refused.task
-        assert refused.n_parts == 0
-        assert watch.n_listeners == 1
-        first.gone.set()
-        with pytest.raises(ClientDisconnect):
-            await first.task
-        assert watch.n_listeners == 0
-        assert "job watch" not in {task.get_name() for task in asyncio.all_tasks()}
-        again = Listener(watch, jobs)
-        await again.wait_for("data: ")
-        jobs.finish(job, "failed")
-        jobs.forget_old(kept=0)  # this ends the stream as well
-        await again.task
-
-    run(follow, jobs)
+async def test_a_disconnected_client_is_no_longer_counted(watch, jobs, job):
+    watch._max_listeners = 1
+    first = Listener(watch, jobs)
+    await first.wait_for("data: ")
+    refused = Listener(watch, jobs)
+    with pytest.raises(TooManyListenersError):
+        await refused.task
+    assert refused.n_parts == 0
+    assert watch.n_listeners == 1
+    first.gone.set()
+    with pytest.raises(ClientDisconnect):
+        await first.task
+    assert watch.n_listeners == 0
+    assert "job watch" not in {task.get_name() for task in asyncio.all_tasks()}
+    again = Listener(watch, jobs)
+    await again.wait_for("data: ")
+    jobs.finish(job, "failed")
+    jobs.forget_old(kept=0)  # this ends the stream as well
+    await again.task

@@ -75,12 +75,12 @@ def test_a_job_of_a_killed_server_fails_once_its_trainer_has_ended(idle, tmp_pat
         give(idle, job_id, gone)
         for _ in range(2):
             idle.runner._reap()
-            assert idle.job(job_id).state == "running"
+            assert idle.jobs.get(job_id).state == "running"
         give(idle, job_id, gone, child=identity(trainer))
         idle.runner._reap()
         assert trainer.wait(60) == -SIGKILL
     idle.runner._reap()
-    assert error_of(idle.job(job_id)) == ("failed", "runner_died")
+    assert error_of(idle.jobs.get(job_id)) == ("failed", "runner_died")
 
 
 @pytest.mark.promise(16)
@@ -89,17 +89,17 @@ def test_only_a_job_of_another_host_is_judged_by_its_lease(idle, sleeper):
     job_id, mark = idle.add(), identity(sleeper)
     give(idle, job_id, mark, host="elsewhere", child=mark)
     idle.runner._reap()
-    assert idle.job(job_id).state == "running"
+    assert idle.jobs.get(job_id).state == "running"
     for deaths in range(1, MAX_DEATHS + 1):
         give(idle, job_id, mark, host="elsewhere", child=mark, lease_seconds=-0.1)
         for _ in range(2):  # the second time there is nothing to do
             idle.runner._reap()
-        job = idle.job(job_id)
+        job = idle.jobs.get(job_id)
         assert (job.state, job.attempt) == ("queued", 10)
         assert (job.deaths, job.takeovers) == (deaths, deaths)
     give(idle, job_id, mark, host="elsewhere", child=mark, lease_seconds=-0.1)
     idle.runner._reap()
-    assert error_of(idle.job(job_id)) == ("failed", "runner_died")
+    assert error_of(idle.jobs.get(job_id)) == ("failed", "runner_died")
     # On this host the lease ended a day ago, by a clock that jumped, but the owner still runs.
     give(idle, idle.add(), mark, lease_seconds=-86_400)
     idle.runner._reap()
@@ -108,7 +108,7 @@ def test_only_a_job_of_another_host_is_judged_by_its_lease(idle, sleeper):
     stranger = ProcessIdentity(sleeper.pid, started=1.0)
     give(idle, job.id, stranger, child=stranger)
     idle.runner._reap()
-    assert error_of(idle.job(job.id)) == ("failed", "runner_died")
+    assert error_of(idle.jobs.get(job.id)) == ("failed", "runner_died")
     assert sleeper.poll() is None
 
 
@@ -137,9 +137,9 @@ def test_a_job_is_not_begun_again_before_its_owner_could_renew_and_the_pointer_i
     for _ in range(2):
         with pytest.raises(OSError, match="away"):
             idle.runner._reap()
-        assert idle.job(job_id).state == "running"
+        assert idle.jobs.get(job_id).state == "running"
     idle.runner._reap()
-    job = idle.job(job_id)
+    job = idle.jobs.get(job_id)
     assert (job.state, job.deaths, job.takeovers) == ("queued", 1, 1)
 
 
@@ -163,11 +163,11 @@ async def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(fake, tmp
     growing = TokenFilesFolder.of(tmp_path).growing(job_id)
     late = await fake.next_child()
     growing.mkdir(parents=True)
-    assert fake.jobs.requeue(fake.job(job_id), died=True)  # as a server of another host does
+    assert fake.jobs.requeue(fake.jobs.get(job_id), died=True)  # as a server of another host does
     child = await fake.next_child()
     assert late.has_ended
     assert growing.exists()
-    taken = fake.jobs.take_over(fake.job(job_id), OTHER, if_lease_ended=False)
+    taken = fake.jobs.take_over(fake.jobs.get(job_id), OTHER, if_lease_ended=False)
     assert fake.jobs.finish(taken, "failed", error_code="runner_died")
     fake.add()
     await fake.next_child()

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -33,23 +34,16 @@ def add(store, job_id, **changes):
     return store.add(job_id, {"name": "x"}, **options)
 
 
-def claim(store, owner=ME):
-    return store.claim_next(owner)
-
-
 def in_threads(number, work):
     """Do the work that many times at once."""
     begin = threading.Barrier(number)
 
-    def start():
+    def start(_):
         begin.wait()
         work()
 
-    threads = [threading.Thread(target=start) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(number) as threads:
+        list(threads.map(start, range(number)))
 
 
 @pytest.mark.promise(17)
@@ -64,12 +58,12 @@ def test_jobs_of_all_kinds_are_claimed_in_order_one_at_a_time(store):
     add(store, "a", kind="encode")
     add(store, "b")
     add(store, "c", kind="encode")
-    first = claim(store)
+    first = store.claim_next(ME)
     assert (first.id, first.state, first.attempt, first.owner) == ("a", "running", 1, ME)
     assert first.kind == "encode"
     assert store.claim_next(OTHER) is None
     assert store.finish(first, "succeeded")
-    assert claim(store, OTHER).id == "b"
+    assert store.claim_next(OTHER).id == "b"
     assert [job.id for job in store.latest()] == ["c", "b", "a"]
     assert [job.id for job in store.latest(kind="encode")] == ["c", "a"]
     assert [job.id for job in store.latest(kind="encode", limit=1)] == ["c"]
@@ -104,7 +98,7 @@ def test_the_queue_holds_as_many_jobs_as_its_limit(store):
     add(store, "b", queue_limit=1)
     with pytest.raises(QueueFullError):
         add(store, "c", queue_limit=1)
-    store.finish(claim(store), "failed", error_code="x")
+    store.finish(store.claim_next(ME), "failed", error_code="x")
     add(store, "c", queue_limit=1)
 
 
@@ -114,7 +108,7 @@ def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store):
     assert add(store, "b", idempotency_key="k", request_digest="1").id == first.id
     with pytest.raises(IdempotencyConflictError, match="job a"):
         add(store, "b", idempotency_key="k", request_digest="2")
-    store.finish(claim(store), "failed", error_code="x")
+    store.finish(store.claim_next(ME), "failed", error_code="x")
     again = add(store, "b", idempotency_key="k", request_digest="1", queue_limit=0)
     assert again.state == "failed"
     assert len(store.latest()) == 1
@@ -129,7 +123,7 @@ def test_cancel_in_every_state(store):
     assert store.request_cancel("queued") == cancelled
 
     add(store, "running")
-    job = claim(store)
+    job = store.claim_next(ME)
     assert not store.is_cancel_requested(job)
     asked = store.request_cancel("running")
     assert (asked.state, asked.cancel_requested) == ("running", True)
@@ -141,7 +135,7 @@ def test_cancel_in_every_state(store):
 
     for state in ("live", "succeeded", "failed"):
         add(store, state)
-        store.finish(claim(store), state)
+        store.finish(store.claim_next(ME), state)
         after = store.request_cancel(state)
         assert (after.state, after.cancel_requested) == (state, False)
 
@@ -149,18 +143,18 @@ def test_cancel_in_every_state(store):
 def test_a_requeued_job_keeps_its_place_its_version_and_the_deaths_of_its_child(store):
     add(store, "a")
     add(store, "b")
-    job = claim(store)
+    job = store.claim_next(ME)
     store.set_result(job, RESULT)
     assert store.requeue(job)
-    again = claim(store)
+    again = store.claim_next(ME)
     assert (again.id, again.attempt, again.deaths) == ("a", 2, 0)
     assert again.result == RESULT
     assert store.requeue(again, died=True)
     # A dead owner of this host loses it without the end of a lease.
-    taken = store.take_over(claim(store), OTHER, if_lease_ended=False)
+    taken = store.take_over(store.claim_next(ME), OTHER, if_lease_ended=False)
     assert (taken.deaths, taken.takeovers) == (2, 0)
     assert store.requeue(taken)
-    claim(store)
+    store.claim_next(ME)
     (running,) = store.running()
     assert (running.id, running.deaths, running.attempt) == ("a", 2, 5)
 
@@ -172,7 +166,7 @@ def end_lease(store, job_id):
 
 def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store):
     add(store, "a")
-    job = claim(store)
+    job = store.claim_next(ME)
     assert (job.owner_host, job.is_of_this_host) == (this_host(), True)
     for hold in (store.renew_lease, store.allow_publishing):
         end_lease(store, "a")
@@ -183,14 +177,14 @@ def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store):
     store.requeue(job)
     waiting = store.get("a")
     assert (waiting.owner_host, waiting.lease_ends_at) == (None, None)
-    claim(store, OTHER)
+    store.claim_next(OTHER)
     assert not store.renew_lease(job)
 
 
 def test_an_ended_lease_is_taken_over_once(store, open_jobs):
     """Many claims at once, with and without a renewal by the owner: one statement decides."""
     add(store, "a")
-    job = claim(store)
+    job = store.claim_next(ME)
     assert store.take_over(job, OTHER, if_lease_ended=True) is None
     end_lease(store, "a")
     assert store.renew_lease(job)  # in time: no other process had claimed it
@@ -207,7 +201,7 @@ def test_an_ended_lease_is_taken_over_once(store, open_jobs):
 @pytest.mark.promise(15)
 def test_an_owner_whose_lease_was_taken_can_write_nothing(store):
     add(store, "a")
-    late = claim(store)
+    late = store.claim_next(ME)
     end_lease(store, "a")
     taken = store.take_over(late, OTHER, if_lease_ended=True)
     before = store.get("a")
@@ -236,7 +230,7 @@ def test_concurrent_processes_give_a_folder_one_id(tmp_path):
 
 def test_progress_error_and_times_are_kept(store):
     add(store, "a")
-    job = claim(store)
+    job = store.claim_next(ME)
     store.set_child(job, OTHER)
     store.set_progress(job, "count", 0.25, {"count_done": 5})
     now = store.get("a")
@@ -267,15 +261,15 @@ def test_each_end_of_a_job_is_reported_once_by_the_store_that_ended_it(store, op
         add(store, name, queue_limit=100)
     store.request_cancel("waiting")
     other.request_cancel("waiting")
-    job = claim(store)
+    job = store.claim_next(ME)
     store.set_progress(job, "count", 0.5, {})
     other.request_cancel("failing")  # it runs: only asked to stop
     assert store.finish(job, "failed", error_code="x")
     assert not store.finish(job, "failed", error_code="x")
-    job = claim(store)
+    job = store.claim_next(ME)
     store.requeue(job)
-    store.finish(claim(store), "live")
-    job = claim(store)
+    store.finish(store.claim_next(ME), "live")
+    job = store.claim_next(ME)
     other.request_cancel("stopped")
     store.requeue(job)
     assert ended == [

@@ -105,7 +105,7 @@ async def test_a_job_that_was_cancelled_or_lost_after_the_last_look_publishes_no
         child = await fake.next_child()
         if is_lost:
             other = ProcessIdentity(1, 0.5)
-            taken = fake.jobs.take_over(fake.job(job_id), other, if_lease_ended=False)
+            taken = fake.jobs.take_over(fake.jobs.get(job_id), other, if_lease_ended=False)
             assert fake.jobs.finish(taken, "failed", error_code="runner_died")
         else:
             cancel_job(fake.jobs, tmp_path, job_id)
@@ -116,7 +116,7 @@ async def test_a_job_that_was_cancelled_or_lost_after_the_last_look_publishes_no
     assert child.has_ended
     assert (await fake.wait(following)).state == "live"
     expected = ("failed", "runner_died") if is_lost else ("cancelled", None)
-    assert error_of(fake.job(job_id)) == expected
+    assert error_of(fake.jobs.get(job_id)) == expected
     assert fake.store.names() == ["n", "starter"]
 
 
@@ -145,7 +145,7 @@ async def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(fake):
     job_id = fake.add(kind="encode")
     for deaths in range(runner.MAX_DEATHS + 1):
         child = await fake.next_child()
-        assert fake.job(job_id).deaths == deaths
+        assert fake.jobs.get(job_id).deaths == deaths
         child.exit(-9)
     assert error_of(await fake.wait(job_id)) == ("failed", "encoder_killed")
 
@@ -243,7 +243,7 @@ async def test_stopping_requeues_and_the_next_start_runs_it_again(fake, tmp_path
     child = await fake.next_child()
     await fake.runner.stop()
     assert child.grace_seconds == attempt.STOP_GRACE_SECONDS
-    waiting = fake.job(job_id)
+    waiting = fake.jobs.get(job_id)
     assert (waiting.state, waiting.attempt, waiting.deaths) == ("queued", 1, 0)
     async with running(FakeRunner(tmp_path)) as second:
         await second.succeed(await second.next_child())

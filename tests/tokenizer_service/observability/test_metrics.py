@@ -234,10 +234,8 @@ def test_the_metrics_of_ended_processes_are_kept(tmp_path):
         values(subprocess.check_output(command, cwd=REPOSITORY, env=environment, text=True))
         for _ in range(2)
     )
-    succeeded, resident = (
-        'tokenizer_encode_jobs_total{status="succeeded"}',
-        "process_resident_memory_bytes",
-    )
+    succeeded = 'tokenizer_encode_jobs_total{status="succeeded"}'
+    resident = "process_resident_memory_bytes"
     assert (first[succeeded], second[succeeded]) == (1, 2)
     assert first["process_cpu_seconds_total"] < second["process_cpu_seconds_total"]
     assert second[resident] < 2 * first[resident]

@@ -16,7 +16,6 @@ from tests.tokenizer_service.chats import (
     START,
     START_ID,
     chatml_ids,
-    rendering_here,
     say,
     with_templates,
 )
@@ -33,8 +32,6 @@ from tokenizer_core.chat import renderer
 from tokenizer_core.spec import AddedToken
 from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, REFUSED
 from tokenizer_service.main import create_app
-
-__all__ = ["rendering_here"]
 
 pytestmark = pytest.mark.usefixtures("rendering_here")
 

@@ -6,14 +6,12 @@ from types import SimpleNamespace
 import pytest
 from starlette.testclient import TestClient
 
-from tests.tokenizer_service.chats import SPEC, rendering_here, say, with_templates
+from tests.tokenizer_service.chats import SPEC, say, with_templates
 from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
 from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.main import create_app
 from tokenizer_service.serving.models import ModelNames
-
-__all__ = ["rendering_here"]
 
 pytestmark = pytest.mark.usefixtures("rendering_here")
 

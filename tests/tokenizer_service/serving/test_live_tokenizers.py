@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import weakref
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -126,7 +126,14 @@ def damage(store, ref):
     flip_a_bit(store.root / "tokenizers" / ref.name / ref.version / "vocab.pkl")
 
 
-class FakePeer:
+def wait_until(condition, *arguments):
+    deadline = time.monotonic() + 60
+    while not condition(*arguments):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class FakePeer(AbstractContextManager):
     """The state file of another process of this host: a child that only sleeps."""
 
     def __init__(self, store):
@@ -143,6 +150,9 @@ class FakePeer:
         self.process.kill()
         self.process.wait()
 
+    def __exit__(self, *raised):
+        self.end()
+
 
 async def test_the_versions_that_requests_name_are_known_to_every_process(
     settings, store, starter, other
@@ -151,8 +161,7 @@ async def test_the_versions_that_requests_name_are_known_to_every_process(
 
     async with started(settings, store) as live:
         states = WorkerStates(store.root / "run" / "workers")
-        peer = FakePeer(store)
-        try:
+        with FakePeer(store) as peer:
             peer.write()
             peer.path.with_suffix(".pinned").write_text('["third@1"]')
             assert states.read_pinned() == {"third@1"}
@@ -162,8 +171,6 @@ async def test_the_versions_that_requests_name_are_known_to_every_process(
             jobs = SimpleNamespace(unfinished=lambda: [damaged])
             with pytest.raises(VersionInUseError):
                 VersionRetention(settings, store, live, jobs).remove("third", "1")
-        finally:
-            peer.end()
         assert live.pinned_on_host() == {str(other)}
         assert not peer.path.with_suffix(".pinned").exists()
         await live.promote(other)  # from now on its state says so
@@ -321,9 +328,7 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
     with make_client() as client:
         assert promote(client, "other").status_code == 200
         (store.root / "active.json").write_text(pointer)
-        deadline = time.monotonic() + 60
-        while client.get("/readyz").json()["status"] == "ok" and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: client.get("/readyz").json()["status"] != "ok")
         check(client, other)  # the active version stays
         assert 'swaps_total{result="failed"} 1.0' in client.get("/metrics").text
     with make_client() as client:
@@ -404,9 +409,7 @@ def test_a_damaged_active_version_is_not_replaced_by_another(
         assert refused.status_code == 409
         assert refused.json()["detail"].startswith(f"{other} ({file}) fails its verification")
         path.write_bytes(sound)
-        deadline = time.monotonic() + 60
-        while client.get("/readyz").status_code == 503 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: client.get("/readyz").status_code != 503)
         ready = client.get("/readyz").json()
         assert (ready["status"], ready["tokenizer"]["digest"]) == ("ok", other.digest)
 
@@ -419,8 +422,7 @@ def test_a_fallback_is_the_latest_sound_version_that_was_active(store, starter, 
     for ref in (other, third):
         damage(store, ref)
     store.publish(store.open(starter), name="newer")  # it was never active
-    peer = FakePeer(store)
-    try:
+    with FakePeer(store) as peer:
         for _ in range(2):
             with make_client(fallback="previous", default="newer") as client:
                 ready = client.get("/readyz").json()
@@ -430,8 +432,6 @@ def test_a_fallback_is_the_latest_sound_version_that_was_active(store, starter, 
                 served = client.post("/encode", json={"text": "a"})
                 assert served.headers["Tokenizer-Version"] == str(starter)
             peer.write(**identity_of(starter))  # now another process serves it already
-    finally:
-        peer.end()
     with make_client(fallback="previous") as client:
         shown = client.get("/tokenizers/active").headers["ETag"]
         headers = {"X-API-Key": ADMIN_KEY, "If-Match": shown}
@@ -458,8 +458,7 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
         pytest.fail("the condition did not come true")
 
     async def run():
-        peer = FakePeer(store)
-        try:
+        with FakePeer(store) as peer:
             async with started(settings, store) as live:
                 assert live.require_active().ref == starter
                 (store.root / "active.json").write_bytes(pointer)
@@ -485,15 +484,13 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
             assert live.active is None
             assert "no other tokenizer" in (live.reason or "")
             await live.stop()
-            peer = FakePeer(store)
-            peer.write(**identity_of(starter), failed=str(other), reason="It is damaged.")
-            async with started(settings, store) as live:
-                assert (live.require_active().ref, live.source) == (starter, "last_good")
-                await live.promote(starter)
-                assert live.reason is None
-                assert live.trouble() == "Another process of this host reports: It is damaged."
-        finally:
-            peer.end()
+            with FakePeer(store) as peer:
+                peer.write(**identity_of(starter), failed=str(other), reason="It is damaged.")
+                async with started(settings, store) as live:
+                    assert (live.require_active().ref, live.source) == (starter, "last_good")
+                    await live.promote(starter)
+                    assert live.reason is None
+                    assert live.trouble() == "Another process of this host reports: It is damaged."
 
     def note(number, frame):
         signals.append(number)
@@ -514,13 +511,10 @@ async def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve
     async with started(settings, store) as live:
         assert live.require_active().ref == starter  # the last good one
     monkeypatch.setattr(store, "pointer_mark", fail)
-    peer = FakePeer(store)
-    try:
+    with FakePeer(store) as peer:
         peer.write(**identity_of(other))
         async with started(settings, store) as live:
             assert (live.require_active().ref, live.source) == (other, "last_good")
-    finally:
-        peer.end()
 
 
 def test_a_server_without_a_tokenizer_is_not_ready(settings, make_client):
@@ -552,8 +546,7 @@ async def test_a_promotion_follows_the_states_of_the_other_processes(
     assert talking.digest == starter.digest
 
     async with started(settings, store, swap_timeout_seconds=0) as live:
-        peer = FakePeer(store)
-        try:
+        with FakePeer(store) as peer:
             # It still serves the other version of the same digest.
             peer.write(**identity_of(starter))
             with pytest.raises(SwapTimeoutError):
@@ -579,8 +572,6 @@ async def test_a_promotion_follows_the_states_of_the_other_processes(
             peer.end()
             assert await asyncio.wait_for(live.promote(starter), 60) == other
             assert not peer.path.exists()
-        finally:
-            peer.end()
 
 
 async def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted(
@@ -591,13 +582,10 @@ async def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted
 
     async with started(settings, store) as live:
         assert live.require_active().ref == newer
-        peer = FakePeer(store)
-    try:
+    with FakePeer(store) as peer:
         peer.write(name="starter", version=starter.version, digest=starter.digest)
         async with started(settings, store) as live:
             assert live.require_active().ref == starter
-    finally:
-        peer.end()
     async with started(settings, store) as live:
         assert live.require_active().ref == starter
         assert not peer.path.exists()
@@ -639,22 +627,17 @@ async def test_promotions_run_one_at_a_time(settings, store, starter, other):
 
 
 def test_an_unmounted_store_is_degraded_and_not_empty(client, store, other):
-    def wait_until_ready(status):
-        deadline = time.monotonic() + 60
-        while True:
-            answer = client.get("/readyz")
-            assert answer.status_code == 200
-            found = (answer.json()["status"], answer.json()["tokenizer"]["name"])
-            away = f"\ntokenizer_store_away {float(status == 'degraded')}\n"
-            if found == (status, "other") and away in client.get("/metrics").text:
-                return
-            assert time.monotonic() < deadline, answer.json()
-            time.sleep(0.02)
+    def is_ready(status):
+        answer = client.get("/readyz")
+        assert answer.status_code == 200
+        found = (answer.json()["status"], answer.json()["tokenizer"]["name"])
+        away = f"\ntokenizer_store_away {float(status == 'degraded')}\n"
+        return found == (status, "other") and away in client.get("/metrics").text
 
     store.promote(other)
-    wait_until_ready("ok")
+    wait_until(is_ready, "ok")
     pointer, gone = store.root / "active.json", store.root / "gone"
     pointer.rename(gone)
-    wait_until_ready("degraded")
+    wait_until(is_ready, "degraded")
     gone.rename(pointer)
-    wait_until_ready("ok")
+    wait_until(is_ready, "ok")

@@ -21,7 +21,6 @@ from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_set
 from tokenizer_core.formats.tokenizer_json.decoder import check_decoder, render_decoder
 from tokenizer_core.formats.tokenizer_json.fields import check_fields
 from tokenizer_core.formats.tokenizer_json.model import (
-    error_of_fault,
     merges_characters,
     parse_model,
     render_model,
@@ -44,10 +43,6 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES: Final = 128 << 20
 """The size cap; o200k with all its splits has about 20 MB."""
-
-_LARGE_BYTES: Final = 1 << 20
-"""Of a larger file the first entry or merge at fault is named, without looking for faults of JSON
-behind it."""
 
 
 def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
@@ -72,24 +67,16 @@ def parse_tokenizer_document(data: bytes, what: str) -> object:
     """The JSON value of a `tokenizer.json`, as `parse_strict_json`.
 
     If the compiled module can read entries and merges of the model, which takes a tenth of the
-    time, both `vocab` and `merges` of the model are a `PackedModel` instead. If one of them is at
-    fault, `merges` is the error.
+    time, both `vocab` and `merges` of the model are a `PackedModel` instead.
     """
     check_number_of_values(data, what)
     packed = read_packed_model(data)
-    if packed is None:
-        return parse_strict_json(data, what)
-    rest, model = packed
-    with suppress(FormatError):  # named below, with its position
-        table = cast("dict[str, Any]", parse_strict_json(rest, what))
-        table["model"].update(vocab=model, merges=model)
-        if (fault := model.fault()) is None:
+    if packed is not None:
+        rest, model = packed
+        with suppress(FormatError):  # named below, with its position
+            table = cast("dict[str, Any]", parse_strict_json(rest, what))
+            table["model"].update(vocab=model, merges=model)
             return table
-        if len(data) >= _LARGE_BYTES:
-            error = error_of_fault(*fault, model, by_characters=merges_characters(table))
-            if error is not None:
-                table["model"]["merges"] = error
-                return table
     return parse_strict_json(data, what)
 
 

@@ -13,7 +13,7 @@ from itertools import chain, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, cast
 
-from tokenizer_core.errors import FormatError, TokenizerCoreError
+from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
     check_id,
@@ -25,8 +25,7 @@ from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids,
 from tokenizer_core.formats.tokenizer_json.fields import check_fields, kind_of
 from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
 from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, Alphabet, MissingBytes
-from tokenizer_core.spec.checks import MAX_TOKEN_ID, missing_part_error
-from tokenizer_core.strict_json import parse_strict_json
+from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.engines.protocol import PackedModel
     from tokenizer_core.formats.tokenizer_json.fields import Entries
     from tokenizer_core.spec import AddedToken, TokenizerSpec
 
@@ -134,8 +132,6 @@ def parse_model(
     ignore_merges = fields.get("ignore_merges") is True
     if by_characters:
         _check_characters(fields)
-    if isinstance(fields["merges"], TokenizerCoreError):
-        raise fields["merges"]
     contents = [token.content for token in added]
     entries = _check_entries(fields["vocab"], () if by_characters else contents)
     check_added_ids(added, entries)
@@ -187,7 +183,9 @@ def _check_entries(value: object, contents: Collection[str]) -> Entries:
         if owner is not text and not (
             _spell_the_same(owner, text) and (owner in known or text in known)
         ):
-            raise _two_tokens_error(id_, owner, text)
+            raise FormatError(
+                f"tokenizer.json: id {id_} stands for two tokens, {owner!r:.60} and {text!r:.60}"
+            )
     return value
 
 
@@ -195,12 +193,6 @@ def _spell_the_same(one: str, other: str) -> bool:
     """Whether one is in the byte alphabet what the other is as plain text."""
     pairs = ((one, other), (other, one))
     return any(render_token(text.encode(errors="replace")) == spelt for text, spelt in pairs)
-
-
-def _two_tokens_error(id_: int, owner: str, text: str) -> FormatError:
-    return FormatError(
-        f"tokenizer.json: id {id_} stands for two tokens, {owner!r:.60} and {text!r:.60}"
-    )
 
 
 def _parse_entries(
@@ -456,48 +448,6 @@ def _check_cuts(
                 f"with Hugging Face's tokenizers"
             )
     return missing and replace(missing, ends=tuple(sorted(digits)))
-
-
-def error_of_fault(
-    number: int | None, data: bytes, model: PackedModel, *, by_characters: bool
-) -> TokenizerCoreError | None:
-    """The error for the member of `vocab` or the merge (with its number) that the compiled module
-    found at fault; None if only the whole document tells. Reading all of a million takes seconds.
-    """
-    try:
-        document = data if number is not None else b"{%b}" % data
-        value: Any = parse_strict_json(document, "tokenizer.json")
-    except FormatError as error:
-        return error if "surrogate" in str(error) else None
-    try:
-        if number is None:
-            ((text, id_),) = value.items()
-            return _error_of_entry(text, id_, model)
-        left, right = _sides_of([value])
-        merge = (_merges_of_characters([value]) if by_characters else _parse_merges([value], {}))[0]
-    except FormatError as error:
-        is_numbered = "model.merges[0]" in str(error)
-        return _merge_error(number or 0, value) if is_numbered else error
-    tokens = {left: merge[0], right: merge[1], left + right: merge[0] + merge[1]}
-    token = next((token for text, token in tokens.items() if text not in model), None)
-    # An added token or the token of a byte may have these bytes.
-    if (
-        token is None
-        or token.decode(errors="replace") in model
-        or (by_characters and len(token) == 1)
-    ):
-        return None
-    return missing_part_error(number or 0, merge, token)
-
-
-def _error_of_entry(text: str, id_: int, model: PackedModel) -> FormatError | None:
-    check_id(id_, text)
-    if text in model:
-        return FormatError(f"tokenizer.json gives the key {text!r:.60} twice")
-    owner = model.text_of(id_)
-    if owner is None or _spell_the_same(owner, text):
-        return None
-    return _two_tokens_error(id_, owner, text)
 
 
 def render_model(spec: TokenizerSpec) -> dict[str, object]:

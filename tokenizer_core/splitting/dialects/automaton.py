@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -42,6 +41,7 @@ from tokenizer_core.splitting.dialects.syntax import (
     Union,
     always_matches,
     lengths,
+    nodes_in,
 )
 from tokenizer_core.splitting.unicode_sets import (
     LAST,
@@ -53,7 +53,6 @@ from tokenizer_core.splitting.unicode_sets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from collections.abc import Sequence as Listed
 
     from numpy.typing import NDArray
@@ -148,17 +147,11 @@ def build_automaton(steps: Listed[Step]) -> SplitAutomaton:
     )
 
 
-def _sets_of(node: Node) -> Iterator[CharacterSet]:
-    match node:
-        case Characters(characters):
-            yield characters
-        case Assertion(text) if text == _LINE_END:
-            yield _NEWLINE
-        case Sequence(parts) | Alternatives(parts):
-            for part in parts:
-                yield from _sets_of(part)
-        case Atomic(body) | Look(body) | Repeat(body):
-            yield from _sets_of(body)
+def _set_of(node: Node) -> CharacterSet | None:
+    """The set of which the node itself asks for a character."""
+    if isinstance(node, Characters):
+        return node.set
+    return _NEWLINE if isinstance(node, Assertion) and node.text == _LINE_END else None
 
 
 _NEWLINE: Final = Item(r"\n")
@@ -204,7 +197,8 @@ def _code_point(written: str) -> int:
 
 def classes_of(nodes: Listed[Node]) -> tuple[list[int], list[int], dict[CharacterSet, int]]:
     """The runs of code points with their classes, and for each set the classes in it as bits."""
-    sets = list(dict.fromkeys(chain.from_iterable(map(_sets_of, nodes))))
+    found = (_set_of(one) for node in nodes for one in nodes_in(node))
+    sets = list(dict.fromkeys(one for one in found if one is not None))
     changes: dict[int, int] = {0: 0}
     for index, characters in enumerate(sets):
         for first, last in _ranges(characters):

@@ -7,6 +7,7 @@ into sets, so no flag is needed. Every literal is written so that it cannot be r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final, Literal
@@ -245,6 +246,17 @@ def lengths(node: Node) -> tuple[int, int | None]:
             return low * least, None if high is None or most is None else high * most
 
 
+def nodes_in(node: Node) -> Iterator[Node]:
+    """The node and the nodes within, in order."""
+    yield node
+    match node:
+        case Sequence(parts) | Alternatives(parts):
+            for part in parts:
+                yield from nodes_in(part)
+        case Atomic(body) | Look(body) | Repeat(body):
+            yield from nodes_in(body)
+
+
 def always_matches(node: Node) -> bool:
     """Whether the node matches at every position, perhaps nothing."""
     match node:
@@ -278,21 +290,10 @@ def unrolled_size(node: Node) -> int:
 def sets_in(node: Node) -> list[str] | None:
     """An expression for one character of each set in the node; None if the node also looks at
     characters around its match."""
-    match node:
-        case Characters(characters):
-            return [set_text(characters)]
-        case Assertion() | Look():
-            return None
-        case Atomic(body) | Repeat(body):
-            return sets_in(body)
-        case Sequence(parts) | Alternatives(parts):
-            found: list[str] = []
-            for part in parts:
-                sets = sets_in(part)
-                if sets is None:
-                    return None
-                found += sets
-            return found
+    nodes = list(nodes_in(node))
+    if any(isinstance(one, Assertion | Look) for one in nodes):
+        return None
+    return [set_text(one.set) for one in nodes if isinstance(one, Characters)]
 
 
 def _add(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[int, int | None]:

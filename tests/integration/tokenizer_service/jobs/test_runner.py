@@ -27,8 +27,8 @@ def test_a_trainer_has_low_priority_and_no_keys_and_is_killed_after_sigterm(
     for name in secrets:
         monkeypatch.setenv(name, "secret")
     job_id = service.start(**SLOW)
-    wait_until(lambda: service.row(job_id).child, seconds=300)
-    child = service.row(job_id).child
+    wait_until(lambda: service.jobs.get(job_id).child, seconds=300)
+    child = service.jobs.get(job_id).child
     process = psutil.Process(child.pid)
     wait_until(lambda: process.nice() == NICENESS, seconds=300)
     os.kill(child.pid, signal.SIGSTOP)  # a stopped process acts on no signal but SIGKILL

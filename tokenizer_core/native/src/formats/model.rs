@@ -1,8 +1,7 @@
 //! The model of a `tokenizer.json`: its entries and merges as numbers, without an object for each.
 //!
-//! Only a model of the expected form is read here, and the first entry or merge at fault is kept for
-//! the reader in Python, which says what is wrong. For any other file there is no model, and that
-//! reader reads all of it.
+//! Only a model of the expected form is read here. For any other file there is none, and the reader in
+//! Python reads all of it.
 
 use std::ops::Range;
 
@@ -30,16 +29,6 @@ pub struct Model {
     /// Of each entry.
     ids: Vec<u32>,
     merges: Vec<Merge>,
-    fault: Option<Fault>,
-}
-
-/// The first member of `vocab`, or else the first merge, that cannot be one; the model has none
-/// of those. A file with a million of them before it is named within a second.
-pub struct Fault {
-    /// Its number among the merges; None for a member of `vocab`.
-    pub merge: Option<usize>,
-    /// As in the document, which may be no JSON here.
-    pub json: Vec<u8>,
 }
 
 impl Model {
@@ -53,10 +42,10 @@ impl Model {
         let Some((vocab, merges)) = spans_of_model(document) else {
             return Ok(None);
         };
-        let Some((texts, ids, bad_entry)) = read_entries(&document[vocab.clone()])? else {
+        let Some((texts, ids)) = read_entries(&document[vocab.clone()])? else {
             return Ok(None);
         };
-        let Some((merges_read, bad_merge)) = read_merges(&document[merges.clone()], &texts)? else {
+        let Some(merges_read) = read_merges(&document[merges.clone()], &texts)? else {
             return Ok(None);
         };
         let (first, second) = if vocab.start < merges.start {
@@ -74,13 +63,8 @@ impl Model {
             texts,
             ids,
             merges: merges_read,
-            fault: bad_entry.or(bad_merge),
         };
         Ok(Some((rest, model)))
-    }
-
-    pub fn fault(&self) -> Option<&Fault> {
-        self.fault.as_ref()
     }
 
     pub fn n_entries(&self) -> usize {
@@ -421,69 +405,39 @@ fn spans_of_model(document: &[u8]) -> Option<(Range<usize>, Range<usize>)> {
     (n_models == 1).then_some((vocab?, merges?))
 }
 
-type Entries = (Texts, Vec<u32>, Option<Fault>);
-
-fn read_entries(object: &[u8]) -> Result<Option<Entries>, NoMemory> {
+fn read_entries(object: &[u8]) -> Result<Option<(Texts, Vec<u32>)>, NoMemory> {
     let n_at_most = memchr_iter(b':', object).count();
     let mut texts = Texts::with_room(n_at_most.min(MAX_IDS), object.len())?;
     let mut ids = with_room(n_at_most.min(MAX_IDS))?;
     let mut is_taken = filled(false, MAX_IDS)?;
-    let mut fault = None;
     let mut reader = Reader::new(object);
     let read = reader.each(b'{', b'}', |reader| {
-        reader.next_byte()?;
-        let start = reader.at;
-        let text = reader.string_or_skip()?;
+        let text = reader.string()?;
         reader.take(b':')?;
+        let id = reader.id()?;
         // Distinct ids are at most as many as there is room for.
-        if let (Some(text), Some(id)) = (text, reader.id_or_skip()?)
-            && !is_taken[id as usize]
-            && texts.add(&text)
-        {
-            is_taken[id as usize] = true;
-            ids.push(id);
-        } else if fault.is_none() {
-            fault = Some((start, reader.at));
+        if std::mem::replace(&mut is_taken[id as usize], true) || !texts.add(&text) {
+            return None;
         }
+        ids.push(id);
         Some(())
     });
-    let fault = fault.map(|(start, end)| Fault {
-        merge: None,
-        json: object[start..end].to_vec(),
-    });
-    Ok(read.map(|()| (texts, ids, fault)))
+    Ok(read.map(|()| (texts, ids)))
 }
 
-type ReadMerges = (Vec<Merge>, Option<Fault>);
-
-fn read_merges(list: &[u8], texts: &Texts) -> Result<Option<ReadMerges>, NoMemory> {
+fn read_merges(list: &[u8], texts: &Texts) -> Result<Option<Vec<Merge>>, NoMemory> {
     let n_at_most = memchr_iter(b',', list).count() + 1;
     let mut merges = Merges {
         texts,
         found: with_room(n_at_most.min(MAX_MERGES))?,
         joined: with_room(MAX_TEXT_BYTES)?,
     };
-    let mut fault = None;
     let mut reader = Reader::new(list);
     let read = reader.each(b'[', b']', |reader| {
-        reader.next_byte()?;
-        let start = reader.at;
-        if fault.is_some() {
-            return reader.skip_value();
-        }
         if merges.found.len() >= MAX_MERGES {
             return None;
         }
-        if merges.read(reader).is_none() {
-            reader.at = start;
-            reader.skip_value()?;
-            fault = Some(start..reader.at);
-        }
-        Some(())
+        merges.read(reader)
     });
-    let fault = fault.map(|span| Fault {
-        merge: Some(merges.found.len()),
-        json: list[span].to_vec(),
-    });
-    Ok(read.map(|()| (merges.found, fault)))
+    Ok(read.map(|()| merges.found))
 }

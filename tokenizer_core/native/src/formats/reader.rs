@@ -83,14 +83,6 @@ impl<'d> Reader<'d> {
         Some(text)
     }
 
-    /// As `string`, with an inner None for a string that is no text, as a lone surrogate is none.
-    pub fn string_or_skip(&mut self) -> Option<Option<Cow<'d, str>>> {
-        self.next_byte()?;
-        let start = self.at;
-        let text = self.string();
-        (self.at > start).then_some(text)
-    }
-
     pub fn text_or_null(&mut self) -> Option<()> {
         if self.next_byte()? == b'"' {
             return self.string().map(|_| ());
@@ -127,20 +119,6 @@ impl<'d> Reader<'d> {
         let value = |value, digit: &u8| 10 * value + u32::from(digit - b'0');
         let id = digits.iter().fold(0, value);
         ((id as usize) < MAX_IDS).then_some(id)
-    }
-
-    /// As `id`, with an inner None for any other value.
-    pub fn id_or_skip(&mut self) -> Option<Option<u32>> {
-        self.next_byte()?;
-        let start = self.at;
-        if let Some(id) = self.id()
-            && matches!(self.next_byte()?, b',' | b'}')
-        {
-            return Some(Some(id));
-        }
-        self.at = start;
-        self.skip_value()?;
-        Some(None)
     }
 
     /// Skips a value, of which only strings and brackets are looked at.

@@ -70,17 +70,6 @@ impl NativeModel {
         new_list(py, sides.iter().map(text_of))
     }
 
-    /// (the number of a merge or None, JSON)
-    fn fault<'py>(&self, py: Python<'py>) -> Option<(Option<usize>, Bound<'py, PyBytes>)> {
-        let fault = self.model.fault()?;
-        Some((fault.merge, PyBytes::new(py, &fault.json)))
-    }
-
-    fn text_of(&self, id_: u32) -> Option<&str> {
-        let found = self.model.entries().find(|&(_, id)| id == id_);
-        found.map(|(text, _)| text)
-    }
-
     #[pyo3(signature = (plain, *, by_characters=false))]
     fn build<'py>(
         &self,

@@ -173,19 +173,19 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     growing = folder.growing(killed)
     wait_until(folder.note(growing).exists, seconds=120)  # its last step before the request
     written = {path.name: path.stat().st_ino for path in growing.iterdir()}
-    child = service.row(killed).child
+    child = service.jobs.get(killed).child
     os.kill(child.pid, signal.SIGKILL)
     gate.set()
     job = service.wait(killed)
     assert job["state"] == "succeeded", job
-    assert (service.row(killed).deaths, service.row(killed).attempt) == (1, 2)
+    assert (service.jobs.get(killed).deaths, service.jobs.get(killed).attempt) == (1, 2)
     assert contents(folder.path("killed")) == expected_files(service, tmp_path)
     kept = {path.name: path.stat().st_ino for path in folder.path("killed").iterdir()}
     assert kept == written
 
     gate.clear()
-    wait_until(lambda: service.row(cancelled).child, seconds=300)
-    child = service.row(cancelled).child
+    wait_until(lambda: service.jobs.get(cancelled).child, seconds=300)
+    child = service.jobs.get(cancelled).child
     answer = service.client.delete(f"/jobs/{cancelled}")
     assert (answer.status_code, answer.json()["phase"]) == (202, "cancelling")
     gate.set()
@@ -197,7 +197,7 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
 
 def worker_job(service, job_id, **changes):
     """A queued job, to be done by the test; it may publish."""
-    row = service.row(job_id)
+    row = service.jobs.get(job_id)
     folder = JobFolder.of(service.settings.artifacts_dir, job_id)
     folder = folder.again(changes.get("takeovers", 0))
     folder.write_request({**service.services.runner._request_of(row), **changes})
