@@ -241,7 +241,7 @@ def _check_merges(spec: TokenizerSpec) -> None:
         can_be_made = np.zeros(spec.largest_id + 1, bool)
         can_be_made[np.fromiter(spec.token_to_id.values(), np.uint32)] = True
         pairs = np.sort(ids[:, 0].astype(np.uint64) << 32 | ids[:, 1])
-        is_sound = can_be_made[ids].all() and (pairs[1:] != pairs[:-1]).all()
+        is_sound = bool(can_be_made[ids].all() and (pairs[1:] != pairs[:-1]).all())
     seen: set[Merge] = set()
     for rank, merge in () if is_sound else enumerate(spec.merges):
         left, right = merge
