@@ -118,7 +118,9 @@ class TokenizerSpec:
         Raises:
             InvalidSpecError: as `from_merges`.
         """
-        vocab, alphabet = dict(self.vocab), self.alphabet
+        alphabet = self.alphabet
+        # `dict` of a proxy would look up each key.
+        vocab: dict[int, bytes] = self.vocab.copy()  # type: ignore[attr-defined]
         self.normalizer.check()
         listed = list_added_tokens(tokens)
         given = [token for token in listed if isinstance(token, AddedToken)]

@@ -6,12 +6,8 @@ import sys
 
 import pytest
 
-from tests.tokenizer_service.run_cli import Cli
 
-
-def run_python(
-    cli: Cli, *arguments: str, stdin: bytes = b"", **environment: str
-) -> subprocess.CompletedProcess[bytes]:
+def run_python(cli, *arguments, stdin=b"", **environment):
     """Python in the folder of the command, on the packages of this process."""
     return subprocess.run(
         [sys.executable, *arguments],
@@ -26,7 +22,7 @@ def run_python(
 COMMAND = ("-m", "tokenizer_service.cli")
 
 
-def test_a_terminal_of_another_encoding_shows_escapes(trained: Cli) -> None:
+def test_a_terminal_of_another_encoding_shows_escapes(trained):
     (trained.folder / "é.txt").write_text("é" * 9, encoding="utf-8")
     trained.run("train", "é.txt", "--vocab-size=258", "--name=accents")
     done = run_python(trained, *COMMAND, "inspect", "accents", PYTHONIOENCODING="ascii")
@@ -34,7 +30,7 @@ def test_a_terminal_of_another_encoding_shows_escapes(trained: Cli) -> None:
     assert b"\\xe9" in done.stdout
 
 
-def test_a_reader_that_closes_the_pipe_is_no_error(trained: Cli) -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error(trained):
     encode = f"{sys.executable} -m tokenizer_service.cli encode"
     done = subprocess.run(
         f"yes low | head -c 2000000 | {encode} | head -c 10",
@@ -60,9 +56,7 @@ SLOW = {"fastapi", "uvicorn", "pydantic", "sqlite3", "tqdm", "numpy", "tokenizer
         (["train", "corpus.txt", "--vocab-size=260"], {"numpy", "tokenizer_core.training"}),
     ],
 )
-def test_a_command_imports_no_more_than_it_needs(
-    trained: Cli, words: list[str], needed: set[str]
-) -> None:
+def test_a_command_imports_no_more_than_it_needs(trained, words, needed):
     code = (
         "import sys\n"
         "from tokenizer_service.cli import main\n"

@@ -7,9 +7,8 @@ import sys
 import httpx
 import pytest
 
-from tests.integration.server_process import Server, serve
+from tests.integration.server_process import serve
 from tests.tokenizer_service.raw_http import RawRequest
-from tokenizer_core.registry import ArtifactStore
 
 END_AFTER_A_SECOND = """
 import sys
@@ -21,7 +20,7 @@ sys.exit(main(["serve"]))
 """
 
 
-def test_head_answers_as_get_without_the_body(server: Server) -> None:
+def test_head_answers_as_get_without_the_body(server):
     with httpx.Client(base_url=server.url) as client:  # one connection: no body may remain in it
         for path in ("/info", "/tokenizers/starter", "/docs", "/v1/livez", "/nope", "/encode"):
             head, get = client.head(path), client.get(path)
@@ -36,7 +35,7 @@ def test_head_answers_as_get_without_the_body(server: Server) -> None:
 
 
 @pytest.mark.promise(9)
-def test_sigterm_lets_a_request_finish(store: ArtifactStore) -> None:
+def test_sigterm_lets_a_request_finish(store):
     with serve(store.root) as server:
         with RawRequest(server.host, server.port, "/encode_stream") as raw:
             raw.send_chunk(b"the quick ")
@@ -51,7 +50,7 @@ def test_sigterm_lets_a_request_finish(store: ArtifactStore) -> None:
 
 
 @pytest.mark.promise(9)
-def test_requests_that_the_end_of_the_server_cuts_off_are_told_so(store: ArtifactStore) -> None:
+def test_requests_that_the_end_of_the_server_cuts_off_are_told_so(store):
     with serve(store.root, command=(sys.executable, "-c", END_AFTER_A_SECOND)) as server:
         target = (server.host, server.port)
         with (

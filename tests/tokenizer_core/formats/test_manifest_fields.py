@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.tokenizer_core.formats.small_specs import trained_spec
+from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
 from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.manifest_fields import (
     MANIFEST,
@@ -18,6 +18,27 @@ from tokenizer_core.splitting.patterns import SplitPattern
 
 SPEC = trained_spec(30, special_tokens=[AddedToken("<|a|>", 400), AddedToken("<é>", 401, False)])
 FIELDS = render_spec_fields(SPEC)
+
+
+def test_fields_are_read_back():
+    data = MANIFEST.render(FIELDS)
+    assert MANIFEST.parse(data) == json.loads(json.dumps(FIELDS))
+    assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
+    for pattern in (
+        SplitPattern("custom", r"\s+|\S+", unmatched="drop"),
+        SplitPattern("custom", r"[\w&&\D]+", "fancy-regex", "drop"),
+        SplitPattern("custom", r"\h+$|.", "oniguruma"),
+    ):
+        spec = trained_spec(30, pattern=pattern)
+        data = MANIFEST.render(render_spec_fields(spec))
+        assert build_spec(MANIFEST.parse(data), spec.vocab, spec.merges) == spec
+    spec = TokenizerSpec.from_ranks(wild_ranks(1), pattern="cl100k")
+    fields = render_spec_fields(spec)
+    assert fields["merging"] == "by rank: merges.pkl holds an empty list"
+    assert build_spec(fields, spec.vocab, []) == spec
+    pair = next((t[:1], t[1:]) for t in spec.token_to_id if len(t) == 2)
+    with pytest.raises(FormatError, match="there are merges"):
+        build_spec(fields, spec.vocab, [pair])
 
 
 def test_a_manifest_cut_short_changed_or_reformatted_is_refused():

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from tests.integration.server_process import Server, serve, wait_until, wait_until_gone
+from tests.integration.server_process import serve, wait_until, wait_until_gone
 from tests.tokenizer_service.chats import SPEC, TEMPLATES, chatml_ids, say
 from tests.tokenizer_service.raw_http import RawRequest
 from tokenizer_core.registry import ArtifactStore
@@ -26,17 +23,17 @@ IDS = chatml_ids(("user", "Hi"))
 
 
 @pytest.fixture(scope="module")
-def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def artifacts(tmp_path_factory):
     root = tmp_path_factory.mktemp("chat") / "artifacts"
     ArtifactStore(root).publish(HOSTILE_SPEC, name="chat")
     return root
 
 
-def encode(client: httpx.Client, **changes: Any) -> httpx.Response:
+def encode(client, **changes):
     return client.post("/chat/encode", json={**CHAT, **changes})
 
 
-def test_a_hostile_template_is_refused_and_the_next_is_served(artifacts: Path) -> None:
+def test_a_hostile_template_is_refused_and_the_next_is_served(artifacts):
     with serve(artifacts, chat_seconds="1", default="chat") as server, server.client() as client:
         for template, code, reason in (
             ("loop", "chat_limit_exceeded", "longer than 1 s"),
@@ -49,7 +46,7 @@ def test_a_hostile_template_is_refused_and_the_next_is_served(artifacts: Path) -
             assert encode(client).json()["tokens"] == IDS
 
 
-def test_endless_templates_delay_neither_other_requests_nor_the_end(artifacts: Path) -> None:
+def test_endless_templates_delay_neither_other_requests_nor_the_end(artifacts):
     """More of them than there are threads; one whose client leaves ends at once."""
     with serve(artifacts, chat_seconds="3600", default="chat") as server, server.client() as client:
         with _send(server, "Hi"):
@@ -71,7 +68,7 @@ def test_endless_templates_delay_neither_other_requests_nor_the_end(artifacts: P
             raw.socket.close()
 
 
-def _send(server: Server, content: str) -> RawRequest:
+def _send(server, content):
     """A request whose template never ends."""
     target = "/chat/encode"
     raw = RawRequest(server.host, server.port, target, "Content-Type: application/json")

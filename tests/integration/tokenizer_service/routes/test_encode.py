@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.integration.server_process import Server
-
 PROBE = """
 import select, socket, sys
 
@@ -29,7 +27,7 @@ print(answers)
 
 
 @pytest.mark.row(22)
-def test_health_answers_while_large_texts_are_encoded(server: Server) -> None:
+def test_health_answers_while_large_texts_are_encoded(server):
     n_texts = 3
     body = json.dumps({"text": "the quick brown fox 12345 " * 150_000}).encode()
     with subprocess.Popen(
@@ -42,7 +40,7 @@ def test_health_answers_while_large_texts_are_encoded(server: Server) -> None:
         assert probe.stdin is not None
         assert probe.stdout.readline() == "ready\n"
 
-        def post(_: int) -> int:
+        def post(_):
             url, headers = f"{server.url}/encode", {"Content-Type": "application/json"}
             return httpx.post(url, content=body, headers=headers, timeout=200).status_code
 

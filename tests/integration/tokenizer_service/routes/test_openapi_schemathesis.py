@@ -8,8 +8,6 @@ Every run sends the same requests. Other tests run jobs: here they stay in the q
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, Final
 
 import pytest
 import schemathesis
@@ -30,25 +28,21 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tests.profiles import examples
 from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for, shared_store
 from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
-from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.handlers import jobs as rendered_jobs
-from tokenizer_service.jobs.queue import Job
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 from tokenizer_service.main import create_app
-from tokenizer_service.services import Services
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 from tokenizer_service.settings import Settings
 
 __all__ = ["shared_store"]
 
-CHECKS: Final = [
+CHECKS = [
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
@@ -59,13 +53,13 @@ CHECKS: Final = [
 
 
 @schemathesis.serializer("application/x-npy", "application/x-ndjson")
-def as_it_is(context: Any, value: Any) -> bytes:
+def as_it_is(context, value):
     """A strategy for bodies of any bytes, which Schemathesis does not provide."""
     given = getattr(value, "data", value)
     return given if isinstance(given, bytes) else json.dumps(given).encode()
 
 
-def described() -> Any:
+def described():
     """The document and the request generator; it comes from an app that never starts."""
     app = create_app(Settings(admin_keys=(SecretStr(ADMIN_KEY),)))
     generation = GenerationConfig(deterministic=True, max_examples=examples(1 / 30).max_examples)
@@ -76,23 +70,23 @@ def described() -> Any:
     return schemathesis.openapi.from_dict(app.openapi(), config=config)
 
 
-DOCUMENT: Final = described()
-KEYS: Final = pytest.mark.parametrize(
+DOCUMENT = described()
+KEYS = pytest.mark.parametrize(
     "key",
     [pytest.param(ADMIN_KEY, id="admin"), pytest.param(None, id="bare", marks=pytest.mark.slow)],
 )
 
 
 @pytest.fixture(scope="module")
-def client(shared_store: ArtifactStore) -> Iterator[TestClient]:
+def client(shared_store):
     # The jobs of the document's examples stay in the queue.
     changes = {"corpus_roots": (shared_store.root,), "train_queue": 1000}
     settings = settings_for(shared_store).model_copy(update=changes)
 
-    async def do_nothing(runner: JobRunner) -> None:
+    async def do_nothing(runner):
         pass
 
-    async def do_not_wait(request: Request, job: Job, seconds: float) -> Job:
+    async def do_not_wait(request, job, seconds):
         return job
 
     with pytest.MonkeyPatch.context() as patch:
@@ -103,7 +97,7 @@ def client(shared_store: ArtifactStore) -> Iterator[TestClient]:
             yield client
 
 
-def send(client: TestClient, case: Any, key: str | None) -> Any:
+def send(client, case, key):
     """Send the request unchanged, and check the response against the document."""
     headers = {} if key is None else {"X-API-Key": key}
     made = case.as_transport_kwargs(base_url=str(client.base_url), headers=headers)
@@ -120,14 +114,14 @@ def send(client: TestClient, case: Any, key: str | None) -> Any:
 @KEYS
 @hypothesis_settings(deadline=None)
 @DOCUMENT.parametrize()
-def test_every_answer_is_as_described(case: Any, client: TestClient, key: str | None) -> None:
+def test_every_answer_is_as_described(case, client, key):
     send(client, case, key)
 
 
-def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
+def test_what_is_there_is_answered_as_described(client):
     """Names that no generator finds: a version, its files, and a job from request to end."""
 
-    def answer(method: str, path: str, status: int, body: Any = None, **parts: Any) -> Any:
+    def answer(method, path, status, body=None, **parts):
         if body is not None:
             parts |= {"body": body, "media_type": "application/json"}
         got = send(client, DOCUMENT[path][method].Case(**parts), ADMIN_KEY)
@@ -154,7 +148,7 @@ def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
         assert answer("GET", path, 200, query={"limit": 1}).json()["jobs"]
         assert answer("DELETE", f"{path}/{{job_id}}", 200, **its).json()["state"] == "cancelled"
         answer("GET", f"{path}/{{job_id}}/events", 200, **its)
-    services: Services = client.app.services  # type: ignore[attr-defined]
+    services = client.app.services
     place = TokenFilesFolder.of(services.settings.artifacts_dir).path("tokens")
     plan = plan_token_files(services.live.require_active().tokenizer, end_of_document="")
     with TokenFilesWriter(place, plan) as writer:

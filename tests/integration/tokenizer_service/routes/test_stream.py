@@ -7,14 +7,10 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.integration.server_process import Server
 from tests.tokenizer_service.raw_http import RawRequest
-from tokenizer_core import Tokenizer
 from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_core.text.streaming import StreamingEncoder
 
@@ -23,11 +19,11 @@ OCTETS = "Content-Type: application/octet-stream"
 FRAMES = "Accept: application/octet-stream"
 
 
-def packed(ids: list[int]) -> bytes:
+def packed(ids):
     return struct.pack(f"<{len(ids)}I", *ids)
 
 
-def turns_of(path: str, tokenizer: Tokenizer, n_bytes: int) -> Iterator[tuple[bytes, Any]]:
+def turns_of(path, tokenizer, n_bytes):
     """Chunks, and the ids or the text that each of them settles."""
     ids, encoder, decoder = tokenizer.encode(TEXT), StreamingEncoder(tokenizer), None
     data = TEXT.encode()
@@ -49,8 +45,8 @@ def turns_of(path: str, tokenizer: Tokenizer, n_bytes: int) -> Iterator[tuple[by
     ("path", "field"), [("/encode_stream", "tokens"), ("/decode_stream", "text")]
 )
 def test_each_chunk_is_answered_before_the_next_is_sent(
-    server: Server, small_tokenizer: Tokenizer, path: str, field: str, n_bytes: int
-) -> None:
+    server, small_tokenizer, path, field, n_bytes
+):
     received = b""
     with RawRequest(server.host, server.port, path, OCTETS) as raw:
         for chunk, settled in turns_of(path, small_tokenizer, n_bytes):
@@ -76,7 +72,7 @@ def test_each_chunk_is_answered_before_the_next_is_sent(
 
 @pytest.mark.row(14, 15)
 @pytest.mark.parametrize("headers", [(), (FRAMES,)], ids=["lines", "frames"])
-def test_an_error_after_output_is_the_last_record(server: Server, headers: tuple[str, ...]) -> None:
+def test_an_error_after_output_is_the_last_record(server, headers):
     begin = b"the quick "
     for path, chunks, name, value in (
         ("/encode_stream", [begin, b"fox \xff"], "byte_offset", 14),
@@ -110,9 +106,7 @@ def test_an_error_after_output_is_the_last_record(server: Server, headers: tuple
     [("/encode_stream", b"a b c d e f g h " * 2048), ("/decode_stream", packed([97] * 8192))],
     ids=["encode", "decode"],
 )
-def test_a_client_that_does_not_read_stops_the_sender_and_its_end_the_work(
-    server: Server, path: str, chunk: bytes
-) -> None:
+def test_a_client_that_does_not_read_stops_the_sender_and_its_end_the_work(server, path, chunk):
     """The server must stop reading: this bounds what a client can send, and so the memory."""
     server.wait_for_in_flight(0)
     framed = b"%x\r\n%b\r\n" % (len(chunk), chunk)
