@@ -235,7 +235,7 @@ class NativeTextRules:
 
 @final
 class NativeNormalizer:
-    """Runs the steps of a normalizer, as `normalization.NormalizerRun` defines them."""
+    """Runs the steps of a normalizer, as `normalizers.steps.Steps` defines them."""
 
     def __new__(cls, steps: list[_StepTables]) -> NativeNormalizer:
         """Raises ValueError for a step that no NormalizerStep has."""
@@ -256,7 +256,7 @@ class NativeSpecials:
         passes: list[list[tuple[str, bool, bool, bool]]] | None = None,
         words: list[tuple[int, int]] = ...,
     ) -> NativeSpecials:
-        """`normalizer`: one of `normalize.normalize_metaspace`, which each part between them gets;
+        """`normalizer`: one of `normalizers.spaces.Spaces`, which each part between them gets;
         `none` and `nfc` do nothing. `passes`: the same strings with their flags (`lstrip`,
         `rstrip`, `single_word`), found as by `special_tokens.FlaggedTokenMatcher`, for which
         `words` has the first and last code point of each range of characters of words.

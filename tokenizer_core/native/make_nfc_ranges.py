@@ -2,7 +2,7 @@
 
 A text without any of them is in NFC. They are the characters with a combining class, those that NFC
 replaces and those that join with a character before them, in Python's tables and in the newer ones
-that `normalize.py` names; so the list is the same on every Python. Run it after changing that list,
+that `normalizers.forms` names; so the list is the same on every Python. Run it after changing that list,
 with the package installed:
 
     python tokenizer_core/native/make_nfc_ranges.py

@@ -1,5 +1,5 @@
 //! The spaces that some normalizers put before a text, and U+2581 read as a space: what
-//! `normalize_metaspace` in Python defines, without a copy of the text.
+//! `normalizers.spaces` in Python defines, without a copy of the text.
 
 use memchr::memmem;
 
