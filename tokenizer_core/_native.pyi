@@ -109,12 +109,13 @@ class NativeEncoder:
         Raises ValueError for a vocabulary no TokenizerSpec lets through, or an unknown pattern.
         """
 
-    def encode(self, text: str, specials: NativeSpecials | None = None) -> list[int]: ...
+    # Texts come last, so that `functools.partial` may fix what precedes them.
+    def encode(self, specials: NativeSpecials | None, text: str) -> list[int]: ...
     def encode_to_numpy(
         self,
+        specials: NativeSpecials | None,
+        num_threads: int | None,
         text: str,
-        num_threads: int | None = None,
-        specials: NativeSpecials | None = None,
         changes: list[tuple[int, int, str]] = ...,
     ) -> NDArray[np.uint32]:
         """Shape (n_tokens,). Short texts, of some 250 kB, use one thread, and so does
@@ -123,30 +124,29 @@ class NativeEncoder:
 
     def encode_to_json(
         self,
+        specials: NativeSpecials | None,
+        prefix_ids: Sequence[int],
+        suffix_ids: Sequence[int],
         text: str,
-        specials: NativeSpecials | None = None,
-        changes: list[tuple[int, int, str]] = ...,
-        prefix_ids: Sequence[int] = ...,
-        suffix_ids: Sequence[int] = ...,
     ) -> tuple[bytes, int]:
         """The ids as the text of a JSON array without white space, and their number. The prefix and
-        the suffix are part of both. One thread; `changes` as in `encode_to_numpy`."""
+        the suffix are part of both. One thread."""
 
     def encode_batch(
-        self, texts: list[str], num_threads: int = 1, specials: NativeSpecials | None = None
+        self, specials: NativeSpecials | None, num_threads: int, texts: list[str]
     ) -> list[list[int]]: ...
     def encode_batch_to_numpy(
-        self, texts: list[str], num_threads: int = 1, specials: NativeSpecials | None = None
+        self, specials: NativeSpecials | None, num_threads: int, texts: list[str]
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
         """All ids, shape (n_tokens,), and where those of each text begin and the last end, shape
         (n_texts + 1,)."""
 
     def encode_documents(
         self,
-        texts: list[bytes],
+        specials: NativeSpecials | None,
         affixes: tuple[int | None, int | None],
         as_uint16: bool,
-        specials: NativeSpecials | None = None,
+        texts: list[bytes],
     ) -> tuple[NDArray[np.uint16] | NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64]]:
         """As `encode_batch_to_numpy` by one thread, of UTF-8, with the ids of `affixes` before and
         after each text; and the number of bytes of each, shape (n_texts,).
@@ -157,9 +157,7 @@ class NativeEncoder:
         """
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]: ...
-    def count(
-        self, text: str, limit: int | None = None, specials: NativeSpecials | None = None
-    ) -> int:
+    def count(self, specials: NativeSpecials | None, limit: int | None, text: str) -> int:
         """Stops once it is over `limit`."""
 
     def decode_list(self, ids: list[int], as_text: bool = False) -> bytes | str:

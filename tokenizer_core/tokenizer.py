@@ -21,25 +21,28 @@ from tokenizer_core import formats
 from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.chat.encoding import ChatEncoding, choose_template, name_of_template, roles_of
 from tokenizer_core.chat.messages import form_messages
-from tokenizer_core.chat.renderer import render_chat
-from tokenizer_core.engines import create_engine
-from tokenizer_core.engines.base import join_with_offsets, require_characters, require_text
-from tokenizer_core.errors import SpecialTokenReachedError
-from tokenizer_core.formats.model_folder import named_special_tokens
-from tokenizer_core.normalizers.nfc import Nfc, touch_any
-from tokenizer_core.parallel.batches import (
-    encode_batch_over_processes,
-    encode_block,
-    plain_policy,
+from tokenizer_core.chat.renderer import RenderedChat, render_chat
+from tokenizer_core.engines import (
+    ARRAY,
+    ARRAYS,
+    COUNT,
+    JSON,
+    LIST,
+    LISTS,
+    OFFSETS,
+    create_engine,
+    join_segments,
 )
+from tokenizer_core.engines.base import require_characters, require_text
+from tokenizer_core.formats.model_folder import named_special_tokens
+from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_policy
 from tokenizer_core.presets import download_model_folder, load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
 from tokenizer_core.spec.document_end import find_document_end
-from tokenizer_core.specials.flags import matcher_for, matcher_without
-from tokenizer_core.specials.matcher import TrustedTokenMatcher, is_any_outside, matcher_of
+from tokenizer_core.specials.matcher import is_any_outside, matcher_of
 from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts
-from tokenizer_core.specials.policy import forbid, forbid_normalized, resolve_policy
+from tokenizer_core.specials.policy import Policy, TokenFinder
 from tokenizer_core.specials.trust import Trust
 from tokenizer_core.stopping import check_stop
 from tokenizer_core.text.decode_streams import StreamingDecoder
@@ -57,15 +60,15 @@ from tokenizer_core.text.pieces import Pieces
 from tokenizer_core.text.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
 
     from tokenizer_core.chat.messages import MessagesForm
-    from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
-    from tokenizer_core.engines import CacheStatistics, Engine
-    from tokenizer_core.normalizers.nfc import NfcChange
+    from tokenizer_core.chat.renderer import RenderLimits
+    from tokenizer_core.engines import CacheStatistics, Engine, Wanted
+    from tokenizer_core.engines.protocol import Result
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
     from tokenizer_core.specials.trust import Segment
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     Path = str | PathLike[str]
     Ids = Iterable[int] | NDArray[np.integer]
     Batch = Iterable[Ids] | NDArray[np.integer]
+    Source = str | Iterable[Segment] | RenderedChat
 
 _FEED_CHARS = 1 << 14
 _SAMPLE = "Hello, world! Naïve café, 東京, 👩‍👩‍👧\n\tdef f(x): return x + 12345"
@@ -387,22 +391,16 @@ class Tokenizer:
             SpecialTokenForbiddenError: the text contains a disallowed special token.
             UnicodeEncodeError: the text contains a lone surrogate.
         """
-        if allowed_special == "all" and not (
-            disallowed_special or add_special_tokens or self._is_prepared
-        ):
-            return self._encode(text, self._compiled)
-        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        normalized = self._encode_normalized(text, matcher) if self._is_prepared else None
-        ids = self._engine.encode(text, matcher) if normalized is None else normalized.tolist()
-        if add_special_tokens:
-            return [*self._spec.prefix_ids, *ids, *self._spec.suffix_ids]
-        return ids
+        if allowed_special == "all" and not (disallowed_special or add_special_tokens):
+            return self._encode_to_list(text)
+        require_text(text)
+        policy = Policy(allowed_special, disallowed_special)
+        return self.encode_source(text, policy, LIST, add_special_tokens=add_special_tokens)
 
     def encode_ordinary(self, text: str) -> list[int]:
         """The token ids of `text` as plain text: no added token is recognised, not even content
         tokens. For untrusted text."""
-        normalized = self._encode_normalized(text, NO_TOKENS)
-        return self._engine.encode(text, NO_TOKENS) if normalized is None else normalized.tolist()
+        return self._engine.encode(text, NO_TOKENS)
 
     def encode_to_numpy(
         self,
@@ -419,11 +417,12 @@ class Tokenizer:
         engine always uses one.
         """
         if allowed_special == "all" and not (
-            disallowed_special or add_special_tokens or self._is_prepared
+            disallowed_special or add_special_tokens or num_threads
         ):
-            return self._encode_to_numpy(text, num_threads, self._compiled)
-        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        return self._encode_array(text, matcher, num_threads, add_special_tokens=add_special_tokens)
+            return self._encode_to_array(text)
+        require_text(text)
+        policy, wanted = Policy(allowed_special, disallowed_special), _array_by(num_threads)
+        return self.encode_source(text, policy, wanted, add_special_tokens=add_special_tokens)
 
     def encode_to_json(
         self,
@@ -434,29 +433,9 @@ class Tokenizer:
         add_special_tokens: bool = False,
     ) -> tuple[bytes, int]:
         """As `encode`, as a JSON array without white space, and the number of ids."""
-        matcher = self._matcher
-        if allowed_special != "all" or disallowed_special:
-            matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        is_cut = False
-        changes: list[NfcChange] | tuple[()] = ()
-        if self._is_prepared:
-            is_cut = self._is_cut_here(matcher)
-            if self._is_nfc and not is_cut:
-                changes = self._engine.nfc_changes(text)
-        if is_cut or (changes and touch_any(text, changes, matcher.find, matcher.longest)):
-            ids = self.encode_to_numpy(
-                text,
-                allowed_special=allowed_special,
-                disallowed_special=disallowed_special,
-                add_special_tokens=add_special_tokens,
-            )
-            return self._engine.json_of_ids(ids), len(ids)
-        if not add_special_tokens:
-            return self._engine.encode_to_json(text, matcher, changes)
-        prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
-        return self._engine.encode_to_json(
-            text, matcher, changes, prefix_ids=prefix, suffix_ids=suffix
-        )
+        require_text(text)
+        policy = Policy(allowed_special, disallowed_special)
+        return self.encode_source(text, policy, JSON, add_special_tokens=add_special_tokens)
 
     def encode_with_offsets(
         self,
@@ -474,9 +453,10 @@ class Tokenizer:
         of them; with other normalizers it covers what Hugging Face says, often the first of them.
         An added token with `lstrip` or `rstrip` includes the white space around it.
         """
-        _check_unit(unit)
-        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        return self._encode_with_offsets(text, matcher, unit)
+        require_text(text)
+        policy = Policy(allowed_special, disallowed_special)
+        ids, offsets = self.encode_source(text, policy, OFFSETS._replace(unit=unit))
+        return ids.tolist(), offsets
 
     def encode_segments(
         self,
@@ -505,12 +485,8 @@ class Tokenizer:
             >>> tokenizer.encode_segments([("a<|e", False), ("nd|><|end|>", True)])[-4:]
             [100, 124, 62, 256]
         """
-        text, matcher = self._join(segments, added_tokens)
-        normalized = self._encode_normalized(text, matcher)
-        ids = self._engine.encode(text, matcher) if normalized is None else normalized.tolist()
-        if add_special_tokens:
-            return [*self._spec.prefix_ids, *ids, *self._spec.suffix_ids]
-        return ids
+        policy = Policy(added_tokens=added_tokens)
+        return self.encode_source(segments, policy, LIST, add_special_tokens=add_special_tokens)
 
     def encode_segments_to_numpy(
         self,
@@ -522,8 +498,8 @@ class Tokenizer:
     ) -> NDArray[np.uint32]:
         """As `encode_segments`, as an array of shape (n_tokens,), uint32; `num_threads` as for
         `encode_to_numpy`."""
-        text, matcher = self._join(segments, added_tokens)
-        return self._encode_array(text, matcher, num_threads, add_special_tokens=add_special_tokens)
+        policy, wanted = Policy(added_tokens=added_tokens), _array_by(num_threads)
+        return self.encode_source(segments, policy, wanted, add_special_tokens=add_special_tokens)
 
     def encode_segments_to_json(
         self,
@@ -533,9 +509,8 @@ class Tokenizer:
         added_tokens: AddedTokens = "all",
     ) -> tuple[bytes, int]:
         """As `encode_segments`, as a JSON array without white space, and the number of ids."""
-        text, matcher = self._join(segments, added_tokens)
-        ids = self._encode_array(text, matcher, None, add_special_tokens=add_special_tokens)
-        return self._engine.json_of_ids(ids), len(ids)
+        policy = Policy(added_tokens=added_tokens)
+        return self.encode_source(segments, policy, JSON, add_special_tokens=add_special_tokens)
 
     def encode_segments_with_offsets(
         self,
@@ -546,8 +521,9 @@ class Tokenizer:
     ) -> tuple[list[int], NDArray[np.uint64]]:
         """As `encode_segments`, and each token's start and end in the joined text, as
         `encode_with_offsets`: shape (n_tokens, 2), uint64."""
-        _check_unit(unit)
-        return self._encode_with_offsets(*self._join(segments, added_tokens), unit)
+        policy = Policy(added_tokens=added_tokens)
+        ids, offsets = self.encode_source(segments, policy, OFFSETS._replace(unit=unit))
+        return ids.tolist(), offsets
 
     def count_segments(
         self,
@@ -557,8 +533,42 @@ class Tokenizer:
         limit: int | None = None,
     ) -> int:
         """The number of token ids of `encode_segments`; `limit` as for `count`."""
-        text, matcher = self._join(segments, added_tokens)
-        return self._count(text, matcher, limit)
+        return self.encode_source(segments, Policy(added_tokens=added_tokens), _count_to(limit))
+
+    def encode_source(
+        self,
+        source: Source,
+        policy: Policy,
+        wanted: Wanted[Result],
+        *,
+        add_special_tokens: bool = False,
+    ) -> Result:
+        """What is `wanted` of the ids of a text, segments or a rendered conversation, in which
+        `policy` says which added tokens count; errors as of the methods above.
+
+        Example:
+            >>> from tokenizer_core.engines import COUNT
+            >>> from tokenizer_core.specials.policy import Policy
+            >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+            >>> tokenizer.encode_source([("a<|end|>", True)], Policy(), COUNT)
+            2
+        """
+        key = None
+        if isinstance(source, str) and isinstance(policy.allowed, str) and not policy.disallowed:
+            key = policy.allowed, wanted, add_special_tokens
+            if (encode := self._encoders.get(key)) is not None:
+                result: Result = encode(source)
+                return result
+        text, matcher = self._find_tokens(source, policy)
+        if wanted.kind == "offsets":
+            return self._find_with_offsets(text, matcher, wanted)  # type: ignore[no-any-return]
+        if add_special_tokens:
+            prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
+            wanted = wanted._replace(prefix_ids=prefix, suffix_ids=suffix)
+        encoder = self._engine.encoder(matcher, wanted)
+        if key and wanted.limit is None and wanted.num_threads is None:  # few can be named
+            self._encoders[key] = encoder
+        return encoder(text)
 
     def encode_batch(
         self,
@@ -580,10 +590,8 @@ class Tokenizer:
         options = (plain_policy(allowed_special), plain_policy(disallowed_special))
         if not self._engine.has_threads:
             return encode_batch_over_processes(self, texts, options, workers)
-        matcher = self._choose_batch_matcher(texts, allowed_special, disallowed_special)
-        if matcher is None:
-            return encode_block(self, (options, texts))
-        return self._engine.encode_batch(texts, workers, matcher)
+        wanted = LISTS._replace(num_threads=workers)
+        return self._encode_batch(texts, allowed_special, disallowed_special, wanted)
 
     def encode_batch_to_numpy(
         self,
@@ -598,17 +606,8 @@ class Tokenizer:
 
         `num_threads` as for `encode_to_numpy`.
         """
-        texts = _list_of(texts)
-        matcher = self._choose_batch_matcher(texts, allowed_special, disallowed_special)
-        if matcher is not None:
-            return self._engine.encode_batch_to_numpy(texts, num_threads, matcher)
-        parts = [
-            self.encode_to_numpy(
-                text, allowed_special=allowed_special, disallowed_special=disallowed_special
-            )
-            for text in texts
-        ]
-        return join_with_offsets(parts)
+        wanted = ARRAYS._replace(num_threads=num_threads)
+        return self._encode_batch(_list_of(texts), allowed_special, disallowed_special, wanted)
 
     def encode_iterable(
         self,
@@ -735,11 +734,9 @@ class Tokenizer:
         )
         text, roles = rendered.text, roles_of(rendered.messages)
         source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
-        written = (text[start:end] for start, end in rendered.trusted_runs)
-        guarded = self._guarded(added_tokens, source, written)
-        own = roles if added_tokens == "all" else []
-        matcher = self._trusting(text, *self._trusts_of(rendered, own, guarded))
-        ids = self._encode_array(text, matcher, None, add_special_tokens=False)
+        policy = Policy(added_tokens=added_tokens, template=source)
+        _, matcher = self._find_tokens(rendered, policy)
+        ids = self._engine.encode(text, matcher, ARRAY)
         chat = self._spec.chat
         name = name_of_template(chat.sources, chat_template, with_tools=tools is not None)
         return ChatEncoding(
@@ -774,8 +771,9 @@ class Tokenizer:
         With a `limit`, counting stops once it is exceeded: a result above `limit` means "more than
         the limit" and is not the full number.
         """
-        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        return self._count(text, matcher, limit)
+        require_text(text)
+        policy = Policy(allowed_special, disallowed_special)
+        return self.encode_source(text, policy, _count_to(limit))
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids` (a sequence of ints or an integer array).
@@ -823,7 +821,7 @@ class Tokenizer:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.
             TypeError: an element is no integer (a float, a bool, a string).
         """
-        data = self._engine.decode_bytes(_check_ids(ids))
+        data = self._engine.decode(_check_ids(ids), None)
         return data.removeprefix(b" ") if self._spec.normalizer.strips_space else data
 
     def extend(
@@ -856,15 +854,13 @@ class Tokenizer:
         listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         before = self.decode(listed)
         given = list(map(index, listed))
-        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
+        require_characters(text)
+        matcher = self._tokens.in_text(text, Policy(allowed_special, disallowed_special))
         continued, begins = continue_text(self._spec, given[-1] if given else None, text)
-        if self._puts_or_replaces and begins != "text":
-            new = self._encode_parts(continued, matcher, None, begins)
-        else:
-            new = self.encode_to_numpy(
-                continued, allowed_special=allowed_special, disallowed_special=disallowed_special
-            )
-        extended = given + new.tolist()
+        extended = given
+        for plain, token in normalized_parts(self._spec, matcher, continued, begins=begins):
+            extended += self._engine.encode(plain)
+            extended += [] if token is None else [self._added[token]]
         again = self.encode_to_numpy(before + text)
         return Extension(extended, first_difference(np.array(extended, dtype=np.uint32), again))
 
@@ -928,9 +924,7 @@ class Tokenizer:
             ValueError: the offsets do not fit the ids.
         """
         rows = rows_of(batch, offsets)
-        found = None
-        if not (self._puts_or_replaces or self._matcher.has_flags):
-            found = self._engine.first_drifts(rows, self._matcher, num_threads)
+        found = self._engine.first_drifts(rows, self._tokens.all, num_threads)
         if found is None:
             found = np.full(len(rows), UNDECIDED, dtype=np.int64)
         left = np.flatnonzero(found == UNDECIDED).tolist()
@@ -979,125 +973,72 @@ class Tokenizer:
         self._spec, self._engine = spec, engine
         self._added = {token.content: token.id for token in spec.added_tokens}
         self._special_ids = frozenset(spec.special_tokens.values())
-        self._special_contents = frozenset(spec.special_tokens)
         self._added_contents = frozenset(self._added)
-        self._matcher = matcher_for(spec, self._added)
-        self._content_matcher = matcher_for(
-            spec, {token.content for token in spec.added_tokens if not token.special}
-        )
-        self._is_nfc = isinstance(spec.normalizer, Nfc)
-        self._puts_or_replaces = not self._is_nfc and spec.normalizer.name != "none"
-        self._is_cut = self._puts_or_replaces and not self._engine.normalizes_spaces
-        self._is_prepared = self._is_cut or self._is_nfc or spec.has_flags
-        if not self._is_prepared:
-            calls = self._engine.calls_of(self._matcher)
-            self._encode, self._encode_to_numpy, self._compiled = calls
+        self._tokens = TokenFinder(spec)
+        self._encode_to_list = self._engine.encoder(self._tokens.all, LIST)
+        self._encode_to_array = self._engine.encoder(self._tokens.all, ARRAY)
+        self._encoders: dict[tuple[str, Wanted[Any], bool], Callable[[str], Any]] = {}
 
-    def _choose_matcher(
-        self, text: str, allowed: Allowed, disallowed: Disallowed
-    ) -> SpecialTokenMatcher:
-        if not disallowed and isinstance(allowed, str):  # most calls; sets are resolved each time
-            if allowed == "all":
-                return self._matcher
-            if allowed == "none":
-                return self._content_matcher
-        require_text(text)
-        recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
-        forbid(text, forbidden)
-        matcher = matcher_for(self._spec, recognised)
-        forbid_normalized(self._spec, matcher, forbidden, text)
-        return matcher
+    def _encode_batch(
+        self,
+        texts: list[str],
+        allowed: Allowed,
+        disallowed: Disallowed,
+        wanted: Wanted[Result],
+    ) -> Result:
+        encode = partial(self._engine.encode_batch, wanted=wanted)
+        matcher = self._tokens.in_texts(texts, Policy(allowed, disallowed), encode)
+        return self._engine.encode_batch(texts, matcher, wanted)
 
-    def _join(
-        self, segments: Iterable[Segment], added_tokens: AddedTokens
-    ) -> tuple[str, SpecialTokenMatcher]:
-        """The joined text of segments, and what finds its added tokens."""
-        text, runs = self._engine.join_segments(segments)
-        return text, self._trusting(text, Trust(self._guarded(added_tokens), runs))
+    def _find_tokens(self, source: Source, policy: Policy) -> tuple[str, SpecialTokenMatcher]:
+        """The text of a source, and what finds the added tokens that count in it."""
+        if isinstance(source, str):
+            return source, self._tokens.in_text(source, policy)
+        if isinstance(source, RenderedChat):
+            text, trusts = source.text, self._trusts_of(source, policy)
+        else:
+            text, runs = join_segments(source)
+            trusts = [Trust(self._guarded(policy), runs)]
+        return text, self._tokens.in_runs(text, trusts, self._engine.encode)
 
-    def _guarded(
-        self, added_tokens: AddedTokens, source: str | None = None, written: Iterable[str] = ()
-    ) -> frozenset[str]:
-        """The added tokens that count in trusted text only; `source` and `written`: of a template
-        that is used, and what it wrote."""
-        if added_tokens == "none":
+    def _guarded(self, policy: Policy, written: Iterable[str] = ()) -> frozenset[str]:
+        """The added tokens that count in trusted text only; `written`: what a template wrote."""
+        counting = policy.added_tokens
+        if counting == "none":
             return self._added_contents
-        if added_tokens != "all":
-            raise ValueError(f"added_tokens must be 'all' or 'none', not {added_tokens!r:.40}")
-        if source is None:
+        if counting != "all":
+            raise ValueError(f"added_tokens must be 'all' or 'none', not {counting!r:.40}")
+        if policy.template is None:
             return self.control_tokens
-        return find_control_tokens(self._spec, source, written)
+        return find_control_tokens(self._spec, policy.template, written)
 
-    def _trusts_of(
-        self, rendered: RenderedChat, roles: Sequence[str], guarded: frozenset[str]
-    ) -> list[Trust]:
+    def _trusts_of(self, chat: RenderedChat, policy: Policy) -> list[Trust]:
         """Where the guarded tokens count in a conversation: in the text of the template, and those
         that are not special in the assistant's messages too."""
-        runs = rendered.trusted_runs
-        written = guarded.difference(self._special_contents)
-        if not written:
+        runs = chat.trusted_runs
+        guarded = self._guarded(policy, (chat.text[start:end] for start, end in runs))
+        written = guarded.difference(self._spec.special_tokens)
+        if not written or policy.added_tokens == "none":
             return [Trust(guarded, runs)]
-        special = guarded - written
-        own = rendered.runs_with([i for i, role in enumerate(roles) if role == "assistant"])
+        roles = roles_of(chat.messages)
+        own = chat.runs_with([i for i, role in enumerate(roles) if role == "assistant"])
         if own == runs:
             return [Trust(guarded, runs)]
-        trusts = [Trust(special, runs), Trust(written, own)]
+        trusts = [Trust(guarded - written, runs), Trust(written, own)]
         # Engines find tokens within one list of runs. Most users write no such token.
         is_simple = not (self._spec.normalizer.steps or self._spec.reachable_added_ids)
-        if is_simple and not is_any_outside(rendered.text, matcher_of(written), own):
+        if is_simple and not is_any_outside(chat.text, matcher_of(written), own):
             return trusts[:1]
         return trusts
 
-    def _trusting(self, text: str, *trusts: Trust) -> SpecialTokenMatcher:
-        """What finds the added tokens of a text with these trusts; the runs of the first are within
-        those of the others."""
-        if trusts[0].runs == [(0, len(text))]:
-            return self._matcher
-        if any(trust.runs for trust in trusts):
-            matcher: SpecialTokenMatcher = self._matcher.trusting(*trusts)
-        else:
-            matcher = matcher_without(self._spec, *(trust.control for trust in trusts))
-        if self._spec.reachable_added_ids:
-            self._refuse_reached(text, matcher, trusts)
-        return matcher
-
-    def _refuse_reached(
-        self, text: str, matcher: SpecialTokenMatcher, trusts: Sequence[Trust]
-    ) -> None:
-        """Raise SpecialTokenReachedError if plain text gives the id of a guarded token."""
-        guarded = (self._added[token] for trust in trusts for token in trust.control)
-        ids = self._spec.reachable_added_ids.intersection(guarded)
-        if not ids:
-            return
-        for plain, _ in normalized_parts(self._spec, matcher, text, self._engine.normalize):
-            reached = ids.intersection(self._engine.encode(plain))
-            if reached:
-                id_ = min(reached)
-                raise SpecialTokenReachedError(id_, self._spec.vocab[id_])
-
-    def _encode_array(
-        self,
-        text: str,
-        matcher: SpecialTokenMatcher,
-        num_threads: int | None,
-        *,
-        add_special_tokens: bool,
-    ) -> NDArray[np.uint32]:
-        ids = self._encode_normalized(text, matcher, num_threads)
-        if ids is None:
-            ids = self._engine.encode_to_numpy(text, num_threads, matcher)
-        prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
-        if add_special_tokens and (prefix or suffix):
-            around = [np.array(part, dtype=np.uint32) for part in (prefix, suffix)]
-            return np.concatenate([around[0], ids, around[1]])
-        return ids
-
-    def _encode_with_offsets(
-        self, text: str, matcher: SpecialTokenMatcher, unit: Literal["byte", "char"]
-    ) -> tuple[list[int], NDArray[np.uint64]]:
-        ids = self._encode_array(text, matcher, None, add_special_tokens=False)
+    def _find_with_offsets(
+        self, text: str, matcher: SpecialTokenMatcher, wanted: Wanted[Any]
+    ) -> Any:
+        if wanted.unit not in ("byte", "char"):
+            raise ValueError(f"unit must be 'byte' or 'char', not {wanted.unit!r:.40}")
+        ids = self._engine.encode(text, matcher, ARRAY)
         offsets = self._find_offsets(text, matcher, ids)
-        return ids.tolist(), offsets if unit == "byte" else char_offsets(text, offsets)
+        return ids, offsets if wanted.unit == "byte" else char_offsets(text, offsets)
 
     def _find_offsets(
         self, text: str, matcher: SpecialTokenMatcher, ids: NDArray[np.uint32]
@@ -1109,83 +1050,6 @@ class Tokenizer:
     def _token_sizes(self) -> NDArray[np.uint32] | None:
         return token_sizes(self._spec)
 
-    def _count(self, text: str, matcher: SpecialTokenMatcher, limit: int | None) -> int:
-        normalized = self._encode_normalized(text, matcher)
-        if normalized is not None:
-            return len(normalized)
-        if limit is not None:
-            limit = min(max(index(limit), 0), sys.maxsize)  # what the native engine can hold
-        return self._engine.count(text, limit, matcher)
-
-    def _choose_batch_matcher(
-        self, texts: Sequence[str], allowed: Allowed, disallowed: Disallowed
-    ) -> SpecialTokenMatcher | None:
-        """The matcher for all texts. None if the texts must be encoded separately, because one must
-        be cut or normalized here, or refused after the texts before it are encoded."""
-        recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
-        matcher = matcher_for(self._spec, recognised)
-        is_refused = forbidden and any(map(matcher_of(forbidden).find, texts))
-        if is_refused or self._is_cut_here(matcher):
-            return None
-        is_changed = self._is_nfc and any(map(self._engine.nfc_changes, texts))
-        return None if is_changed else matcher
-
-    def _is_cut_here(self, matcher: SpecialTokenMatcher) -> bool:
-        """Whether the engine cannot find the special tokens of a text, because it does not change
-        the parts between them, or because they have flags and are found within runs, or because
-        there are two lists of runs."""
-        if self._is_cut or not isinstance(matcher, TrustedTokenMatcher):
-            return self._is_cut
-        return matcher.has_flags or len(matcher.trusts) > 1
-
-    def _encode_normalized(
-        self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None
-    ) -> NDArray[np.uint32] | None:
-        """The ids of a text that is cut or normalized here; None if the engine does all."""
-        if self._is_cut_here(matcher):
-            require_text(text)
-            return self._encode_parts(text, matcher, num_threads)
-        if not self._is_prepared:
-            return None
-        require_text(text)
-        if not self._is_nfc:
-            return None
-        changes = self._engine.nfc_changes(text)
-        return self._encode_changed(text, changes, matcher, num_threads) if changes else None
-
-    def _encode_changed(
-        self,
-        text: str,
-        changes: list[NfcChange],
-        matcher: SpecialTokenMatcher,
-        num_threads: int | None = None,
-    ) -> NDArray[np.uint32]:
-        """The ids of a text that is not in NFC. Special tokens are found in the unchanged text, and
-        the text between them is normalized."""
-        # A matcher for the positions of this text finds nothing in parts of it.
-        is_bound = isinstance(matcher, TrustedTokenMatcher)
-        if not is_bound and not touch_any(text, changes, matcher.find, matcher.longest):
-            return self._engine.encode_to_numpy(text, num_threads, matcher, changes)
-        return self._encode_parts(text, matcher, num_threads)
-
-    def _encode_parts(
-        self,
-        text: str,
-        matcher: SpecialTokenMatcher,
-        num_threads: int | None,
-        begins: Literal["text", "part", "inside"] = "text",
-    ) -> NDArray[np.uint32]:
-        """The ids of the normalized parts of a text and of the special tokens between them."""
-        require_characters(text)
-        normalize = self._engine.normalize
-        parts = list(normalized_parts(self._spec, matcher, text, normalize, begins=begins))
-        plain = [plain for plain, _ in parts]
-        ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)
-        added = [self._added[token] for _, token in parts if token is not None]
-        if not added:
-            return ids
-        return np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))
-
 
 def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
     """Return `ids` unchanged; refuse arrays that do not contain integers."""
@@ -1196,9 +1060,13 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
     return ids
 
 
-def _check_unit(unit: str) -> None:
-    if unit not in ("byte", "char"):
-        raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
+def _array_by(num_threads: int | None) -> Wanted[NDArray[np.uint32]]:
+    return ARRAY if num_threads is None else ARRAY._replace(num_threads=num_threads)
+
+
+def _count_to(limit: int | None) -> Wanted[int]:
+    """A count with a limit that every engine can hold."""
+    return COUNT if limit is None else COUNT._replace(limit=min(max(index(limit), 0), sys.maxsize))
 
 
 def _list_of(texts: Sequence[str]) -> list[str]:

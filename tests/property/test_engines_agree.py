@@ -23,6 +23,7 @@ from tests.property.trap_texts import (
 from tests.tokenizer_core.engines.random_specs import spec_of
 from tests.tokenizer_core.every_way import check_cuts
 from tokenizer_core import Tokenizer
+from tokenizer_core.engines import DOCUMENTS, JSON
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.specials.matcher import matcher_of
@@ -69,16 +70,14 @@ def test_encoding_straight_to_json(seed, kind, pattern, text, n_before, n_after,
     added = both[0].spec.added_tokens
     recognised = [frozenset(), frozenset(token.content for token in added)]
     matcher = data.draw(st.sampled_from([None, *map(matcher_of, recognised)]))
-    changes = data.draw(st.sampled_from([[], engines[0].nfc_changes(text), [(0, len(text), "a")]]))
     around = {"prefix_ids": (7, 300)[:n_before], "suffix_ids": (1 << 18, (1 << 32) - 1)[:n_after]}
-    for shown, times in ((text, 1), (text * 40, 2)):
-        edits = changes if times == 1 else []
-        expected = engines[1].encode_to_numpy(shown, None, matcher, edits).tolist()
+    for shown in (text, text * 40):
+        expected = engines[1].encode(shown, matcher)
         expected = [*around["prefix_ids"], *expected, *around["suffix_ids"]]
         rendered = (json.dumps(expected, separators=(",", ":")).encode(), len(expected))
         for engine in engines:
             for _ in range(2):
-                assert engine.encode_to_json(shown, matcher, edits, **around) == rendered
+                assert engine.encode(shown, matcher, JSON._replace(**around)) == rendered
 
 
 @given(seeds, st.sampled_from(["gpt2", "cl100k", "o200k"]), trap_texts)
@@ -132,7 +131,7 @@ def test_more_words_than_the_caches_hold_and_then_the_first_again(kind):
 def _in_one_scan(native: Tokenizer, text: str, allowed_special: Allowed) -> np.ndarray:
     """The ids of UTF-8 by one thread, which never cuts it."""
     recognised, _ = resolve_policy(native.spec.added_tokens, allowed_special, ())
-    return native.engine.encode_documents([text.encode()], matcher=matcher_of(recognised)).ids
+    return native.engine.encode_batch([text.encode()], matcher_of(recognised), DOCUMENTS).ids
 
 
 @given(

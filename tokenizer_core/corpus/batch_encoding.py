@@ -17,17 +17,17 @@ import numpy as np
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.loss_mask import mark_ids
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocument, BadDocuments
-from tokenizer_core.engines.base import join_documents, join_with_offsets
+from tokenizer_core.engines import DOCUMENTS
+from tokenizer_core.engines.base import join_with_offsets
 from tokenizer_core.errors import (
     ConversationError,
     DocumentRefusedError,
     SpecialTokenForbiddenError,
     TurnEndError,
 )
-from tokenizer_core.normalizers.nfc import Nfc
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.specials.flags import matcher_for
-from tokenizer_core.specials.policy import forbid, resolve_policy
+from tokenizer_core.specials.policy import forbid, forbid_normalized, resolve_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -185,7 +185,6 @@ class BatchEncoder:
         self._tokenizer, self._plan, self._document_encoder = tokenizer, plan, document_encoder
         self.skip_bad = skip_bad
         self._draw = SplitDraw(plan, validation_share)
-        self._allowed = plan.recognised_special
         self._recognised, self._forbidden = resolve_policy(
             tokenizer.spec.added_tokens, plan.recognised_special, plan.forbidden_special
         )
@@ -275,29 +274,16 @@ class BatchEncoder:
         )
 
     def _encode_texts(self, texts: Sequence[bytes], first_document: int) -> EncodedDocuments:
-        tokenizer, around = self._tokenizer, (self._begin, self._end)
-        spec, is_nfc = tokenizer.spec, isinstance(tokenizer.spec.normalizer, Nfc)
-        is_whole = tokenizer.engine.normalizes_spaces or is_nfc or spec.normalizer.name == "none"
-        if self._forbidden or is_nfc or not is_whole:
-            decoded = [text.decode() for text in texts]
-            for number, text in enumerate(decoded, first_document):
-                with _refusing(number):
-                    forbid(text, self._forbidden)
-            is_changed = is_nfc and any(map(tokenizer.engine.nfc_changes, decoded))
-            if is_changed or not is_whole:
-                found = [
-                    self._encode_text(text, number)
-                    for number, text in enumerate(decoded, first_document)
-                ]
-                return join_documents(texts, found, around, as_uint16=self._narrow)
+        spec = self._tokenizer.spec
         matcher = matcher_for(spec, self._recognised)
-        return tokenizer.engine.encode_documents(texts, around, matcher, as_uint16=self._narrow)
-
-    def _encode_text(self, text: str, number: int) -> NDArray[np.uint32]:
-        with _refusing(number):
-            return self._tokenizer.encode_to_numpy(
-                text, allowed_special=self._allowed, disallowed_special=self._forbidden
-            )
+        for number, data in enumerate(texts if self._forbidden else (), first_document):
+            text = data.decode()
+            with _refusing(number):
+                forbid(text, self._forbidden)
+                forbid_normalized(spec, matcher, self._forbidden, text)
+        begin, end = (() if id_ is None else (id_,) for id_ in (self._begin, self._end))
+        wanted = DOCUMENTS._replace(prefix_ids=begin, suffix_ids=end, as_uint16=self._narrow)
+        return self._tokenizer.engine.encode_batch(texts, matcher, wanted)
 
 
 @contextmanager

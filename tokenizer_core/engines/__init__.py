@@ -17,6 +17,8 @@ from tokenizer_core.engines.native import (
     NativeEngine,
     check_kernel,
     decode_json_string,
+    join_segments,
+    json_of_ids,
     left_sizes,
     make_stop_flag,
     read_json_natively,
@@ -27,7 +29,20 @@ from tokenizer_core.engines.native import (
 )
 from tokenizer_core.engines.native import is_installed as _native_is_installed
 from tokenizer_core.engines.native import unavailable_reason as native_unavailable_reason
-from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments, Engine
+from tokenizer_core.engines.protocol import (
+    ARRAY,
+    ARRAYS,
+    COUNT,
+    DOCUMENTS,
+    JSON,
+    LIST,
+    LISTS,
+    OFFSETS,
+    CacheStatistics,
+    EncodedDocuments,
+    Engine,
+    Wanted,
+)
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.stopping import StopFlag
@@ -36,14 +51,25 @@ if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
 
 __all__ = [
+    "ARRAY",
+    "ARRAYS",
+    "COUNT",
+    "DOCUMENTS",
+    "JSON",
+    "LIST",
+    "LISTS",
+    "OFFSETS",
     "CacheStatistics",
     "EncodedDocuments",
     "Engine",
     "EngineChoice",
     "StopFlag",
+    "Wanted",
     "choose_engine",
     "create_engine",
     "decode_json_string",
+    "join_segments",
+    "json_of_ids",
     "left_sizes",
     "make_stop_flag",
     "native_unavailable_reason",

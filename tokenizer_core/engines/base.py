@@ -1,192 +1,147 @@
-"""BaseEngine: everything an engine does beyond encoding plain text.
+"""BaseEngine: everything an engine does beyond merging pre-tokens.
 
-It cuts out special tokens, joins results and renders JSON. Every engine inherits it; a faster
-engine overrides the methods that it speeds up.
+It cuts out added tokens, normalizes, splits, joins results and renders JSON. Every engine inherits
+it; a faster engine overrides the methods that it speeds up.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.engines.protocol import CallsOfMatcher, EncodedDocuments
-from tokenizer_core.normalizers.nfc import changed, changes_by_nfc
-from tokenizer_core.specials.trust import join_segments
+from tokenizer_core.engines.protocol import ARRAY, LIST, LISTS, EncodedDocuments
+from tokenizer_core.specials.normalization import normalized_parts
+from tokenizer_core.splitting.pretokenize import split_in_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.engines.protocol import EngineStreams, Row
-    from tokenizer_core.normalizers.nfc import NfcChange
+    from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
-    from tokenizer_core.specials.trust import Segment
+    from tokenizer_core.specials.normalization import Part
 
 _JSON_WINDOW: Final = 1 << 15
 """Ids rendered at a time: one `json.dumps` of a million ids holds the GIL for 80 ms."""
 
 
 class BaseEngine(ABC):
-    """`protocol.Engine` based on `_encode_plain`, which each engine must implement."""
+    """`protocol.Engine` based on `_tokens_of`: Python searches the added tokens, normalizes and
+    splits. Always uses one thread."""
 
     has_threads = False
-    normalizes_spaces = False
 
     def __init__(self, spec: TokenizerSpec) -> None:
-        self._added = {token.content: token.id for token in spec.added_tokens}
         self._spec = spec
+        self._added = {token.content: token.id for token in spec.added_tokens}
+        self.normalize: Callable[..., str] = spec.normalizer.normalize
 
-    def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
-        """Ids of `text`; each special token that `matcher` finds becomes one id."""
-        require_characters(text)
-        if matcher is None or not matcher.may_match(text):
-            return self._encode_plain(text)
-        ids: list[int] = []
-        for plain, token in matcher.split(text):
-            if plain:
-                ids += self._encode_plain(plain)
-            if token is not None:
-                ids.append(self._added[token])
-        return ids
+    def encode(
+        self, text: str, matcher: SpecialTokenMatcher | None = None, wanted: Wanted[Any] = LIST
+    ) -> Any:
+        return self.encoder(matcher, wanted)(text)
 
-    def encode_to_numpy(
-        self,
-        text: str,
-        num_threads: int | None = None,
-        matcher: SpecialTokenMatcher | None = None,
-        changes: Sequence[NfcChange] = (),
-    ) -> NDArray[np.uint32]:
-        """As `encode`, of the text with `changes`; uint32 of shape (n_tokens,). Always uses one
-        thread."""
-        del num_threads
-        require_characters(text)
-        text = changed(text, changes)
-        if matcher is None or not matcher.may_match(text):
-            return self._encode_plain_to_numpy(text)
-        parts: list[NDArray[np.uint32]] = []
-        for plain, token in matcher.split(text):
-            if plain:
-                parts.append(self._encode_plain_to_numpy(plain))
-            if token is not None:
-                parts.append(np.array([self._added[token]], dtype=np.uint32))
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
-
-    def calls_of(self, matcher: SpecialTokenMatcher) -> CallsOfMatcher:
-        return CallsOfMatcher(self.encode, self.encode_to_numpy, matcher)
-
-    def encode_to_json(
-        self,
-        text: str,
-        matcher: SpecialTokenMatcher | None = None,
-        changes: Sequence[NfcChange] = (),
-        *,
-        prefix_ids: Sequence[int] = (),
-        suffix_ids: Sequence[int] = (),
-    ) -> tuple[bytes, int]:
-        """The ids as a JSON array without white space, and their number."""
-        require_characters(text)
-        ids = [*prefix_ids, *self.encode(changed(text, changes), matcher), *suffix_ids]
-        starts = range(0, len(ids), _JSON_WINDOW)
-        windows = (ids[start : start + _JSON_WINDOW] for start in starts)
-        joined = ",".join(json.dumps(window, separators=(",", ":"))[1:-1] for window in windows)
-        return f"[{joined}]".encode(), len(ids)
+    def encoder(
+        self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any]
+    ) -> Callable[[str], Any]:
+        return partial(self._encode, matcher, wanted)
 
     def encode_batch(
         self,
-        texts: Sequence[str],
-        num_threads: int | None = None,
+        texts: Sequence[Any],
         matcher: SpecialTokenMatcher | None = None,
-    ) -> list[list[int]]:
-        """As `encode`, of each text in order."""
-        del num_threads
-        return [self.encode(text, matcher) for text in texts]
+        wanted: Wanted[Any] = LISTS,
+    ) -> Any:
+        if wanted.kind == "list":
+            return [self.encode(text, matcher) for text in texts]
+        each = ARRAY._replace(prefix_ids=wanted.prefix_ids, suffix_ids=wanted.suffix_ids)
+        decoded = map(bytes.decode, texts) if wanted.kind == "documents" else texts
+        ids, offsets = join_with_offsets([self.encode(text, matcher, each) for text in decoded])
+        if wanted.kind == "array":
+            return ids, offsets
+        if wanted.as_uint16:
+            if len(ids) and ids.max() > np.iinfo(np.uint16).max:
+                raise ValueError("an id does not fit two bytes; leave out as_uint16")
+            ids = ids.astype(np.uint16)
+        return EncodedDocuments(ids, offsets, np.array(list(map(len, texts)), dtype=np.uint64))
 
-    def encode_batch_to_numpy(
-        self,
-        texts: Sequence[str],
-        num_threads: int | None = None,
-        matcher: SpecialTokenMatcher | None = None,
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-        """The ids of all texts, and the offsets of each text's ids."""
-        del num_threads
-        return join_with_offsets([self.encode_to_numpy(text, None, matcher) for text in texts])
-
-    def encode_documents(
-        self,
-        texts: Sequence[bytes],
-        begin_end_ids: tuple[int | None, int | None] = (None, None),
-        matcher: SpecialTokenMatcher | None = None,
-        *,
-        as_uint16: bool = False,
-    ) -> EncodedDocuments:
-        """The ids of all texts, each with its begin and end id."""
-        encoded = (self.encode_to_numpy(text.decode(), None, matcher) for text in texts)
-        return join_documents(texts, encoded, begin_end_ids, as_uint16=as_uint16)
-
-    def count(
-        self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
-    ) -> int:
-        """The number of ids of `text`; counting may stop once it exceeds `limit`."""
-        require_characters(text)
-        if matcher is None or not matcher.may_match(text):
-            return self._count_plain(text, limit)
-        total = 0
-        for plain, token in matcher.split(text):
-            left = None if limit is None else limit - total
-            total += self._count_plain(plain, left) + (token is not None)
-            if limit is not None and total > limit:
-                break
-        return total
-
-    def join_segments(self, segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
-        """The joined text, and the runs of it that are trusted."""
-        return join_segments(segments)
-
-    def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
-        """A part of a text, normalized."""
-        return self._spec.normalizer.normalize(text, is_first=is_first, continues=continues)
-
-    def nfc_changes(self, text: str) -> list[NfcChange]:
-        """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""
-        return changes_by_nfc(text)
+    def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
+        return list(chain.from_iterable(self._tokens_of(pre_tokens)))
 
     def decode_batch(
         self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False
     ) -> list[str] | None:
-        """None: each row is decoded by itself."""
         del rows, num_threads, skip_special
         return None
 
     def first_drifts(
         self, rows: list[Row], matcher: SpecialTokenMatcher, num_threads: int | None = None
     ) -> NDArray[np.int64] | None:
-        """None: each row is decoded, and all are encoded."""
         del rows, matcher, num_threads
         return None
 
     def decode_streams(self) -> EngineStreams | None:
-        """None: each stream is decoded by itself."""
         return None
 
-    def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
-        """A JSON array, without white space, of ids of shape (n_tokens,)."""
-        return json.dumps(ids.tolist(), separators=(",", ":")).encode()
-
     @abstractmethod
-    def _encode_plain(self, text: str) -> list[int]:
-        """Ids of `text`, treated as plain text."""
+    def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[Sequence[int]]:
+        """The ids of each pre-token, or of several together."""
 
-    def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
-        return np.array(self._encode_plain(text), dtype=np.uint32)
+    def _encode(self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any], text: str) -> Any:
+        require_characters(text)
+        windows = self._windows(matcher, text)
+        if wanted.kind == "count":
+            total = 0
+            for window in windows:
+                total += sum(map(len, window))
+                if wanted.limit is not None and total > wanted.limit:
+                    break
+            return total
+        if wanted.kind == "list":
+            ids = chain.from_iterable(chain.from_iterable(windows))
+            return [*wanted.prefix_ids, *ids, *wanted.suffix_ids]
+        parts = [np.fromiter(chain.from_iterable(window), np.uint32) for window in windows]
+        return as_wanted(np.concatenate([np.empty(0, np.uint32), *parts]), wanted)
 
-    def _count_plain(self, text: str, limit: int | None) -> int:
-        del limit
-        return len(self._encode_plain(text))
+    def _windows(
+        self, matcher: SpecialTokenMatcher | None, text: str
+    ) -> Iterator[Iterable[Sequence[int]]]:
+        """The ids of each window of the text, and those of the added tokens."""
+        parts: Iterable[Part] = [(text, None)]
+        if matcher is not None:
+            parts = normalized_parts(self._spec, matcher, text, self.normalize)
+        for plain, token in parts:
+            if plain:
+                yield from map(self._tokens_of, split_in_windows(plain, self._spec.pattern))
+            if token is not None:
+                yield [(self._added[token],)]
+
+
+def as_wanted(ids: NDArray[np.uint32], wanted: Wanted[Any]) -> Any:
+    """What is wanted of these ids of one text."""
+    if wanted.kind == "count":
+        return len(ids)
+    if wanted.prefix_ids or wanted.suffix_ids:
+        around = [np.array(part, np.uint32) for part in (wanted.prefix_ids, wanted.suffix_ids)]
+        ids = np.concatenate([around[0], ids, around[1]])
+    if wanted.kind == "json":
+        return json_of_ids(ids), len(ids)
+    return ids.tolist() if wanted.kind == "list" else ids
+
+
+def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
+    """Ids of shape (n_tokens,) as a JSON array without white space."""
+    starts = range(0, len(ids), _JSON_WINDOW)
+    windows = (ids[start : start + _JSON_WINDOW].tolist() for start in starts)
+    joined = ",".join(json.dumps(window, separators=(",", ":"))[1:-1] for window in windows)
+    return f"[{joined}]".encode()
 
 
 def require_text(text: object) -> None:
@@ -204,24 +159,6 @@ def require_characters(text: str) -> None:
     """
     require_text(text)
     str.encode(text)
-
-
-def join_documents(
-    texts: Sequence[bytes],
-    encoded: Iterable[NDArray[np.uint32]],
-    begin_end_ids: tuple[int | None, int | None],
-    *,
-    as_uint16: bool,
-) -> EncodedDocuments:
-    """The ids of the texts, each with its begin and end id, as `Engine.encode_documents`."""
-    begin, end = (np.array([] if id_ is None else [id_], np.uint32) for id_ in begin_end_ids)
-    ids, offsets = join_with_offsets([np.concatenate((begin, i, end)) for i in encoded])
-    n_bytes = np.array([len(text) for text in texts], dtype=np.uint64)
-    if not as_uint16:
-        return EncodedDocuments(ids, offsets, n_bytes)
-    if len(ids) and ids.max() > np.iinfo(np.uint16).max:
-        raise ValueError("an id does not fit two bytes; leave out as_uint16")
-    return EncodedDocuments(ids.astype(np.uint16), offsets, n_bytes)
 
 
 def join_with_offsets(

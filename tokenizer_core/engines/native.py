@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -24,17 +24,19 @@ import numpy as np
 
 from tokenizer_core import stopping
 from tokenizer_core.blobs.local_files import system_file
-from tokenizer_core.engines.base import BaseEngine
-from tokenizer_core.engines.protocol import CacheStatistics, CallsOfMatcher, EncodedDocuments
+from tokenizer_core.engines import base
+from tokenizer_core.engines.base import BaseEngine, as_wanted, require_characters, require_text
+from tokenizer_core.engines.protocol import ARRAYS, LISTS, CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.normalizers.forms import form_tables
-from tokenizer_core.normalizers.nfc import changes_by_nfc
+from tokenizer_core.normalizers.nfc import Nfc, changes_by_nfc, touch_any
 from tokenizer_core.normalizers.steps import replacements_of
+from tokenizer_core.specials import trust
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
 from tokenizer_core.specials.matcher import TrustedTokenMatcher
+from tokenizer_core.specials.normalization import normalized_parts
 from tokenizer_core.splitting.patterns import PATTERNS, RULES
-from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
 
 try:
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core._native import PretokenCounter, WordCounts
-    from tokenizer_core.engines.protocol import EngineStreams, PackedModel, Row
+    from tokenizer_core.engines.protocol import EngineStreams, PackedModel, Row, Wanted
     from tokenizer_core.normalizers.nfc import NfcChange
     from tokenizer_core.normalizers.step import NormalizerStep
     from tokenizer_core.spec import TokenizerSpec
@@ -150,6 +152,33 @@ def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
     None if no valid string begins there; a lone surrogate is invalid. Requires the compiled module.
     """
     return _native.decode_json_string(document, start)
+
+
+def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
+    """Ids of shape (n_tokens,) as a JSON array without white space; no id becomes a Python int if
+    the compiled module is available."""
+    if unavailable_reason() is not None:
+        return base.json_of_ids(ids)
+    if ids.dtype != np.uint32 or not ids.flags.aligned:
+        ids = np.require(ids, np.uint32, ["ALIGNED"])
+    return _native.json_of_ids(ids)
+
+
+def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
+    """As `trust.join_segments`, by the compiled module if it is available."""
+    listed = segments if type(segments) is list else list(segments)
+    joined = _native.join_segments(listed) if unavailable_reason() is None else None
+    return trust.join_segments(listed) if joined is None else joined
+
+
+def nfc_changes(text: str) -> list[NfcChange]:
+    """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC. Requires
+    the compiled module.
+
+    Raises:
+        UnicodeEncodeError: the text contains a lone surrogate.
+    """
+    return changes_by_nfc(text, _native.nfc_runs(text, len(text) // _CHARS_PER_RUN + 1))
 
 
 def read_json_natively(
@@ -253,7 +282,6 @@ class NativeEngine(BaseEngine):
         if reason is not None:
             raise EngineUnavailableError(f"there is no native engine: {reason}")
         super().__init__(spec)
-        self._pattern = spec.pattern
         pattern = compiled_pattern(spec.pattern)
         self._is_compiled = pattern is not None
         self._vocab = spec.vocab
@@ -267,141 +295,113 @@ class NativeEngine(BaseEngine):
             missing=_missing_of(spec),
             word_ends=spec.word_end_ids() or None,
         )
-        self.normalizes_spaces = self._is_compiled and not spec.normalizer.steps
-        normalizer = spec.normalizer.name if self.normalizes_spaces else "none"
-        self._specials = _SpecialsOfMatchers(self._added, normalizer)
-        self._normalizer = compiled_normalizer(spec.normalizer.steps)
+        normalizer = spec.normalizer
+        self._is_nfc = isinstance(normalizer, Nfc)
+        puts_spaces = self._is_compiled and not (self._is_nfc or normalizer.steps)
+        self._specials = _SpecialsOfMatchers(
+            self._added, normalizer.name if puts_spaces else "none"
+        )
+        compiled = compiled_normalizer(normalizer.steps)
+        if compiled is not None:
+            self.normalize = partial(_normalize, compiled)
 
-    def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
-        """Ids of `text`, split by the spec's pattern; each match of `matcher` becomes one id."""
-        if self._is_compiled:
-            return self._encoder.encode(text, self._specials[matcher])
-        return super().encode(text, matcher)
-
-    def encode_to_numpy(
-        self,
-        text: str,
-        num_threads: int | None = None,
-        matcher: SpecialTokenMatcher | None = None,
-        changes: Sequence[NfcChange] = (),
-    ) -> NDArray[np.uint32]:
-        """As `encode`, as uint32 of shape (n_tokens,), with up to `num_threads` threads. Uses one
-        thread by default and for patterns without an automaton. Never builds the changed text as a
-        `str`."""
-        if self._is_compiled:
-            specials = self._specials[matcher]
-            if changes:
-                return self._encoder.encode_to_numpy(text, num_threads, specials, list(changes))
-            return self._encoder.encode_to_numpy(text, num_threads, specials)
-        return super().encode_to_numpy(text, num_threads, matcher, changes)
-
-    def calls_of(self, matcher: SpecialTokenMatcher) -> CallsOfMatcher:
-        """The methods of the compiled module."""
-        if self._is_compiled:
-            encoder = self._encoder
-            return CallsOfMatcher(encoder.encode, encoder.encode_to_numpy, self._specials[matcher])
-        return super().calls_of(matcher)
-
-    def encode_to_json(
-        self,
-        text: str,
-        matcher: SpecialTokenMatcher | None = None,
-        changes: Sequence[NfcChange] = (),
-        *,
-        prefix_ids: Sequence[int] = (),
-        suffix_ids: Sequence[int] = (),
-    ) -> tuple[bytes, int]:
-        """The ids as a JSON array without white space, and their number, in one call of the
-        module."""
+    def encoder(
+        self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any]
+    ) -> Callable[[str], Any]:
         if not self._is_compiled:
-            return super().encode_to_json(
-                text, matcher, changes, prefix_ids=prefix_ids, suffix_ids=suffix_ids
-            )
-        specials = self._specials[matcher]
-        if changes or prefix_ids or suffix_ids:
-            return self._encoder.encode_to_json(
-                text, specials, list(changes), prefix_ids, suffix_ids
-            )
-        return self._encoder.encode_to_json(text, specials)
+            return super().encoder(matcher, wanted)
+        if matcher is not None and self._is_cut(matcher):
+            return partial(self._encode_cut, matcher, wanted)
+        specials, has_affixes = self._specials[matcher], wanted.prefix_ids or wanted.suffix_ids
+        run: Callable[[str], Any]
+        if wanted.kind == "json":
+            affixes = wanted.prefix_ids, wanted.suffix_ids
+            run = partial(self._encoder.encode_to_json, specials, *affixes)
+        elif wanted.kind == "count":
+            run = partial(self._encoder.count, specials, wanted.limit)
+        elif wanted.kind == "list" and not has_affixes:
+            run = partial(self._encoder.encode, specials)
+        else:
+            run = partial(self._encoder.encode_to_numpy, specials, wanted.num_threads)
+            if has_affixes:
+                run = partial(_apply, run, wanted)
+        if matcher is None or not self._is_nfc:
+            return run
+        return partial(self._encode_in_nfc, matcher, wanted, run)
+
+    def _is_cut(self, matcher: SpecialTokenMatcher) -> bool:
+        """Whether Python finds the added tokens, because the module does not change the parts
+        between them, or because they have flags and are found within runs, or because there are two
+        lists of runs."""
+        if self._spec.normalizer.steps:
+            return True
+        if not isinstance(matcher, TrustedTokenMatcher):
+            return False
+        return matcher.has_flags or len(matcher.trusts) > 1
+
+    def _encode_cut(self, matcher: SpecialTokenMatcher, wanted: Wanted[Any], text: str) -> Any:
+        """The normalized parts of the text in one call, and the added tokens between them."""
+        require_characters(text)
+        parts = list(normalized_parts(self._spec, matcher, text, self.normalize))
+        plain = ARRAYS._replace(num_threads=wanted.num_threads)
+        ids, offsets = self.encode_batch([plain for plain, _ in parts], None, plain)
+        added = [self._added[token] for _, token in parts if token is not None]
+        if added:
+            ids = np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))
+        return as_wanted(ids, wanted)
+
+    def _encode_in_nfc(
+        self,
+        matcher: SpecialTokenMatcher,
+        wanted: Wanted[Any],
+        run: Callable[[str], Any],
+        text: str,
+    ) -> Any:
+        """Added tokens are found in the text as given, and the text between them is normalized.
+        Never builds the changed text, unless changes touch the tokens."""
+        require_text(text)
+        changes = nfc_changes(text)
+        if not changes:
+            return run(text)
+        # A matcher for the positions of this text finds nothing in parts of it.
+        is_bound = isinstance(matcher, TrustedTokenMatcher)
+        if is_bound or touch_any(text, changes, matcher.find, matcher.longest):
+            return self._encode_cut(matcher, wanted, text)
+        specials, num_threads = self._specials[matcher], wanted.num_threads
+        ids = self._encoder.encode_to_numpy(specials, num_threads, text, changes)
+        return as_wanted(ids, wanted)
 
     def encode_batch(
         self,
-        texts: Sequence[str],
-        num_threads: int | None = None,
+        texts: Sequence[Any],
         matcher: SpecialTokenMatcher | None = None,
-    ) -> list[list[int]]:
-        """As `encode`, of each text in order, in one call with up to `num_threads` threads."""
-        if self._is_compiled:
-            n_threads = 1 if num_threads is None else max(1, num_threads)
-            return self._encoder.encode_batch(list(texts), n_threads, self._specials[matcher])
-        return super().encode_batch(texts, num_threads, matcher)
-
-    def encode_batch_to_numpy(
-        self,
-        texts: Sequence[str],
-        num_threads: int | None = None,
-        matcher: SpecialTokenMatcher | None = None,
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-        """The ids of all texts, and the offsets of each text's ids."""
-        if self._is_compiled:
-            n_threads = 1 if num_threads is None else max(1, num_threads)
-            specials = self._specials[matcher]
-            return self._encoder.encode_batch_to_numpy(list(texts), n_threads, specials)
-        return super().encode_batch_to_numpy(texts, num_threads, matcher)
-
-    def encode_documents(
-        self,
-        texts: Sequence[bytes],
-        begin_end_ids: tuple[int | None, int | None] = (None, None),
-        matcher: SpecialTokenMatcher | None = None,
-        *,
-        as_uint16: bool = False,
-    ) -> EncodedDocuments:
-        """The ids of all texts, each with its begin and end id."""
-        if self._is_compiled:
-            specials = self._specials[matcher]
-            arrays = self._encoder.encode_documents(list(texts), begin_end_ids, as_uint16, specials)
+        wanted: Wanted[Any] = LISTS,
+    ) -> Any:
+        if not self._is_compiled or (matcher is not None and self._is_cut(matcher)):
+            return super().encode_batch(texts, matcher, wanted)
+        if self._is_nfc and matcher is not None:
+            is_utf8 = wanted.kind == "documents"
+            decoded = map(bytes.decode, texts) if is_utf8 else texts
+            if any(map(nfc_changes, decoded)):
+                return super().encode_batch(texts, matcher, wanted)
+        specials = self._specials[matcher]
+        if wanted.kind == "documents":
+            begin, end = wanted.prefix_ids[:1] or (None,), wanted.suffix_ids[:1] or (None,)
+            affixes, as_uint16 = (begin[0], end[0]), wanted.as_uint16
+            arrays = self._encoder.encode_documents(specials, affixes, as_uint16, list(texts))
             return EncodedDocuments(*arrays)
-        return super().encode_documents(texts, begin_end_ids, matcher, as_uint16=as_uint16)
+        n_threads = 1 if wanted.num_threads is None else max(1, wanted.num_threads)
+        if wanted.kind == "list":
+            return self._encoder.encode_batch(specials, n_threads, list(texts))
+        return self._encoder.encode_batch_to_numpy(specials, n_threads, list(texts))
 
-    def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
-        """Ids of pre-tokens, joined."""
-        return self._encoder.encode_pre_tokens(pre_tokens)
-
-    def count(
-        self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
-    ) -> int:
-        """The number of ids of `text`; counting may stop once it exceeds `limit`."""
-        if self._is_compiled and (limit is None or limit >= 0):
-            return self._encoder.count(text, limit, self._specials[matcher])
-        return super().count(text, limit, matcher)
-
-    def join_segments(self, segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
-        """The joined text, and the runs of it that are trusted."""
-        listed = segments if type(segments) is list else list(segments)
-        joined = _native.join_segments(listed)
-        return super().join_segments(listed) if joined is None else joined
-
-    def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
-        """A part of a text, normalized; steps run in the module."""
-        if self._normalizer is None:
-            return super().normalize(text, is_first=is_first, continues=continues)
-        return self._normalizer.normalize(text, is_first=not continues)
-
-    def nfc_changes(self, text: str) -> list[NfcChange]:
-        """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""
-        runs = _native.nfc_runs(text, len(text) // _CHARS_PER_RUN + 1)
-        return changes_by_nfc(text, runs)
-
-    def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
-        """The bytes of `ids`, joined."""
-        decoded = self._decode(ids, as_text=False)
-        return decoded if isinstance(decoded, bytes) else decoded.encode()
-
-    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
-        """The text of `ids`; `errors` as in `bytes.decode`."""
-        decoded = self._decode(ids, as_text=True)
-        return decoded if isinstance(decoded, str) else decoded.decode("utf-8", errors)
+    def decode(
+        self, ids: Iterable[int] | NDArray[np.integer], errors: str | None = "replace"
+    ) -> Any:
+        decoded = self._decode(ids, as_text=errors is not None)
+        if isinstance(decoded, str) or errors is None:
+            return decoded
+        return decoded.decode("utf-8", errors)
 
     def _decode(self, ids: Iterable[int] | NDArray[np.integer], *, as_text: bool) -> bytes | str:
         """The bytes of `ids`; a str if one was requested and the module made it."""
@@ -424,22 +424,20 @@ class NativeEngine(BaseEngine):
     def decode_batch(
         self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False
     ) -> list[str] | None:
-        """The text of each row, in one call with up to `num_threads` threads."""
         n_threads = 1 if num_threads is None else max(1, num_threads)
         return self._encoder.decode_batch(rows, self._text_rules, skip_special, n_threads)
 
     def first_drifts(
         self, rows: list[Row], matcher: SpecialTokenMatcher, num_threads: int | None = None
     ) -> NDArray[np.int64] | None:
-        """Where encoding the text of each row differs, in one call."""
-        if not self._is_compiled:
+        is_known = self._is_nfc or self._spec.normalizer.name == "none"
+        if not self._is_compiled or not is_known or matcher.has_flags:
             return None
         n_threads = 1 if num_threads is None else max(1, num_threads)
-        specials, is_nfc = self._specials[matcher], self._spec.normalizer.name == "nfc"
+        specials, is_nfc = self._specials[matcher], self._is_nfc
         return self._encoder.first_drifts(rows, self._text_rules, specials, is_nfc, n_threads)
 
     def decode_streams(self) -> EngineStreams | None:
-        """Streams of which a call decodes any number."""
         return _native.NativeDecodeStreams(self._encoder, self._text_rules)
 
     @cached_property
@@ -454,24 +452,23 @@ class NativeEngine(BaseEngine):
             spec.normalizer.strips_space,
         )
 
-    def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
-        """A JSON array, without white space, of ids of shape (n_tokens,)."""
-        if ids.dtype != np.uint32 or not ids.flags.aligned:
-            ids = np.require(ids, np.uint32, ["ALIGNED"])
-        return _native.json_of_ids(ids)
-
     def cache_statistics(self) -> CacheStatistics:
-        """Hits, misses and size of the cache that all calls share, without the separate cache for
-        pieces of 32 bytes and more."""
+        # Of the cache that all calls share, not of the one for pieces of 32 bytes and more.
         return CacheStatistics(*self._encoder.cache_statistics())
 
-    def _encode_plain(self, text: str) -> list[int]:
-        if self._is_compiled:
-            return self._encoder.encode(text)
-        ids: list[int] = []
-        for pre_tokens in split_in_windows(text, self._pattern):
-            ids += self.encode_pre_tokens(pre_tokens)
-        return ids
+    def _tokens_of(self, pre_tokens: Sequence[str]) -> list[list[int]]:
+        return [self._encoder.encode_pre_tokens(pre_tokens)]
+
+
+def _normalize(
+    compiled: _native.NativeNormalizer, text: str, *, is_first: bool = True, continues: bool = False
+) -> str:
+    del is_first
+    return compiled.normalize(text, is_first=not continues)
+
+
+def _apply(run: Callable[[str], Any], wanted: Wanted[Any], text: str) -> Any:
+    return as_wanted(run(text), wanted)
 
 
 def compiled_pattern(pattern: SplitPattern) -> str | _native.NativeAutomaton | None:

@@ -1,26 +1,37 @@
 """The interface between the tokenizer and the engine that computes its ids.
 
-An engine takes a normalized text and the special tokens to search for, and returns ids; or it takes
-ids and returns bytes. The layers above implement the special-token policy, normalization and
-streaming, which are the same for every engine. All engines give identical results; only their speed
-differs.
+An engine takes a text and the added tokens to search for, normalizes the parts between them, and
+gives what is wanted of the ids; or it takes ids and returns text. The layers above implement the
+special-token policy and streaming, which are the same for every engine. All engines give identical
+results; only their speed differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.normalizers.nfc import NfcChange
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
-    from tokenizer_core.specials.trust import Segment
 
     Row = list[int] | NDArray[np.integer]
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +108,41 @@ class PackedModel(Protocol):
         ...
 
 
-class CallsOfMatcher(NamedTuple):
-    """`Engine.encode` and `Engine.encode_to_numpy` for one matcher, which take `compiled` in its
-    place: a short text notices each further call."""
+class Wanted(NamedTuple, Generic[Result]):
+    """What `Engine.encode` makes of the ids of a text, or `Engine.encode_batch` of many.
 
-    encode: Callable[[str, Any], list[int]]
-    encode_to_numpy: Callable[[str, int | None, Any], NDArray[np.uint32]]
-    compiled: object
+    - `list`: a list of ints; of many texts a list of lists.
+    - `array`: uint32 of shape (n_tokens,), by up to `num_threads` threads; of many texts all ids,
+      and offsets of shape (n_texts + 1,), uint64: those of text `i` are `ids[offsets[i]:offsets[i +
+      1]]`.
+    - `json`: a JSON array without white space, and the number of ids.
+    - `count`: their number. Counting may stop once it exceeds `limit`.
+    - `documents`: of many texts in UTF-8, `EncodedDocuments`, by one thread.
+    - `offsets`: not of an engine, but of `Tokenizer.encode_source`: an array, and where each token
+      is in the text, shape (n_tokens, 2), uint64, in `unit`.
+
+    `prefix_ids` and `suffix_ids` are put around the ids of one text, and around those of each
+    document, which has at most one before and one after.
+    """
+
+    kind: Literal["list", "array", "json", "count", "documents", "offsets"]
+    num_threads: int | None = None
+    limit: int | None = None
+    prefix_ids: tuple[int, ...] = ()
+    suffix_ids: tuple[int, ...] = ()
+    as_uint16: bool = False
+    """Whether the ids of documents are uint16."""
+    unit: Literal["byte", "char"] = "byte"
+
+
+LIST: Final[Wanted[list[int]]] = Wanted("list")
+ARRAY: Final[Wanted[NDArray[np.uint32]]] = Wanted("array")
+JSON: Final[Wanted[tuple[bytes, int]]] = Wanted("json")
+COUNT: Final[Wanted[int]] = Wanted("count")
+LISTS: Final[Wanted[list[list[int]]]] = Wanted("list")
+ARRAYS: Final[Wanted[tuple[NDArray[np.uint32], NDArray[np.uint64]]]] = Wanted("array")
+DOCUMENTS: Final[Wanted[EncodedDocuments]] = Wanted("documents")
+OFFSETS: Final[Wanted[tuple[NDArray[np.uint32], NDArray[np.uint64]]]] = Wanted("offsets")
 
 
 class Engine(Protocol):
@@ -112,82 +151,42 @@ class Engine(Protocol):
     name: str
     has_threads: bool
     """Whether the engine uses `num_threads`."""
-    normalizes_spaces: bool
-    """Whether a call with a matcher runs the normalizer of the spec between the added tokens, if it
-    is one that puts and reads spaces (`normalizers.spaces`). Without a matcher, every
-    engine takes the text as normalized."""
+    normalize: Callable[..., str]
+    """`Normalizer.normalize` of the spec; steps may run in the compiled module."""
 
-    def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
-        """Ids of a normalized text. Each added token that `matcher` finds becomes its own id;
-        without a matcher the whole text is plain.
+    @overload
+    def encode(self, text: str, matcher: SpecialTokenMatcher | None = ...) -> list[int]: ...
+    @overload
+    def encode(
+        self, text: str, matcher: SpecialTokenMatcher | None, wanted: Wanted[Result]
+    ) -> Result: ...
+    def encode(self, text: Any, matcher: Any = None, wanted: Any = LIST) -> Any:
+        """The ids of a text, as `wanted`. Each added token that `matcher` finds becomes its own id,
+        and the normalizer of the spec runs between them. Without a matcher, the whole text is plain
+        and was normalized.
 
         Raises:
             UnicodeEncodeError: `text` contains a lone surrogate.
         """
         ...
 
-    def encode_to_numpy(
-        self,
-        text: str,
-        num_threads: int | None = None,
-        matcher: SpecialTokenMatcher | None = None,
-        changes: Sequence[NfcChange] = (),
-    ) -> NDArray[np.uint32]:
-        """As `encode`, as uint32 of shape (n_tokens,), of the text with `changes` applied.
-        `nfc_changes` computes them; an engine need not build the changed text."""
-        ...
-
-    def calls_of(self, matcher: SpecialTokenMatcher) -> CallsOfMatcher:
-        """The two methods above for many texts with this matcher."""
-        ...
-
-    def encode_to_json(
-        self,
-        text: str,
-        matcher: SpecialTokenMatcher | None = None,
-        changes: Sequence[NfcChange] = (),
-        *,
-        prefix_ids: Sequence[int] = (),
-        suffix_ids: Sequence[int] = (),
-    ) -> tuple[bytes, int]:
-        """The ids as a JSON array without white space, and their number, including prefix and
-        suffix. A response needs neither a NumPy array nor Python ints. `changes` as in
-        `encode_to_numpy`."""
+    def encoder(
+        self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Result]
+    ) -> Callable[[str], Result]:
+        """`encode` with this matcher, for many texts: short ones notice each further call."""
         ...
 
     def encode_batch(
         self,
-        texts: Sequence[str],
-        num_threads: int | None = None,
-        matcher: SpecialTokenMatcher | None = None,
-    ) -> list[list[int]]:
-        """As `encode`, of each text in order."""
-        ...
-
-    def encode_batch_to_numpy(
-        self,
-        texts: Sequence[str],
-        num_threads: int | None = None,
-        matcher: SpecialTokenMatcher | None = None,
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-        """The ids of all texts, shape (n_tokens,), uint32; and offsets of shape (n_texts + 1,),
-        uint64: the ids of text `i` are `ids[offsets[i]:offsets[i + 1]]`."""
-        ...
-
-    def encode_documents(
-        self,
-        texts: Sequence[bytes],
-        begin_end_ids: tuple[int | None, int | None] = (None, None),
-        matcher: SpecialTokenMatcher | None = None,
-        *,
-        as_uint16: bool = False,
-    ) -> EncodedDocuments:
-        """As `encode_batch_to_numpy` with one thread, for texts in UTF-8. The begin id precedes
-        each text's ids and the end id follows them, if not None. With `as_uint16` the ids are
-        uint16.
+        texts: Sequence[str] | Sequence[bytes],
+        matcher: SpecialTokenMatcher | None,
+        wanted: Wanted[Result],
+    ) -> Result:
+        """As `encode`, of each text in order.
 
         Raises:
-            UnicodeDecodeError: a text is not UTF-8.
+            UnicodeEncodeError: as `encode`.
+            UnicodeDecodeError: a document is not UTF-8.
             ValueError: an id does not fit uint16.
         """
         ...
@@ -196,38 +195,13 @@ class Engine(Protocol):
         """Ids of pre-tokens, joined."""
         ...
 
-    def count(
-        self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
-    ) -> int:
-        """The number of ids of `text`; counting may stop once it exceeds `limit`."""
-        ...
-
-    def join_segments(self, segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
-        """As `trust.join_segments`."""
-        ...
-
-    def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
-        """As `Normalizer.normalize` of the spec."""
-        ...
-
-    def nfc_changes(self, text: str) -> list[NfcChange]:
-        """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC.
-
-        Raises:
-            UnicodeEncodeError: the text contains a lone surrogate. Not every engine checks.
-        """
-        ...
-
-    def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
-        """The bytes of `ids`, joined; an array has shape (n_tokens,).
-
-        Raises:
-            UnknownTokenIdError: an id is not in the vocabulary.
-        """
-        ...
-
-    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
-        """The text of `ids`. `errors` is as in `bytes.decode`.
+    @overload
+    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: None) -> bytes: ...
+    @overload
+    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = ...) -> str: ...
+    def decode(self, ids: Any, errors: str | None = "replace") -> Any:
+        """The text of `ids`; an array has shape (n_tokens,). `errors` is as in `bytes.decode`; None
+        leaves the bytes as they are.
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary.
@@ -249,17 +223,12 @@ class Engine(Protocol):
         num_threads: int | None = None,
     ) -> NDArray[np.int64] | None:
         """For each row the first index where encoding its text differs, -1 if there is none, and -2
-        if NFC may change the text; shape (n_rows,). Not for other normalizers and for tokens with
-        flags. None as for `decode_batch`."""
+        if NFC may change the text; shape (n_rows,). None as for `decode_batch`, and if the engine
+        does not compare."""
         ...
 
     def decode_streams(self) -> EngineStreams | None:
         """Streams that the engine decodes together; None if it decodes one at a time."""
-        ...
-
-    def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
-        """Ids of shape (n_tokens,) as a JSON array without white space. A response needs no Python
-        ints."""
         ...
 
     def cache_statistics(self) -> CacheStatistics:

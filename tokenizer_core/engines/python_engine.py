@@ -27,7 +27,6 @@ import numpy as np
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
@@ -63,51 +62,23 @@ class PythonEngine(BaseEngine):
 
     def __init__(self, spec: TokenizerSpec) -> None:
         super().__init__(spec)
-        self._pattern = spec.pattern
         self._vocab = dict(spec.vocab)
         # A plain function over tables, not a method: a cache that references the engine would keep
         # a retired tokenizer alive after a swap.
         self._bpe = _make_bpe(spec)
         self._cached_bpe = lru_cache(maxsize=CACHE_ENTRIES)(self._bpe)
 
-    def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
-        """Ids of pre-tokens, joined."""
-        return list(chain.from_iterable(self._tokens_of(pre_tokens)))
-
-    def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
-        """The bytes of `ids`, joined."""
+    def decode(
+        self, ids: Iterable[int] | NDArray[np.integer], errors: str | None = "replace"
+    ) -> Any:
         # `tolist` makes Python ints, for which dict lookups are faster than for NumPy's.
-        return join_tokens(self._vocab, ids.tolist() if isinstance(ids, np.ndarray) else list(ids))
-
-    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
-        """The text of `ids`; `errors` as in `bytes.decode`."""
-        return self.decode_bytes(ids).decode("utf-8", errors)
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        data = join_tokens(self._vocab, listed)
+        return data if errors is None else data.decode("utf-8", errors)
 
     def cache_statistics(self) -> CacheStatistics:
-        """Hits, misses and size of the LRU cache in front of `_bpe`."""
         info = self._cached_bpe.cache_info()
         return CacheStatistics(info.hits, info.misses, info.currsize, CACHE_ENTRIES)
-
-    def _encode_plain(self, text: str) -> list[int]:
-        ids: list[int] = []
-        for pre_tokens in split_in_windows(text, self._pattern):
-            ids += self.encode_pre_tokens(pre_tokens)
-        return ids
-
-    def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
-        parts = [
-            np.array(self.encode_pre_tokens(pre_tokens), dtype=np.uint32)
-            for pre_tokens in split_in_windows(text, self._pattern)
-        ]
-        return np.concatenate(parts)
-
-    def _count_plain(self, text: str, limit: int | None) -> int:
-        total = 0
-        for pre_tokens in split_in_windows(text, self._pattern):
-            total += sum(map(len, self._tokens_of(pre_tokens)))
-            if limit is not None and total > limit:
-                break
-        return total
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[tuple[int, ...]]:
         check_stop()

@@ -1,20 +1,26 @@
-"""Which special tokens a call recognises, and the one place that refuses a text for those that it
+"""Which added tokens of a source count, and the one place that refuses a text for those that it
 holds. The options (`allowed_special`, `disallowed_special`) have tiktoken's names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownSpecialTokenError
+from tokenizer_core.errors import (
+    SpecialTokenForbiddenError,
+    SpecialTokenReachedError,
+    UnknownSpecialTokenError,
+)
+from tokenizer_core.specials.flags import matcher_for, matcher_without
 from tokenizer_core.specials.matcher import SpecialTokenMatcher, matcher_of
-from tokenizer_core.specials.normalization import passes_of
+from tokenizer_core.specials.normalization import normalized_parts, passes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokenizer_core.spec import AddedToken, TokenizerSpec
+    from tokenizer_core.specials.trust import Trust
 
 Allowed = (
     Literal["all", "none", "ordinary"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
@@ -24,6 +30,92 @@ AddedTokens = Literal["all", "none"]
 """Whether added tokens that are no control tokens count in untrusted text."""
 
 Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
+
+
+class Policy(NamedTuple):
+    """Which added tokens count: `allowed` and `disallowed` in a text, `added_tokens` in segments
+    and conversations, for which `template` is the source of the chat template."""
+
+    allowed: Allowed = "all"
+    disallowed: Disallowed = ()
+    added_tokens: AddedTokens = "all"
+    template: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of a text, as arguments of a tokenizer's methods."""
+        return {"allowed_special": self.allowed, "disallowed_special": self.disallowed}
+
+
+class TokenFinder:
+    """Decides which added tokens are found in a text."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        added = spec.added_tokens
+        self._ids = {token.content: token.id for token in added}
+        self.all = matcher_for(spec, self._ids)
+        """Finds every added token."""
+        self._content = matcher_for(spec, {t.content for t in added if not t.special})
+
+    def in_text(self, text: str, policy: Policy) -> SpecialTokenMatcher:
+        """What finds the added tokens that count in a text.
+
+        Raises:
+            SpecialTokenForbiddenError: the text has a token that the policy disallows.
+            Exception: as `resolve_policy`.
+        """
+        allowed, disallowed, *_ = policy
+        if not disallowed and isinstance(allowed, str):  # most calls; sets are resolved each time
+            if allowed == "all":
+                return self.all
+            if allowed == "none":
+                return self._content
+        return self.in_texts([text], policy)
+
+    def in_texts(
+        self,
+        texts: Sequence[str],
+        policy: Policy,
+        encode: Callable[[Sequence[str], SpecialTokenMatcher], object] = lambda *_: None,
+    ) -> SpecialTokenMatcher:
+        """As `in_text`, for many texts. `encode` is called with those before one that is refused:
+        the error of an earlier text comes first."""
+        spec, allowed, disallowed = self._spec, policy.allowed, policy.disallowed
+        recognised, forbidden = resolve_policy(spec.added_tokens, allowed, disallowed)
+        matcher = matcher_for(spec, recognised)
+        for number, text in enumerate(texts if forbidden else ()):
+            try:
+                forbid(text, forbidden)
+                forbid_normalized(spec, matcher, forbidden, text)
+            except SpecialTokenForbiddenError:
+                encode(texts[:number], matcher)
+                raise
+        return matcher
+
+    def in_runs(
+        self, text: str, trusts: Sequence[Trust], encode: Callable[[str], list[int]]
+    ) -> SpecialTokenMatcher:
+        """What finds the added tokens of a text with these trusts; the runs of the first are within
+        those of the others.
+
+        Raises:
+            SpecialTokenReachedError: plain text gives the id of a guarded token.
+        """
+        if trusts[0].runs == [(0, len(text))]:
+            return self.all
+        matcher: SpecialTokenMatcher
+        if any(trust.runs for trust in trusts):
+            matcher = self.all.trusting(*trusts)
+        else:
+            matcher = matcher_without(self._spec, *(trust.control for trust in trusts))
+        guarded = (self._ids[token] for trust in trusts for token in trust.control)
+        ids = self._spec.reachable_added_ids.intersection(guarded)
+        for plain, _ in normalized_parts(self._spec, matcher, text) if ids else ():
+            if reached := ids.intersection(encode(plain)):
+                id_ = min(reached)
+                raise SpecialTokenReachedError(id_, self._spec.vocab[id_])
+        return matcher
 
 
 def resolve_policy(

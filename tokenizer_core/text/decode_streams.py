@@ -69,7 +69,7 @@ class StreamingDecoder:
         """
         if self._byte_ids:
             return self._stripped(self._decode_by_run(list(ids)))
-        self._pending += self._engine.decode_bytes(ids)
+        self._pending += self._engine.decode(ids, None)
         text, n_settled = _decode_settled(self._pending, self._errors)
         del self._pending[:n_settled]
         return self._stripped(text)
@@ -95,7 +95,7 @@ class StreamingDecoder:
         return pending.decode(errors=self._errors)
 
     def _decode_by_run(self, ids: list[int]) -> str:
-        data = self._engine.decode_bytes(ids)
+        data = self._engine.decode(ids, None)
         is_in_run = self._pending or self._is_broken
         if ids and not is_in_run and ids[-1] not in self._byte_ids:
             try:
@@ -147,7 +147,7 @@ class BytesDecoder:
 
     def feed(self, ids: Iterable[int]) -> bytes:
         """Return the bytes of `ids`; raises UnknownTokenIdError."""
-        data = self._engine.decode_bytes(ids)
+        data = self._engine.decode(ids, None)
         if self._strips and data:
             self._strips = False
             return data.removeprefix(b" ")
@@ -339,7 +339,7 @@ class DecodeStreams:
     def _plain_ids(self, ids: Ids, where: str) -> list[int]:
         with naming_ids(where):
             listed = _listed(ids)
-            self._tokenizer.engine.decode_bytes(listed)
+            self._tokenizer.engine.decode(listed, None)
         return list(map(index, listed))
 
 

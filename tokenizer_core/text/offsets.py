@@ -45,7 +45,7 @@ def find_byte_offsets(
     of `matcher`: shape (n_tokens, 2), uint64. `sizes` are the `token_sizes` of the spec; without
     them, the parts of the text are encoded again."""
     encoded = _EncodedAgain(spec, engine) if sizes is None else _OffsetsOfIds(sizes, ids)
-    if isinstance(encoded, _OffsetsOfIds) and _is_encoded_as_given(spec, engine, matcher, text):
+    if isinstance(encoded, _OffsetsOfIds) and _is_encoded_as_given(spec, matcher, text):
         return encoded.offsets
     passes, align = passes_of(spec, matcher), spec.normalizer.align
 
@@ -78,14 +78,12 @@ def _find_between(
     return np.concatenate([*parts, rest + positions[end]]) if parts else rest
 
 
-def _is_encoded_as_given(
-    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
-) -> bool:
+def _is_encoded_as_given(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str) -> bool:
     """Whether no normalizer changes the text, and no added token includes white space around it."""
     if matcher.has_flags and matcher.may_match(text):
         return False
     is_nfc = isinstance(spec.normalizer, Nfc)
-    return spec.normalizer.name == "none" or (is_nfc and not engine.nfc_changes(text))
+    return spec.normalizer.name == "none" or (is_nfc and spec.normalizer.normalize(text) == text)
 
 
 class _OffsetsOfIds:

@@ -332,10 +332,8 @@ def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     spec = tokenizer.spec
     if spec.loses_text or spec.has_flags or spec.alphabet.word_suffix:
         return True
-    normalizer = tokenizer.spec.normalizer.name
-    return normalizer != "none" and (
-        normalizer != "nfc" or bool(tokenizer.engine.nfc_changes(text))
-    )
+    normalizer = spec.normalizer
+    return normalizer.name not in ("none", "nfc") or normalizer.normalize(text) != text
 
 
 def _lengths(tokenizer: Tokenizer, ids: list[int]) -> Iterator[int]:

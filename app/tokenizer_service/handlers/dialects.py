@@ -14,6 +14,7 @@ from tokenizer_client.schemas.dialects import (
 )
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.engines import EngineChoice
+from tokenizer_core.specials.policy import Policy
 from tokenizer_service.handlers.chat import encode_chat_completion
 from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.encode import check_detailed, encode_all, sources_of
@@ -81,9 +82,9 @@ def tokenize(request: TokenizeRequest, live: LiveTokenizer, *, limits: RenderLim
         [text] = encode_all(
             sources_of(request.content),
             live,
+            Policy("all" if request.parse_special else "none"),
             is_detailed=request.with_pieces,
             add_special_tokens=request.add_special,
-            allowed_special="all" if request.parse_special else "none",
         )
         return render_content(text, live, with_pieces=request.with_pieces)
     if isinstance(request, InputsRequest):

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from tokenizer_client.schemas.tokens import EncodeRequest, Segments
-from tokenizer_core.engines import EngineChoice, decode_json_string
+from tokenizer_core.engines import ARRAY, JSON, OFFSETS, EngineChoice, decode_json_string
+from tokenizer_core.specials.policy import Allowed, Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS, check_wanted
 from tokenizer_service.handlers.preconditions import require_known_specials
@@ -27,6 +28,7 @@ Source = str | Segments
 """A text, or the segments of one."""
 
 _IDS: Final = ("ids",)
+_DEFAULT: Final = Policy()
 _DETAILS: Final = frozenset({"pieces", "offsets"})
 _BEGIN: Final = re.compile(rb'\s*+\{\s*+"text"\s*+:\s*+(?=")')
 _MOST_OPTIONS: Final = 256
@@ -37,7 +39,7 @@ class OneText:
     """A request for the ids of one text. `options` has all other fields, `policy` those of special
     tokens: reading them once for many texts saves an eighth of a small request."""
 
-    def __init__(self, text: str, options: EncodeRequest, policy: dict[str, Any]) -> None:
+    def __init__(self, text: str, options: EncodeRequest, policy: Policy) -> None:
         self.text, self.options, self.policy = text, options, policy
         self.tokenizer = options.tokenizer
 
@@ -59,7 +61,7 @@ def parse_encode(body: bytes, engine: EngineChoice) -> EncodeRequest | OneText:
 
 
 @lru_cache(maxsize=64)  # most clients send the same options with each text
-def _read_options(rest: bytes) -> tuple[EncodeRequest, dict[str, Any]] | None:
+def _read_options(rest: bytes) -> tuple[EncodeRequest, Policy] | None:
     """The options and the policy in a body whose text was cut out; None if they ask for more than
     the ids of one text, or are invalid, or the tokenizer must check them."""
     try:
@@ -79,33 +81,35 @@ def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
             or the service, allows.
         PlacedError, UnknownSpecialTokenError: the text, or the policy, is refused.
     """
+    source: Source
     if isinstance(request, OneText):
-        text, options, policy = request.text, request.options, request.policy
-    elif isinstance(request.text, str) and tuple(request.returned) == _IDS:
-        text, options, policy = request.text, request, policy_of(request, live)
+        source, pointer, options, policy = request.text, "/text", request.options, request.policy
     else:
-        encoded = encode_all(
-            sources_of(request.text, request.segments),
-            live,
-            is_detailed=not _DETAILS.isdisjoint(request.returned),
-            max_tokens=request.max_tokens,
-            unit=request.offset_unit if "offsets" in request.returned else None,
-            add_special_tokens=request.add_special_tokens,
-            **policy_of(request, live),
-        )
+        options, policy = request, policy_of(request, live)
+        sources = sources_of(request.text, request.segments)
         is_batch = isinstance(request.text, list)
-        return render_encoded(encoded, request.returned, live, is_batch=is_batch)
+        if is_batch or tuple(request.returned) != _IDS:
+            encoded = encode_all(
+                sources,
+                live,
+                policy,
+                is_detailed=not _DETAILS.isdisjoint(request.returned),
+                max_tokens=request.max_tokens,
+                unit=request.offset_unit if "offsets" in request.returned else None,
+                add_special_tokens=request.add_special_tokens,
+            )
+            return render_encoded(encoded, request.returned, live, is_batch=is_batch)
+        [(pointer, source)] = sources
     try:
-        ids, n_tokens = live.tokenizer.encode_to_json(
-            text, add_special_tokens=options.add_special_tokens, **policy
+        ids, n_tokens = live.tokenizer.encode_source(
+            source, policy, JSON, add_special_tokens=options.add_special_tokens
         )
     except ValueError as error:
-        raise refused_text(error, "/text") from None
+        raise refused_text(error, pointer) from None
     if options.max_tokens is not None:
-        check_count(n_tokens, options.max_tokens, "/text")
-    n_bytes = len(text) if text.isascii() else utf8_length(text)
+        check_count(n_tokens, options.max_tokens, pointer)
     tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
-    return Rendered([b'{"tokens":', ids, tail], n_tokens, n_bytes)
+    return Rendered([b'{"tokens":', ids, tail], n_tokens, n_bytes_of(source))
 
 
 def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
@@ -123,20 +127,20 @@ def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) ->
     adds, sources = request.add_special_tokens, sources_of(request.text, request.segments)
     if not isinstance(request.text, list):
         most = request.max_tokens
-        [one] = encode_all(sources, live, max_tokens=most, add_special_tokens=adds, **policy)
+        [one] = encode_all(sources, live, policy, max_tokens=most, add_special_tokens=adds)
         return render_binary(one.ids, None, one.n_bytes, form)
     if form.kind == NPY:
         detail = f"An .npy file holds the ids of one text; for a batch, ask for {OCTETS}."
         raise Problem(406, "not_acceptable", detail)
     spec = live.tokenizer.spec
     if adds and (spec.prefix_ids or spec.suffix_ids):
-        encoded = encode_all(sources, live, add_special_tokens=True, **policy)
+        encoded = encode_all(sources, live, policy, add_special_tokens=True)
         parts = [one.ids for one in encoded]
         lengths = np.array([len(part) for part in parts], dtype=np.uint64)
         ids = np.concatenate([np.empty(0, np.uint32), *parts])
     else:
         try:
-            ids, ends = live.tokenizer.encode_batch_to_numpy(request.text, **policy)
+            ids, ends = live.tokenizer.encode_batch_to_numpy(request.text, **policy.options)
         except ValueError as error:
             raise refused_text(error, "/text") from None
         lengths = np.diff(ends)
@@ -150,12 +154,15 @@ def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) ->
 def encode_all(
     sources: Iterable[tuple[str, Source]],
     live: LiveTokenizer,
+    policy: Policy = _DEFAULT,
     *,
     is_detailed: bool = False,
     max_tokens: int | None = None,
-    **options: Any,
+    unit: Literal["byte", "char"] | None = None,
+    add_special_tokens: bool = False,
 ) -> list[Encoded]:
-    """Encode texts or segments, each at its JSON pointer, with the `options` of `_encode_source`.
+    """Encode texts or segments, each at its JSON pointer, with offsets in `unit` if that is given.
+    The post-processor's ids have empty offsets at both ends.
 
     Raises:
         TooManyTokensError: one has more than `max_tokens`.
@@ -166,42 +173,27 @@ def encode_all(
     n_tokens = 0
     for pointer, source in sources:
         check_wanted()
-        one = _encode_source(source, live, pointer, **options)
+        try:
+            if unit is None:
+                ids = live.tokenizer.encode_source(
+                    source, policy, ARRAY, add_special_tokens=add_special_tokens
+                )
+                one = Encoded(ids, n_bytes_of(source))
+            else:
+                wanted = OFFSETS._replace(unit=unit)
+                ids, offsets = live.tokenizer.encode_source(source, policy, wanted)
+                if add_special_tokens:
+                    end = n_chars_of(source) if unit == "char" else n_bytes_of(source)
+                    ids, offsets = put_around(live.tokenizer.spec, ids, offsets, 0, end)
+                one = Encoded(ids, n_bytes_of(source), offsets)
+        except ValueError as error:
+            raise refused_text(error, pointer) from None
         check_count(len(one.ids), max_tokens, pointer)
         n_tokens += len(one.ids)
         if is_detailed:
             check_detailed(n_tokens)
         encoded.append(one)
     return encoded
-
-
-def _encode_source(
-    source: Source,
-    live: LiveTokenizer,
-    pointer: str,
-    *,
-    unit: Any = None,
-    add_special_tokens: bool = False,
-    **policy: Any,
-) -> Encoded:
-    """Encode one, with offsets in `unit` if that is given. The post-processor's ids have empty
-    offsets at both ends."""
-    tokenizer, is_text = live.tokenizer, isinstance(source, str)
-    text = joined(source)
-    try:
-        if unit is None:
-            run: Any = tokenizer.encode_to_numpy if is_text else tokenizer.encode_segments_to_numpy
-            ids = run(source, add_special_tokens=add_special_tokens, **policy)
-            return Encoded(ids, utf8_length(text))
-        run = tokenizer.encode_with_offsets if is_text else tokenizer.encode_segments_with_offsets
-        ids, offsets = run(source, unit=unit, **policy)
-    except ValueError as error:
-        raise refused_text(error, pointer) from None
-    n_bytes = utf8_length(text)
-    if add_special_tokens:
-        end = len(text) if unit == "char" else n_bytes
-        ids, offsets = put_around(tokenizer.spec, ids, offsets, 0, end)
-    return Encoded(np.asarray(ids, dtype=np.uint32), n_bytes, offsets)
 
 
 def sources_of(
@@ -223,13 +215,20 @@ def sources_of(
         raise InvalidFieldError("", "give either text or segments")
 
 
-def joined(source: Source) -> str:
-    """The text of a source."""
-    return source if isinstance(source, str) else "".join([text for text, _ in source])
+def n_bytes_of(source: Source) -> int:
+    """The size of the text of a source in bytes of UTF-8."""
+    if not isinstance(source, str):
+        return sum(utf8_length(text) for text, _ in source)
+    return len(source) if source.isascii() else utf8_length(source)
 
 
-def policy_of(request: Any, live: LiveTokenizer) -> dict[str, Any]:
-    """What a request says of special tokens, as arguments of a tokenizer's methods.
+def n_chars_of(source: Source) -> int:
+    """The number of characters in the text of a source."""
+    return len(source) if isinstance(source, str) else sum(len(text) for text, _ in source)
+
+
+def policy_of(request: Any, live: LiveTokenizer) -> Policy:
+    """What a request says of special tokens.
 
     Raises:
         UnknownSpecialTokenError: it forbids a token that the tokenizer does not have.
@@ -239,11 +238,11 @@ def policy_of(request: Any, live: LiveTokenizer) -> dict[str, Any]:
     return _policy_of(request)
 
 
-def _policy_of(request: Any) -> dict[str, Any]:
+def _policy_of(request: Any) -> Policy:
     if vars(request).get("segments") is not None:
-        return {"added_tokens": request.added_tokens}
-    allowed = "ordinary" if request.added_tokens == "none" else request.allowed_special
-    return {"allowed_special": allowed, "disallowed_special": request.disallowed_special}
+        return Policy(added_tokens=request.added_tokens)
+    allowed: Allowed = "ordinary" if request.added_tokens == "none" else request.allowed_special
+    return Policy(allowed, request.disallowed_special)
 
 
 def check_count(n_tokens: int, limit: int | None, pointer: str) -> None:

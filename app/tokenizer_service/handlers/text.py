@@ -8,11 +8,12 @@ import numpy as np
 
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
 from tokenizer_core import truncate_text
+from tokenizer_core.engines import COUNT
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import TextChunks
 from tokenizer_service.access.errors import ChunksTooLargeError, TooManyChunksError
 from tokenizer_service.access.limits import check_wanted, reserve_memory
-from tokenizer_service.handlers.encode import joined, policy_of, sources_of
+from tokenizer_service.handlers.encode import n_bytes_of, policy_of, sources_of
 from tokenizer_service.responses.decode import check_decoded_size
 from tokenizer_service.responses.errors import refused_text
 from tokenizer_service.responses.json_values import (
@@ -51,10 +52,7 @@ def count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     for pointer, source in sources_of(request.text, request.segments):
         check_wanted()
         try:
-            if isinstance(source, str):
-                n_found = live.tokenizer.count(source, limit=limit, **policy)
-            else:
-                n_found = live.tokenizer.count_segments(source, limit=limit, **policy)
+            n_found = live.tokenizer.encode_source(source, policy, COUNT._replace(limit=limit))
         except ValueError as error:
             raise refused_text(error, pointer) from None
         is_exceeded = limit is not None and n_found > limit
@@ -62,7 +60,7 @@ def count(request: CountRequest, live: LiveTokenizer) -> Rendered:
         exceeded.append(is_exceeded)
         if not is_exceeded:
             n_tokens += n_found
-            n_bytes += utf8_length(joined(source))
+            n_bytes += n_bytes_of(source)
     fields = {
         "count": counts if is_batch else counts[0],
         "limit_exceeded": exceeded if is_batch else exceeded[0],
@@ -75,7 +73,7 @@ def truncate(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
     policy = policy_of(request, live)
     try:
         part = truncate_text(
-            live.tokenizer, request.text, request.max_tokens, side=request.side, **policy
+            live.tokenizer, request.text, request.max_tokens, side=request.side, **policy.options
         )
     except ValueError as error:
         raise refused_text(error, "/text") from None
@@ -84,7 +82,7 @@ def truncate(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
         b'{"text":',
         *render_text(part.text),
         b',"tokens":',
-        *render_ids(part.ids, live.tokenizer),
+        *render_ids(part.ids),
         b',"count":%d,"truncated":%b' % (len(part.ids), b"true" if is_truncated else b"false"),
         b',"tokenizer":%b}' % live.identity_json,
     ]
@@ -109,7 +107,7 @@ def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rend
             request.text,
             request.max_tokens,
             overlap_tokens=request.overlap_tokens,
-            **policy,
+            **policy.options,
         )
         _check_plan(parts, request, max_bytes)
         for part, start, end in _with_offsets(iter(parts), request.offset_unit):
@@ -125,7 +123,7 @@ def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rend
                 b',{"text":' if n_chunks > 1 else b'{"text":',
                 *render_text(part.text),
                 b',"tokens":',
-                *render_ids(part.ids, live.tokenizer),
+                *render_ids(part.ids),
                 b',"start":%d,"end":%d}' % (start, end),
             ]
     except ValueError as error:
@@ -146,10 +144,10 @@ def verify(request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: in
     try:
         if request.tokens is None:
             text = request.text or ""
-            difference, is_lossy = check_text(live.tokenizer, text, **policy)
+            difference, is_lossy = check_text(live.tokenizer, text, **policy.options)
         else:
             check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
-            difference = live.tokenizer.first_drift(request.tokens, **policy)
+            difference = live.tokenizer.first_drift(request.tokens, **policy.options)
     except ValueError as error:
         pointer = "/text" if request.tokens is None else "/tokens"
         raise refused_text(error, pointer) from None

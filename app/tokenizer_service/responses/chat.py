@@ -65,7 +65,7 @@ def render_chat(
     encoding, returned = chat.encoding, request.returned
     chunks = [b"{"]
     if "ids" in returned:
-        chunks += [b'"tokens":', *render_ids(chat.ids, live.tokenizer), b","]
+        chunks += [b'"tokens":', *render_ids(chat.ids), b","]
     chunks.append(b'"count":%d' % len(chat.ids))
     if "text" in returned:
         chunks += [b',"text":', *render_text(encoding.text)]
@@ -75,7 +75,7 @@ def render_chat(
         except ChatInputError as error:
             raise PlacedError(error, "/loss_rule") from None
         mask = encoding.mask_of(turns).astype(np.uint32)
-        chunks += [b',"mask":', *render_ids(mask, live.tokenizer)]
+        chunks += [b',"mask":', *render_ids(mask)]
         chunks += [b',"turns":', dump([turn._asdict() for turn in turns])]
     if "spans" in returned:
         spans = zip(encoding.roles, encoding.message_tokens(), strict=True)
@@ -96,7 +96,7 @@ def render_generate_request(
     """What vLLM's `/inference/v1/generate` takes: the ids, their offsets, and `fields`."""
     chunks = [
         b'{"request_id":%b,"token_ids":' % dump(request_id),
-        *render_ids(chat.ids, live.tokenizer),
+        *render_ids(chat.ids),
         b',"token_offsets":',
         dump(_char_offsets(chat).tolist() if with_offsets else None),
         b"," + dump(fields)[1:],

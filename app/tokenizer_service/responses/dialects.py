@@ -69,7 +69,7 @@ def render_prompts(
         *render_counts(texts, is_batch=is_batch),
         b',"max_model_len":%d,"tokens":'
         % (live.tokenizer.spec.chat.max_model_len or NO_MODEL_LENGTH),
-        *render_each((render_ids(text.ids, live.tokenizer) for text in texts), is_batch=is_batch),
+        *render_each((render_ids(text.ids) for text in texts), is_batch=is_batch),
         b',"token_strs":',
         *strings,
         b"}",
@@ -80,7 +80,7 @@ def render_prompts(
 def render_content(text: Encoded, live: LiveTokenizer, *, with_pieces: bool) -> Rendered:
     """As llama.cpp."""
     vocab = live.tokenizer.spec.vocab
-    tokens = render_ids(text.ids, live.tokenizer)
+    tokens = render_ids(text.ids)
     if with_pieces:
         tokens = render_described(text.ids, lambda id_: {"id": id_, "piece": _piece_of(vocab[id_])})
     return _rendered([b'{"tokens":', *tokens, b"}"], [text])
@@ -90,7 +90,7 @@ def render_plain_text(text: Encoded, live: LiveTokenizer) -> Rendered:
     """As Cohere."""
     vocab = live.tokenizer.spec.vocab
     strings = render_described(text.ids, lambda id_: vocab[id_].decode(errors="replace"))
-    ids = render_ids(text.ids, live.tokenizer)
+    ids = render_ids(text.ids)
     return _rendered([b'{"tokens":', *ids, b',"token_strings":', *strings, b"}"], [text])
 
 

@@ -72,7 +72,7 @@ def _render_parts(
     yield b"{"
     if "ids" in returned:
         yield b'"tokens":'
-        lists = (render_ids(text.ids, live.tokenizer) for text in texts)
+        lists = (render_ids(text.ids) for text in texts)
         yield from render_each(lists, is_batch=is_batch)
         yield b","
     yield b'"count":'

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer_core import Tokenizer
+from tokenizer_core.engines import json_of_ids
 from tokenizer_service.access.limits import check_wanted
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
@@ -44,14 +44,13 @@ def dump_with_identity(fields: Mapping[str, object], live: LiveTokenizer) -> lis
     return [dump(fields)[:-1], b',"tokenizer":%b}' % live.identity_json]
 
 
-def render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]:
+def render_ids(ids: NDArray[np.uint32]) -> Iterator[bytes]:
     """Render ids as a JSON list."""
-    render = tokenizer.engine.json_of_ids
     if len(ids) <= _ID_WINDOW:
-        yield render(ids)
+        yield json_of_ids(ids)
         return
     yield from render_windows(
-        render(ids[start : start + _ID_WINDOW]) for start in range(0, len(ids), _ID_WINDOW)
+        json_of_ids(ids[start : start + _ID_WINDOW]) for start in range(0, len(ids), _ID_WINDOW)
     )
 
 

@@ -16,8 +16,19 @@ from tokenizers.models import BPE
 
 from tests.native_module import native_module
 from tests.tokenizer_core.engines.random_specs import BYTES, random_merges, random_ranks, spec_of
-from tokenizer_core.engines import create_engine, make_stop_flag, python_engine, stoppable
+from tokenizer_core.engines import (
+    ARRAY,
+    ARRAYS,
+    COUNT,
+    LIST,
+    create_engine,
+    json_of_ids,
+    make_stop_flag,
+    python_engine,
+    stoppable,
+)
 from tokenizer_core.engines.base import BaseEngine
+from tokenizer_core.engines.base import json_of_ids as json_in_python
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import CancelledError, UnknownTokenIdError
 from tokenizer_core.reference import apply_merges, apply_ranks
@@ -67,8 +78,8 @@ def test_a_lone_surrogate_is_an_error_every_time(create):
 def test_count_stops_once_it_is_over_the_limit(create):
     engine = create(spec_of([]))
     text = "ab " * 100_000
-    assert engine.count(text) == 300_000
-    assert 10 < engine.count(text, limit=10) < 300_000
+    assert engine.encode(text, None, COUNT) == 300_000
+    assert 10 < engine.encode(text, None, COUNT._replace(limit=10)) < 300_000
 
 
 TOKENS = [
@@ -99,7 +110,7 @@ def test_any_ids_decode_to_their_bytes_joined_and_to_text(decoding):
         ids = rng.choices(known, k=rng.choice([0, 1, 2, 7, 8, 9, 40, 3000]))
         expected = b"".join(tokens[id_] for id_ in ids)
         for form in (list, tuple, iter, lambda ids: np.array(ids, dtype=np.uint32)):
-            assert decoding.decode_bytes(form(ids)) == expected
+            assert decoding.decode(form(ids), None) == expected
             for errors in ("replace", "ignore", "backslashreplace"):
                 text = decoding.decode(form(ids), errors)
                 assert text == expected.decode("utf-8", errors)
@@ -110,7 +121,7 @@ def test_an_empty_token_decodes_to_nothing_and_is_never_made(create, decoding):
     for ids in ([299], [299, 97, 299], [256, 299] * 5000 + [97]):
         expected = b"".join(TOKENS[0] if id_ == 256 else b"a" for id_ in ids if id_ != 299)
         for form in (ids, np.array(ids)):
-            assert decoding.decode_bytes(form) == expected
+            assert decoding.decode(form, None) == expected
             assert decoding.decode(form) == expected.decode()
     ranks = {bytes([byte]): byte for byte in range(256)}
     for spec in (
@@ -143,7 +154,7 @@ def test_the_first_unknown_id_is_named_with_its_position(decoding):
         ids = known.copy()
         ids[position] = ids[position + 3] = bad
         for form in [ids] if bad >= 1 << 63 else [ids, np.array(ids)]:
-            for decode in (decoding.decode_bytes, decoding.decode):
+            for decode in (lambda ids: decoding.decode(ids, None), decoding.decode):
                 with pytest.raises(UnknownTokenIdError, match=rf"ids\[{position}\]") as caught:
                     decode(form)
                 assert (caught.value.index, caught.value.token_id) == (position, bad)
@@ -153,22 +164,22 @@ def test_an_id_that_is_no_integer_is_named_with_its_type(decoding):
     assert decoding.decode([97, np.int64(98), np.uint8(99)]) == "abc"
     for bad in (1.5, True, np.True_, "a", None, [97], np.float64(97)):
         kind = re.escape(type(bad).__name__)
-        for decode in (decoding.decode_bytes, decoding.decode):
+        for decode in (lambda ids: decoding.decode(ids, None), decoding.decode):
             with pytest.raises(TypeError, match=rf"^ids\[2\] = .* is a {kind}; "):
                 decode([97, 98, bad, 99, bad])
             with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 302"):
                 decode([97, 302, bad])
 
 
-def test_the_json_of_ids_is_that_of_the_standard_library(create):
-    engine = create(spec_of([]))
+@pytest.mark.parametrize("json_of", [json_of_ids, json_in_python])
+def test_the_json_of_ids_is_that_of_the_standard_library(json_of):
     rng = random.Random(1)
     ids = [10**power + add for power in range(10) for add in (-1, 0, 1)] + [(1 << 32) - 1]
     ids += [rng.randrange(1 << rng.randrange(33)) for _ in range(5000)]
     for n_ids in (0, 1, 2, 31, len(ids)):
         array = np.array(ids[:n_ids], dtype=np.uint32)
-        assert engine.json_of_ids(array) == json.dumps(ids[:n_ids], separators=(",", ":")).encode()
-        assert json.loads(engine.json_of_ids(array[::-2])) == ids[:n_ids][::-2]
+        assert json_of(array) == json.dumps(ids[:n_ids], separators=(",", ":")).encode()
+        assert json.loads(json_of(array[::-2])) == ids[:n_ids][::-2]
 
 
 SPEC = spec_of([(b"a", b"a"), (b"aa", b"aa"), (b"b", b"c")])
@@ -179,7 +190,8 @@ def test_a_long_call_of_another_thread_is_cancelled():
     engine = create_engine(SPEC, "native")
     engine.encode("the first call makes tables")
     text = "abc" * (32 << 20)
-    for call in (engine.encode, lambda text: engine.encode_batch_to_numpy([text, text], 2)):
+    in_two = ARRAYS._replace(num_threads=2)
+    for call in (engine.encode, lambda text: engine.encode_batch([text, text], None, in_two)):
         flag = make_stop_flag()
         threading.Timer(0.1, flag.cancel).start()
         with stoppable(flag), pytest.raises(CancelledError):
@@ -202,11 +214,11 @@ def test_only_calls_inside_the_context_are_cancelled(engine):
         with stoppable(flag):
             assert engine.encode("aaa bc") == expected
             flag.cancel()
-            for call in (engine.encode, engine.count, engine.encode_to_numpy):
+            for wanted in (LIST, COUNT, ARRAY):
                 with pytest.raises(CancelledError):
-                    call("aaa bc" * 100_000)
+                    engine.encode("aaa bc" * 100_000, None, wanted)
         assert (flag.is_cancelled, outer.is_cancelled) == (True, False)
-        assert np.array_equal(engine.encode_to_numpy("aaa bc"), expected)
+        assert np.array_equal(engine.encode("aaa bc", None, ARRAY), expected)
     assert engine.encode("aaa bc") == expected
 
 
@@ -259,11 +271,11 @@ def test_work_on_a_long_pre_token_grows_with_its_length(unit):
     assert ranks.asked <= 3 * len(data)
 
 
-def test_an_engine_needs_only_encode_plain():
+def test_an_engine_needs_only_the_tokens_of_pre_tokens():
     class OfBytes(BaseEngine):
-        def _encode_plain(self, text: str) -> list[int]:
-            return list(text.encode())
+        def _tokens_of(self, pre_tokens):
+            return [pre_token.encode() for pre_token in pre_tokens]
 
     engine = OfBytes(spec_of([]))
-    assert engine.count("abc") == 3
-    assert engine.encode_to_numpy("abc").tolist() == [97, 98, 99]
+    assert engine.encode("abc", None, COUNT) == 3
+    assert engine.encode("abc", None, ARRAY).tolist() == [97, 98, 99]

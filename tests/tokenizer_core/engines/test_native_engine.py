@@ -15,8 +15,12 @@ from tests.profiles import first_and_thorough
 from tests.tokenizer_core.engines.random_specs import BYTES, spec_of
 from tokenizer_core import engines
 from tokenizer_core.engines import (
+    ARRAY,
+    ARRAYS,
+    COUNT,
     choose_engine,
     create_engine,
+    json_of_ids,
     native,
     python_engine,
     resolve_engine,
@@ -77,11 +81,10 @@ def test_a_pattern_without_an_automaton_gives_the_ids_of_python():
     spec = spec_of([(b"a", b"b")], pattern=r"(?<!x)\w+|\W+|x")
     native, python = create_engine(spec, "native"), create_engine(spec, "python")
     texts = ["xab ab", "", "abab  x"]
-    for found, expected in zip(
-        native.encode_batch_to_numpy(texts), python.encode_batch_to_numpy(texts), strict=True
-    ):
+    batches = [engine.encode_batch(texts, None, ARRAYS) for engine in (native, python)]
+    for found, expected in zip(*batches, strict=True):
         assert found.tolist() == expected.tolist()
-    assert native.encode_to_numpy(texts[0]).tolist() == python.encode(texts[0])
+    assert native.encode(texts[0], None, ARRAY).tolist() == python.encode(texts[0])
 
 
 @pytest.mark.row(10)
@@ -104,7 +107,7 @@ def test_a_long_pre_token_has_the_ids_of_merging_it_at_once(kind, characters, mo
     for text in (at_random, "b" + periodic):
         expected = at_once.encode_pre_tokens([text])
         assert native.encode_pre_tokens([text]) == expected
-        assert native.count(text) == len(native.encode(text))
+        assert native.encode(text, None, COUNT) == len(native.encode(text))
         if split(text, PATTERNS["gpt2"]) == [text]:
             assert native.encode(text) == expected
         if text is at_random:
@@ -118,7 +121,7 @@ def test_caches_stay_within_their_bound():
     rng = random.Random(0)
     for _ in range(4):
         words = (str(rng.random()) * rng.choice([1, 1, 2, 9]) for _ in range(60_000))
-        engine.encode_to_numpy("x" + "x".join(words))
+        engine.encode("x" + "x".join(words), None, ARRAY)
         statistics = engine.cache_statistics()
         assert 0 < statistics.entries <= statistics.maximum
     assert statistics.hits + statistics.misses > 700_000
@@ -152,11 +155,11 @@ def test_unaligned_and_big_endian_arrays_decode(dtype):
     engine = create_engine(spec_of([]), "native")
     data = b"x" + np.arange(100).astype(dtype).tobytes()
     ids = np.frombuffer(data, dtype=dtype, offset=1)
-    assert engine.decode_bytes(ids) == bytes(range(100))
-    assert engine.decode_bytes(ids[::-3]) == bytes(range(100))[::-3]
-    assert engine.decode_bytes(ids[:0]) == b""
+    assert engine.decode(ids, None) == bytes(range(100))
+    assert engine.decode(ids[::-3], None) == bytes(range(100))[::-3]
+    assert engine.decode(ids[:0], None) == b""
     assert engine.decode(ids) == "".join(map(chr, range(100)))
-    assert engine.json_of_ids(ids) == str([*range(100)]).replace(" ", "").encode()
+    assert json_of_ids(ids) == str([*range(100)]).replace(" ", "").encode()
     assert native._as_uint32(ids).flags.aligned
 
 

@@ -20,7 +20,7 @@ import pytest
 from tests.native_module import native_module
 from tests.profiles import first_and_slow
 from tests.tokenizer_core.engines.random_specs import spec_of
-from tokenizer_core.engines import create_engine, read_json_natively
+from tokenizer_core.engines import JSON, LISTS, create_engine, read_json_natively
 from tokenizer_core.engines.native import NativeCounts
 
 N_STEPS = 6
@@ -32,12 +32,14 @@ LISTED = [*_words, *["".join(_rng.choices("qxzj", k=40_000))] * 4]
 IDS = np.arange(3_000_000, dtype=np.uint32) % 259
 PRE_TOKENS = {word + str(i): 1 + i % 7 for i, word in enumerate(_words)}
 # Made of few parts: large ones, freed again, would leave memory to the calls.
-JSON = b"".join([b"[", *[b'{"a":["b",0.5,[70000,80000]]},' * 50] * 2000, b"0]"])
+BODY = b"".join([b"[", *[b'{"a":["b",0.5,[70000,80000]]},' * 50] * 2000, b"0]"])
 CALLS = {
     "encode": lambda engine: engine.encode(CYRILLIC),
-    "encode_batch, threads": lambda engine: engine.encode_batch(LISTED, 3),
+    "encode_batch, threads": lambda engine: engine.encode_batch(
+        LISTED, None, LISTS._replace(num_threads=3)
+    ),
     "decode": lambda engine: engine.decode(IDS),
-    "read_json": lambda _: read_json_natively(JSON, most_values=1 << 20, most_containers=1 << 20),
+    "read_json": lambda _: read_json_natively(BODY, most_values=1 << 20, most_containers=1 << 20),
     "learn": lambda _: NativeCounts.of(PRE_TOKENS).learn(300, "lexicographic", None),
 }
 
@@ -101,7 +103,7 @@ def test_under_any_limit_a_call_succeeds_or_raises_memory_error(call):
 
 def test_kept_buffers_can_be_released():
     native = native_module()
-    new_engine().encode_to_json(TEXT)
+    new_engine().encode(TEXT, None, JSON)
     assert 0 < native.release_buffers() <= 64 << 20
     assert native.release_buffers() == 0
 

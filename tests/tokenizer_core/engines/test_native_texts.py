@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.native_module import native_module
 from tests.profiles import examples
 from tests.tokenizer_core.engines.random_specs import random_character_merges, spec_of
-from tokenizer_core.engines import create_engine
+from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, create_engine
+from tokenizer_core.engines.native import nfc_changes
 from tokenizer_core.normalizers.nfc import changed
 from tokenizer_core.splitting.patterns import RULES
 
@@ -68,15 +69,15 @@ def test_texts_of_each_width_are_the_bytes_they_encode_to(both, width):
             text = "a" * n_before + parts * n_parts
             ids = python.encode(text)
             assert native.encode(text) == ids
-            assert native.encode_to_numpy(text).tolist() == ids
-            assert native.encode_to_json(text) == python.encode_to_json(text)
-            assert native.count(text) == len(ids)
-            assert native.decode_bytes(ids) == text.encode()
-            assert (not native.nfc_changes(text)) == unicodedata.is_normalized("NFC", text)
+            assert native.encode(text, None, ARRAY).tolist() == ids
+            assert native.encode(text, None, JSON) == python.encode(text, None, JSON)
+            assert native.encode(text, None, COUNT) == len(ids)
+            assert native.decode(ids, None) == text.encode()
+            assert (not nfc_changes(text)) == unicodedata.is_normalized("NFC", text)
     texts = ["a" * 17 + part * 99 for part in WIDTHS.values()] * 3
-    ids, ends = native.encode_batch_to_numpy(texts)
-    assert native.decode_bytes(ids) == "".join(texts).encode()
-    assert np.array_equal(np.diff(ends), [native.count(text) for text in texts])
+    ids, ends = native.encode_batch(texts, None, ARRAYS)
+    assert native.decode(ids, None) == "".join(texts).encode()
+    assert np.array_equal(np.diff(ends), [native.encode(text, None, COUNT) for text in texts])
     assert native.encode_batch(texts) == [native.encode(text) for text in texts]
 
 
@@ -100,6 +101,7 @@ def test_long_text_decodes_in_each_width(both, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_changes_are_made_before_encoding_in_each_width(both, width):
+    encode = both[0]._encoder.encode_to_numpy
     for n_changes in (1, 2, 40):
         rng = random.Random(n_changes)
         for n_parts in (1, 30, 700):
@@ -108,12 +110,11 @@ def test_changes_are_made_before_encoding_in_each_width(both, width):
             instead = [rng.choice(["", "a", "Ж", "🙂🙂", "中" * 40]) for _ in range(n_changes)]
             changes = list(zip(places[::2], places[1::2], instead, strict=True))
             expected = both[1].encode(changed(text, changes))
-            for engine in both:
-                assert engine.encode_to_numpy(text, None, None, changes).tolist() == expected
+            assert encode(None, None, text, changes).tolist() == expected
     for text in ("abc", "é", "中文字", "a🙂b"):
         for changes in ([(1, 4, "")], [(2, 1, "")], [(1, 2, "x"), (0, 3, "")]):
             with pytest.raises(ValueError, match="in no order or beyond the text"):
-                both[0].encode_to_numpy(text, None, None, changes)
+                encode(None, None, text, changes)
 
 
 @pytest.mark.parametrize("around", ["a", "é", "中", "🙂"])
@@ -121,15 +122,15 @@ def test_a_surrogate_anywhere_is_named_with_its_text_and_its_position(both, arou
     native, _ = both
     for n_before in (0, 15, 16_374, 16_375, 20_000):
         text = around * n_before + "\udc80" + around * 9
-        for call in (native.encode, native.encode_to_numpy, native.encode_to_json, native.count):
+        for wanted in (LIST, ARRAY, JSON, COUNT):
             with pytest.raises(UnicodeEncodeError) as error:
-                call(text)
+                native.encode(text, None, wanted)
             assert error.value.start == n_before
         for n_texts, num_threads in ((0, 1), (7, 2), (40, 3)):
             texts = [*([around * 9_000] * n_texts), text, "fine", "\udc81"]
-            for call in (native.encode_batch, native.encode_batch_to_numpy):
+            for wanted in (LISTS, ARRAYS):
                 with pytest.raises(UnicodeEncodeError) as error:
-                    call(texts, num_threads)
+                    native.encode_batch(texts, None, wanted._replace(num_threads=num_threads))
                 assert (error.value.object, error.value.start) == (text, n_before)
 
 
@@ -140,7 +141,7 @@ def test_arrays_in_use_keep_their_ids(num_threads):
     kept = []
     for number in range(6):
         data = f"{number:08} ".encode() * 70_000
-        array = engine.encode_to_numpy(data.decode(), num_threads)
+        array = engine.encode(data.decode(), None, ARRAY._replace(num_threads=num_threads))
         assert not any(np.shares_memory(array, other) for other, _ in kept)
         # A view keeps the whole array alive.
         part = slice(None) if number % 2 else slice(1000, -1000, 3)

@@ -9,6 +9,7 @@ from tests.adversarial import adversarial_texts
 from tests.tokenizer_core.every_way import check_every_way
 from tests.tokenizer_core.test_tokenizer import BYTES, MERGES, VOCAB
 from tokenizer_core import Tokenizer, TokenizerSpec, reference
+from tokenizer_core.engines import DOCUMENTS, Wanted
 from tokenizer_core.errors import SpecialTokenForbiddenError
 from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.spec import AddedToken
@@ -56,31 +57,33 @@ def test_every_form_equals_encoding_the_segments(tokenizer, allowed):
     ("around", "narrow"), [((None, None), True), ((None, 300), False), ((301, 65535), True)]
 )
 def test_documents_stand_between_their_ids(tokenizer, around, narrow):
-    before, behind = ([] if id_ is None else [id_] for id_ in around)
+    before, behind = (() if id_ is None else (id_,) for id_ in around)
     engine, matcher = tokenizer.engine, SpecialTokenMatcher(["<", "<|endoftext|>"])
+    wanted = Wanted("documents", prefix_ids=before, suffix_ids=behind, as_uint16=narrow)
     expected = [[*before, *engine.encode(text, matcher), *behind] for text in TEXTS]
     data = [text.encode() for text in TEXTS]
-    ids, offsets, n_bytes = engine.encode_documents(data, around, matcher, as_uint16=narrow)
+    ids, offsets, n_bytes = engine.encode_batch(data, matcher, wanted)
     assert (ids.dtype, offsets.dtype) == (np.uint16 if narrow else np.uint32, np.uint64)
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
     assert n_bytes.tolist() == list(map(len, data))
-    ids, offsets, _ = engine.encode_documents([], around, as_uint16=narrow)
+    ids, offsets, _ = engine.encode_batch([], None, wanted)
     assert (ids.tolist(), offsets.tolist()) == ([], [0])
 
 
 def test_documents_that_are_not_utf8_are_refused(tokenizer):
     for broken in (b"\xff", b"a\xed\xa0\x80", b"\xc3"):
         with pytest.raises(UnicodeDecodeError) as caught:
-            tokenizer.engine.encode_documents([b"a", broken, b"b"])
+            tokenizer.engine.encode_batch([b"a", broken, b"b"], None, DOCUMENTS)
         assert caught.value.object == broken
 
 
 def test_ids_that_are_not_narrow_never_become_others(engine):
     vocab = {**BYTES, 65536: b"ab"}
     tokenizer = Tokenizer(vocab, [(b"a", b"b")], engine=engine)
-    assert tokenizer.engine.encode_documents([b"ac"], as_uint16=True).ids.tolist() == [97, 99]
+    narrow = DOCUMENTS._replace(as_uint16=True)
+    assert tokenizer.engine.encode_batch([b"ac"], None, narrow).ids.tolist() == [97, 99]
     with pytest.raises(ValueError, match="two bytes"):
-        tokenizer.engine.encode_documents([b"ab"], as_uint16=True)
+        tokenizer.engine.encode_batch([b"ab"], None, narrow)
 
 
 def test_the_first_text_that_fails_decides_the_error(tokenizer):

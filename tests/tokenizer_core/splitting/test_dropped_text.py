@@ -19,6 +19,7 @@ from tests.adversarial import adversarial_texts
 from tests.tokenizer_core.every_way import check_cuts, check_every_way, check_parts
 from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, check_round_trips, trained_spec
 from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.engines import DOCUMENTS
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
@@ -119,7 +120,7 @@ def test_every_way_to_encode_gives_the_same_ids(engine, unk_id, is_fused):
         check_parts(ours, text, 12)
     for text, ids in zip(TEXTS[:8], expected, strict=False):
         check_cuts(ours, text, ids)
-    documents = ours.engine.encode_documents([text.encode() for text in TEXTS[:4]])
+    documents = ours.engine.encode_batch([text.encode() for text in TEXTS[:4]], None, DOCUMENTS)
     assert documents.ids.tolist() == [id_ for ids in expected[:4] for id_ in ids]
 
 
@@ -284,7 +285,7 @@ def test_every_way_to_encode_drops_what_tiktoken_drops(dropping):
     check_every_way(dropping, DROPPED, expected)
     ordinary = [theirs.encode_ordinary(text) for text in DROPPED]
     assert [dropping.encode_ordinary(text) for text in DROPPED] == ordinary
-    documents = dropping.engine.encode_documents([text.encode() for text in DROPPED[:4]])
+    documents = dropping.engine.encode_batch([t.encode() for t in DROPPED[:4]], None, DOCUMENTS)
     assert documents.ids.tolist() == [id_ for ids in ordinary[:4] for id_ in ids]
     changed = []
     for text, their_ids in zip(DROPPED, expected, strict=True):

@@ -96,7 +96,7 @@ def test_limits(client, post, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Tokenizer, "encode_to_json", no_memory)
+        patch.setattr(Tokenizer, "encode_source", no_memory)
         problem(client.post("/encode", json={"text": TEXT}), 503, "out_of_memory")
     monkeypatch.setattr(encode_answers, "MAX_DETAILED_TOKENS", 3)
     body = {"text": ["a b", "c d"], "return": ["pieces"]}

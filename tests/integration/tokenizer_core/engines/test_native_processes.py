@@ -20,7 +20,7 @@ from tests.native_module import native_module
 from tests.property.trap_texts import KINDS, tiny_spec
 from tests.tokenizer_core.engines.test_native_engine import spec_from_corpus
 from tokenizer_core import Tokenizer
-from tokenizer_core.engines import create_engine
+from tokenizer_core.engines import ARRAY, COUNT, create_engine
 from tokenizer_core.engines.native import NativeCounts
 from tokenizer_core.splitting.patterns import PATTERNS
 
@@ -63,10 +63,10 @@ def test_long_calls_give_the_gil_up(tokenizer, no_forced_switch):
     counts = NativeCounts.of({f"{i:o}x{i:x}": 1 for i in range(60_000)})
     for work in (
         lambda: engine.encode(LONG),
-        lambda: engine.encode_to_numpy(LONG, 2),
+        lambda: engine.encode(LONG, None, ARRAY._replace(num_threads=2)),
         lambda: engine.encode_pre_tokens([LONG[:200_000]] * 9),
-        lambda: engine.count(LONG),
-        lambda: engine.decode_bytes(ids),
+        lambda: engine.encode(LONG, None, COUNT),
+        lambda: engine.decode(ids, None),
         lambda: counts.learn(300, "lexicographic", None),
     ):
         assert any(was_released(work) for _ in range(20))

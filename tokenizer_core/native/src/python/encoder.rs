@@ -190,12 +190,11 @@ impl NativeEncoder {
         })
     }
 
-    #[pyo3(signature = (text, specials=None))]
     fn encode<'py>(
         &self,
         py: Python<'py>,
-        text: &Bound<'py, PyString>,
         specials: Option<&NativeSpecials>,
+        text: &Bound<'py, PyString>,
     ) -> PyResult<Bound<'py, PyList>> {
         if text.code_point_len()? > MAX_SHORT {
             let ids = self.ids_of(py, text, 1, specials, &[])?;
@@ -207,13 +206,13 @@ impl NativeEncoder {
         with_short_ids(encode, |ids| self.list_of(py, ids))
     }
 
-    #[pyo3(signature = (text, num_threads=None, specials=None, changes=Items(vec![])))]
+    #[pyo3(signature = (specials, num_threads, text, changes=Items(vec![])))]
     fn encode_to_numpy<'py>(
         &self,
         py: Python<'py>,
-        text: &Bound<'py, PyString>,
-        num_threads: Option<isize>,
         specials: Option<&NativeSpecials>,
+        num_threads: Option<isize>,
+        text: &Bound<'py, PyString>,
         changes: Items<Change<PyBackedStr>>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let changes = changes.0;
@@ -226,24 +225,22 @@ impl NativeEncoder {
     }
 
     /// (the ids as the text of a JSON array, their number)
-    #[pyo3(signature = (text, specials=None, changes=Items(vec![]), prefix_ids=Items(vec![]), suffix_ids=Items(vec![])))]
     fn encode_to_json<'py>(
         &self,
         py: Python<'py>,
-        text: &Bound<'py, PyString>,
         specials: Option<&NativeSpecials>,
-        changes: Items<Change<PyBackedStr>>,
         prefix_ids: Items<u32>,
         suffix_ids: Items<u32>,
+        text: &Bound<'py, PyString>,
     ) -> PyResult<JsonAndCount<'py>> {
-        let (changes, prefix_ids, suffix_ids) = (changes.0, prefix_ids.0, suffix_ids.0);
+        let (prefix_ids, suffix_ids) = (prefix_ids.0, suffix_ids.0);
         let json_of = |ids: &[u32]| {
             let parts = [&prefix_ids[..], ids, &suffix_ids];
             let n_ids = parts.iter().map(|part| part.len()).sum();
             Ok((json_bytes(py, &parts)?, n_ids))
         };
-        if text.code_point_len()? > MAX_SHORT || !changes.is_empty() {
-            let ids = self.ids_of(py, text, 1, specials, &changes)?;
+        if text.code_point_len()? > MAX_SHORT {
+            let ids = self.ids_of(py, text, 1, specials, &[])?;
             let json = json_of(&ids);
             buffer_pool::give_back(ids);
             return json;
@@ -251,13 +248,12 @@ impl NativeEncoder {
         with_short_ids(|ids| self.append_short(py, text, specials, ids), json_of)
     }
 
-    #[pyo3(signature = (texts, num_threads=1, specials=None))]
     fn encode_batch<'py>(
         &self,
         py: Python<'py>,
-        texts: Items<Bound<'py, PyString>>,
-        num_threads: usize,
         specials: Option<&NativeSpecials>,
+        num_threads: usize,
+        texts: Items<Bound<'py, PyString>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let batch = self.batch_of(py, &texts.0, num_threads, specials)?;
         let mut start = 0;
@@ -272,13 +268,12 @@ impl NativeEncoder {
     }
 
     /// The ids of all texts, and where those of each begin and those of the last end.
-    #[pyo3(signature = (texts, num_threads=1, specials=None))]
     fn encode_batch_to_numpy<'py>(
         &self,
         py: Python<'py>,
-        texts: Items<Bound<'py, PyString>>,
-        num_threads: usize,
         specials: Option<&NativeSpecials>,
+        num_threads: usize,
+        texts: Items<Bound<'py, PyString>>,
     ) -> PyResult<IdsAndOffsets<'py>> {
         let mut batch = self.batch_of(py, &texts.0, num_threads, specials)?;
         batch.ends.insert(0, 0);
@@ -286,14 +281,13 @@ impl NativeEncoder {
     }
 
     /// (ids, where those of each text begin and the last end, UTF-8 bytes of each text)
-    #[pyo3(signature = (texts, affixes, as_uint16, specials=None))]
     fn encode_documents<'py>(
         &self,
         py: Python<'py>,
-        texts: Items<PyBackedBytes>,
+        specials: Option<&NativeSpecials>,
         affixes: (Option<u32>, Option<u32>),
         as_uint16: bool,
-        specials: Option<&NativeSpecials>,
+        texts: Items<PyBackedBytes>,
     ) -> PyResult<documents::Arrays<'py>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
@@ -318,13 +312,12 @@ impl NativeEncoder {
         self.list_of(py, &ids)
     }
 
-    #[pyo3(signature = (text, limit=None, specials=None))]
     fn count(
         &self,
         py: Python<'_>,
-        text: &Bound<'_, PyString>,
-        limit: Option<usize>,
         specials: Option<&NativeSpecials>,
+        limit: Option<usize>,
+        text: &Bound<'_, PyString>,
     ) -> PyResult<usize> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
