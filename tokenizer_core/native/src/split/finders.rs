@@ -30,11 +30,7 @@ pub fn with_finder<T>(
             let by = (automaton, cutting.kernel);
             let find =
                 |words: &mut PreTokens| Ok(find_words(by, bytes, &mut at, &mut name, words)?);
-            work(&mut of_pre_tokens(
-                find,
-                PreTokens::of(bytes, true, mark),
-                cutting,
-            ))
+            with_pre_tokens(find, (bytes, true), cutting, work)
         }
         Scanner::Automaton(automaton) if !automaton.is_plain() || mark.is_some() => {
             let mut pieces = automaton.pieces(text);
@@ -46,8 +42,7 @@ pub fn with_finder<T>(
                 }
                 Ok(())
             };
-            let none = PreTokens::of(bytes, automaton.drops(), mark);
-            work(&mut of_pre_tokens(find, none, cutting))
+            with_pre_tokens(find, (bytes, automaton.drops()), cutting, work)
         }
         _ if mark.is_some() => {
             let mut at = 0;
@@ -59,11 +54,7 @@ pub fn with_finder<T>(
                 }
                 Ok(())
             };
-            work(&mut of_pre_tokens(
-                find,
-                PreTokens::of(bytes, false, mark),
-                cutting,
-            ))
+            with_pre_tokens(find, (bytes, false), cutting, work)
         }
         Scanner::Gpt2 => work(&mut in_blocks(Gpt2, bytes, cutting)),
         Scanner::Cl100k => work(&mut in_blocks(Cl100k, bytes, cutting)),
@@ -84,27 +75,27 @@ pub fn with_finder<T>(
                 let find = |found: &mut PreTokens| {
                     automaton.find_pre_tokens(bytes, found, &mut reads_left)
                 };
-                work(&mut of_pre_tokens(
-                    find,
-                    PreTokens::of(bytes, false, None),
-                    cutting,
-                ))
+                with_pre_tokens(find, (bytes, false), cutting, work)
             }
         },
     }
 }
 
-fn of_pre_tokens<'t, 'a, F: FnMut(&mut PreTokens) -> Result<(), Stopped>>(
-    find: F,
-    pre_tokens: PreTokens<'t>,
-    cutting: Cutting<'a>,
-) -> PiecesOf<'t, 'a, F> {
-    PiecesOf {
+/// Runs `work` with the pieces of what `find` finds in a text, some of which it may drop. Not inlined:
+/// short texts that are split in blocks would pay for this memory.
+#[inline(never)]
+fn with_pre_tokens<T>(
+    find: impl FnMut(&mut PreTokens) -> Result<(), Stopped>,
+    (text, drops): (&[u8], bool),
+    cutting: Cutting,
+    work: impl FnOnce(&mut dyn FindPieces) -> T,
+) -> T {
+    work(&mut PiecesOf {
         find,
-        pre_tokens,
+        pre_tokens: PreTokens::of(text, drops, cutting.mark),
         cutting,
         n_given: 0,
-    }
+    })
 }
 
 fn in_blocks<'a, G: BlockGrammar>(
