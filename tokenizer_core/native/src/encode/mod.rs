@@ -7,10 +7,10 @@
 //! window   "the cat sat ..."
 //!   |      64 bytes at a time become bits, one word for each class (split/blocks)
 //!   v
-//! ends     the |  cat|  sat| ...      where up to 256 pieces end: a batch (piece_ends)
+//! ends     the |  cat|  sat| ...      where up to 256 pieces end: a batch (split/pieces)
 //!   |      32 pieces at a time get a key and a prefetch of their cache line
 //!   v
-//! group    [key, line] [key, line] ...    while the group before it is taken (probe)
+//! group    [key, line] [key, line] ...    while the group before it is looked up (probe)
 //!   |
 //!   +-- hit ----> ids unpacked from the line -----------------+
 //!   +-- miss ---> local cache, or merge; then kept (session)  |
@@ -24,7 +24,6 @@
 pub mod drift;
 pub mod edits;
 pub mod flagged_tokens;
-pub mod piece_ends;
 mod probe;
 mod session;
 mod sink;
@@ -48,7 +47,7 @@ use crate::encode::tables::{SharedCache, Tables};
 pub use crate::encode::tasks::Encoded;
 use crate::encode::tasks::run_in_threads;
 use crate::encode::windows::{
-    Source, Task, Tasks, WINDOW, n_positions, take_source, take_utf8, window_for,
+    Source, Task, Tasks, WINDOW, encode_source, encode_utf8, n_positions, window_for,
 };
 use crate::mem::buffer_pool::{self, LARGE_BYTES};
 use crate::mem::growth::{Grow, with_room};
@@ -124,7 +123,7 @@ impl Encoder {
 
     /// Appends the ids of plain text, split by `scanner`.
     pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) -> Result<(), Stopped> {
-        self.with_session(|session| session.take(scanner, text, &mut Appender { out }))?
+        self.with_session(|session| session.encode_plain(scanner, text, &mut Appender { out }))?
     }
 
     /// Appends the ids of `text`, special tokens recognised.
@@ -137,7 +136,7 @@ impl Encoder {
     ) -> Result<(), Stopped> {
         let sink = &mut Appender { out };
         let window = 0..text.len();
-        self.with_session(|session| take_utf8(session, scanner, specials, text, window, sink))?
+        self.with_session(|session| encode_utf8(session, scanner, specials, text, window, sink))?
     }
 
     /// Appends the ids of each text, `prefix` before and `suffix` after them.
@@ -167,7 +166,7 @@ impl Encoder {
         let mut sink = Appender { out };
         self.with_session(|session| {
             let mut pieces = pieces.map(str::as_bytes).filter(|piece| !piece.is_empty());
-            pieces.try_for_each(|piece| session.take_piece(piece, &mut sink))
+            pieces.try_for_each(|piece| session.encode_pre_token(piece, &mut sink))
         })?
     }
 
@@ -181,7 +180,7 @@ impl Encoder {
     ) -> Result<(), S::Error> {
         let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
         self.with_session(|session| {
-            take_source(session, scanner, specials, text, WINDOW, own, sink)
+            encode_source(session, scanner, specials, text, WINDOW, own, sink)
         })?
     }
 
@@ -195,7 +194,7 @@ impl Encoder {
     ) -> Result<usize, Stopped> {
         let (mut sink, window) = (Counter::up_to(limit), 0..text.len());
         self.with_session(|session| {
-            take_utf8(session, scanner, specials, text, window, &mut sink)
+            encode_utf8(session, scanner, specials, text, window, &mut sink)
         })??;
         Ok(sink.n_ids)
     }
@@ -210,7 +209,7 @@ impl Encoder {
     ) -> Result<usize, S::Error> {
         let (own, sink) = (&mut String::new(), &mut Counter::up_to(limit));
         self.with_session(|session| {
-            take_source(session, scanner, specials, text, WINDOW, own, sink)
+            encode_source(session, scanner, specials, text, WINDOW, own, sink)
         })??;
         Ok(sink.n_ids)
     }
@@ -261,8 +260,8 @@ impl Encoder {
                 let sink = &mut Appender {
                     out: &mut encoded.ids,
                 };
-                let taken = take_source(session, scanner, specials, text, window, &mut own, sink);
-                taken.map_err(|error| (number, error))?;
+                let done = encode_source(session, scanner, specials, text, window, &mut own, sink);
+                done.map_err(|error| (number, error))?;
                 encoded.ends.push(encoded.ids.len() as u64);
             }
             Ok(())

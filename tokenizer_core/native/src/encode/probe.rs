@@ -1,6 +1,6 @@
 //! Looking the pieces of a batch up in the shared cache, a group at a time.
 //!
-//! One function makes keys and prefetches lines for the next group while another takes the ids of the
+//! One function makes keys and prefetches lines for the next group while another appends the ids of the
 //! group before it. Each is small: one loop for both needs more registers than there are.
 
 use std::mem::MaybeUninit;
@@ -11,10 +11,10 @@ use crate::cache::key::{MAX_SHORT_BYTES, words};
 use crate::cache::packed_ids::MiddleValue;
 use crate::cache::probe::Probe;
 use crate::cache::table::Line;
-use crate::encode::piece_ends::{END, offset_of};
 use crate::encode::sink::Sink;
 use crate::mem::prefetch::prefetch;
 use crate::simd::Work;
+use crate::split::pieces::{END, offset_of};
 
 /// Pieces of a group: enough for their lines to arrive while the group before them is taken, few enough
 /// for the processor to queue all requests. Prefetching a whole batch made it wait, and alternating
@@ -120,16 +120,16 @@ impl<K: Probe> Work<K> for PrefetchLines<'_, '_> {
     }
 }
 
-/// Takes the ids of consecutive pieces of a group, up to the first whose key is in neither slot of its
+/// Appends the ids of consecutive pieces of a group, up to the first whose key is in neither slot of its
 /// line.
-pub struct TakeHits<'a, 'c, S: Sink> {
+pub struct AddHits<'a, 'c, S: Sink> {
     group: &'a Group<'c>,
     next: usize,
     sink: &'a mut S,
     cursor: S::Cursor,
 }
 
-impl<'a, 'c, S: Sink> TakeHits<'a, 'c, S> {
+impl<'a, 'c, S: Sink> AddHits<'a, 'c, S> {
     /// From the piece `next` of the group on.
     ///
     /// # Safety
@@ -141,7 +141,7 @@ impl<'a, 'c, S: Sink> TakeHits<'a, 'c, S> {
         sink: &'a mut S,
         cursor: S::Cursor,
     ) -> Self {
-        TakeHits {
+        AddHits {
             group,
             next,
             sink,
@@ -150,13 +150,13 @@ impl<'a, 'c, S: Sink> TakeHits<'a, 'c, S> {
     }
 }
 
-impl<S: Sink, K: Probe> Work<K> for TakeHits<'_, '_, S> {
+impl<S: Sink, K: Probe> Work<K> for AddHits<'_, '_, S> {
     /// The number of the piece that it stopped at, and the cursor.
     type Output = (usize, S::Cursor);
 
     #[inline(always)]
     fn run(self, kernel: K) -> (usize, S::Cursor) {
-        let TakeHits {
+        let AddHits {
             group,
             mut next,
             sink,
@@ -169,16 +169,16 @@ impl<S: Sink, K: Probe> Work<K> for TakeHits<'_, '_, S> {
                 break;
             };
             // SAFETY: by the promise of `new` the cursor is open for this piece.
-            cursor = unsafe { sink.take_value(cursor, kernel, line, slot) };
+            cursor = unsafe { sink.add_value(cursor, kernel, line, slot) };
             next += 1;
         }
         (next, cursor)
     }
 }
 
-/// Takes the ids of a piece that is in neither slot of its line, if it has the whole line, or is in a
+/// Appends the ids of a piece that is in neither slot of its line, if it has the whole line, or is in a
 /// neighbouring line or in the second table.
-pub struct TakeDisplaced<'a, 'c, S: Sink> {
+pub struct AddDisplaced<'a, 'c, S: Sink> {
     lookup: &'a Lookup<'c>,
     text: &'a [u8],
     range: Range<usize>,
@@ -187,7 +187,7 @@ pub struct TakeDisplaced<'a, 'c, S: Sink> {
     cursor: S::Cursor,
 }
 
-impl<'a, 'c, S: Sink> TakeDisplaced<'a, 'c, S> {
+impl<'a, 'c, S: Sink> AddDisplaced<'a, 'c, S> {
     /// Of the piece `text[range]`.
     ///
     /// # Safety
@@ -200,7 +200,7 @@ impl<'a, 'c, S: Sink> TakeDisplaced<'a, 'c, S> {
         sink: &'a mut S,
         cursor: S::Cursor,
     ) -> Self {
-        TakeDisplaced {
+        AddDisplaced {
             lookup,
             text,
             range,
@@ -211,13 +211,13 @@ impl<'a, 'c, S: Sink> TakeDisplaced<'a, 'c, S> {
     }
 }
 
-impl<S: Sink, K: Probe> Work<K> for TakeDisplaced<'_, '_, S> {
+impl<S: Sink, K: Probe> Work<K> for AddDisplaced<'_, '_, S> {
     /// The cursor, if the piece was found.
     type Output = Option<S::Cursor>;
 
     #[inline(always)]
     fn run(self, kernel: K) -> Option<S::Cursor> {
-        let TakeDisplaced {
+        let AddDisplaced {
             lookup,
             text,
             range,
@@ -229,15 +229,15 @@ impl<S: Sink, K: Probe> Work<K> for TakeDisplaced<'_, '_, S> {
             if let Some(value) = line.get_wide(&words(key)) {
                 let value = MiddleValue::from_words(value);
                 // SAFETY: by the promise of `new` the cursor is open for this piece.
-                return Some(unsafe { sink.take_middle(cursor, value) });
+                return Some(unsafe { sink.add_middle(cursor, value) });
             }
             if let Some((line, slot)) = lookup.find_beyond(kernel, &key, line) {
                 // SAFETY: as above.
-                return Some(unsafe { sink.take_value(cursor, kernel, line, slot) });
+                return Some(unsafe { sink.add_value(cursor, kernel, line, slot) });
             }
         }
         let value = lookup.middle_value(text, range, key, line)?;
         // SAFETY: as above.
-        Some(unsafe { sink.take_middle(cursor, value) })
+        Some(unsafe { sink.add_middle(cursor, value) })
     }
 }

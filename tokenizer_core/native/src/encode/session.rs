@@ -3,15 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use memchr::memmem;
-
 use crate::cache::PieceCache;
 use crate::cache::local::{LocalCache, MissedPiece, Tier};
-use crate::encode::piece_ends::{
-    BATCH, Ends, MAX_BATCH_BYTES, PART, PieceFinder, find_parts, offset_of, with_finder,
-    write_all_parts,
-};
-use crate::encode::probe::{Entry, GROUP, Group, PrefetchLines, TakeDisplaced, TakeHits};
+use crate::encode::probe::{AddDisplaced, AddHits, Entry, GROUP, Group, PrefetchLines};
 use crate::encode::sink::Sink;
 use crate::encode::spaces::{Place, Spaces};
 use crate::encode::specials::Search;
@@ -20,9 +14,12 @@ use crate::mem::growth::{Grow, NoMemory, with_room};
 use crate::merge::{END_OF_WORD, MergeScratch, Merger, WINDOW};
 use crate::simd::{Instructions, Work};
 use crate::split::Scanner;
-use crate::split::automaton::Automaton;
 use crate::split::blocks::classes::BLOCK;
-use crate::split::blocks::words::{FindWords, Words};
+use crate::split::finders::with_finder;
+use crate::split::parts::find_parts;
+use crate::split::pieces::{
+    BATCH, Cutting, Ends, FindPieces, Found, MAX_BATCH_BYTES, PART, offset_of,
+};
 use crate::stop::{self, StopFlag, Stopped};
 
 /// One call: the tables, the cache of all calls, and buffers that no other call uses meanwhile.
@@ -93,9 +90,9 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Takes the ids of a text and of the special tokens that `search` finds in it; `spaces` says what
+    /// Appends the ids of a text and of the special tokens that `search` finds in it; `spaces` says what
     /// happens to the parts between them, the first of which is at `place`.
-    pub(crate) fn take_document(
+    pub(crate) fn encode_document(
         &mut self,
         scanner: Scanner,
         mut search: Search,
@@ -107,21 +104,17 @@ impl<'s> Session<'s> {
             && let Some((found, id)) = search.next(at)
         {
             // With flags, a token may begin before the end of the last one.
-            self.take_part(
-                scanner,
-                &text[at..found.start.max(at)],
-                (spaces, place),
-                sink,
-            )?;
-            sink.take(&[id])?;
+            let part = &text[at..found.start.max(at)];
+            self.encode_part(scanner, part, (spaces, place), sink)?;
+            sink.add(&[id])?;
             (at, place) = (found.end, Place::Later);
         }
-        self.take_part(scanner, &text[at..], (spaces, place), sink)
+        self.encode_part(scanner, &text[at..], (spaces, place), sink)
     }
 
-    /// Takes the ids of a part between special tokens, or of what of it is in one window.
+    /// Appends the ids of a part between special tokens, or of what of it is in one window.
     #[inline]
-    fn take_part(
+    fn encode_part(
         &mut self,
         scanner: Scanner,
         text: &str,
@@ -129,272 +122,78 @@ impl<'s> Session<'s> {
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
         let Some(beginning) = spaces.beginning_of(scanner, text, place)? else {
-            return self.take(scanner, text, sink);
+            return self.encode_plain(scanner, text, sink);
         };
-        self.take(scanner, &beginning.changed, sink)?;
-        self.take(scanner, &text[beginning.len..], sink)
+        self.encode_plain(scanner, &beginning.changed, sink)?;
+        self.encode_plain(scanner, &text[beginning.len..], sink)
     }
 
-    /// Takes the ids of plain text.
-    pub fn take(
+    /// Appends the ids of plain text.
+    pub fn encode_plain(
         &mut self,
         scanner: Scanner,
         text: &str,
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
-        let (whole, text) = (text, text.as_bytes());
-        match scanner {
-            Scanner::Automaton(automaton) if automaton.finds_words() => {
-                self.take_words(automaton, text, sink)
-            }
-            _ if self.tables.marks_words => self.take_marked(scanner, whole, sink),
-            _ => match with_finder(scanner, |finder| self.take_found(finder, text, sink)) {
-                Ok(taken) => taken,
-                Err(automaton) if automaton.is_plain() => self.take_plain(automaton, text, sink),
-                Err(automaton) => self.take_steps(automaton, whole, sink),
-            },
-        }
+        let cutting = Cutting {
+            kernel: self.tables.kernel,
+            boundaries: &self.tables.boundaries,
+            marks_parts: self.tables.has_whole(),
+            mark: self.mark(),
+        };
+        with_finder(scanner, text, cutting, |finder| {
+            self.encode_found(finder, sink)
+        })
     }
 
-    /// Takes the ids of plain text that an automaton splits in one step, without dropping any.
-    fn take_plain(
+    /// Appends the ids of all pieces that are found.
+    fn encode_found(
         &mut self,
-        automaton: &Automaton,
-        text: &[u8],
+        finder: &mut dyn FindPieces,
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
-        let mut reads_left = Automaton::reads_for(text.len());
-        let mut ends = [0; BATCH];
-        let mut at = 0;
-        while at < text.len() && sink.wants_more().is_continue() {
-            let batch =
-                automaton.find_ends(text, at, MAX_BATCH_BYTES, &mut ends, &mut reads_left)?;
-            if batch.n == 0 {
-                let end = automaton.end_of_piece(text, at, &mut reads_left)?;
-                self.take_long(text, at..end, sink)?;
-                (at, self.n_pieces) = (end, self.n_pieces + 1);
-            } else {
-                self.take_pieces(text, at, &ends[..batch.n], batch.is_wide, sink)?;
-                at = batch.end;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the ids of plain text of which an automaton keeps the words.
-    fn take_words(
-        &mut self,
-        automaton: &Automaton,
-        text: &[u8],
-        sink: &mut impl Sink,
-    ) -> Result<(), Stopped> {
-        let (mut words, mut at) = (Words::none(self.mark()), 0);
-        let mut name = memmem::find(text, b"<|");
-        while at < text.len() && sink.wants_more().is_continue() {
-            let (kernel, name, kept) = (self.tables.kernel, &mut name, &mut words);
-            let must_ask;
-            (at, must_ask) = kernel.run(FindWords {
-                automaton,
-                text,
-                at,
-                name,
-                words: kept,
-            })?;
-            if must_ask {
-                let visit = |word: &[u8]| self.keep_word(&mut words, word, sink);
-                at = automaton.words_at(text, at, visit)?;
-            }
-            if words.is_full() {
-                self.take_kept(&mut words, sink)?;
-            }
-        }
-        self.take_kept(&mut words, sink)
-    }
-
-    /// Takes the ids of plain text in a vocabulary that marks the ends of words.
-    fn take_marked(
-        &mut self,
-        scanner: Scanner,
-        text: &str,
-        sink: &mut impl Sink,
-    ) -> Result<(), Stopped> {
-        let (mut words, mut done) = (Words::none(self.mark()), Ok(()));
-        scanner.for_each(text, |word| {
-            if done.is_ok() && sink.wants_more().is_continue() {
-                done = self.keep_word(&mut words, word, sink);
-            }
-        })?;
-        done?;
-        self.take_kept(&mut words, sink)
-    }
-
-    fn mark(&self) -> Option<u8> {
-        self.tables.marks_words.then_some(END_OF_WORD)
-    }
-
-    fn keep_word(
-        &mut self,
-        words: &mut Words,
-        word: &[u8],
-        sink: &mut impl Sink,
-    ) -> Result<(), Stopped> {
-        if words.is_full() || words.n_bytes() + word.len() >= MAX_BATCH_BYTES {
-            self.take_kept(words, sink)?;
-        }
-        match word.len() >= MAX_BATCH_BYTES {
-            true => self.take_piece(word, sink),
-            false => Ok(words.push(word)?),
-        }
-    }
-
-    fn take_kept(&mut self, words: &mut Words, sink: &mut impl Sink) -> Result<(), Stopped> {
-        let (bytes, ends) = words.pieces();
-        self.take_pieces(bytes, 0, ends, words.is_wide, sink)?;
-        words.clear();
-        Ok(())
-    }
-
-    /// Takes the ids of plain text that an automaton splits in any way.
-    fn take_steps(
-        &mut self,
-        automaton: &Automaton,
-        text: &str,
-        sink: &mut impl Sink,
-    ) -> Result<(), Stopped> {
-        let mut pieces = automaton.pieces(text);
-        let text = text.as_bytes();
-        // A batch is text without gaps: a pattern that drops some has its pre-tokens copied.
-        let mut kept = Vec::new();
-        let (mut ends, mut n, mut start) = ([0; BATCH], 0, 0);
         while sink.wants_more().is_continue() {
-            let piece = pieces.next_piece()?;
-            let size = piece.as_ref().map_or(0, |piece| piece.len());
-            let batch_size = offset_of(n, &ends);
-            if n == BATCH || piece.is_none() || batch_size + size > MAX_BATCH_BYTES {
-                if automaton.drops() {
-                    self.take_pieces(&kept, 0, &ends[..n], true, sink)?;
-                    kept.clear();
-                } else {
-                    self.take_pieces(text, start, &ends[..n], true, sink)?;
-                    start += batch_size;
+            stop::check(&self.stop)?;
+            self.renew_if_full();
+            match finder.next_batch(&mut self.buffers.ends)? {
+                None => break,
+                Some(Found::Batch { text, start, n }) => {
+                    self.n_pieces += n as u64;
+                    self.look_up_batch(text, start, n, sink)?;
                 }
-                n = 0;
+                Some(Found::Long { text, piece }) => {
+                    self.n_pieces += 1;
+                    self.encode_long(text, piece, sink)?;
+                }
             }
-            let Some(piece) = piece else {
-                break;
-            };
-            if size > MAX_BATCH_BYTES {
-                start = piece.end;
-                self.take_long(text, piece, sink)?;
-                self.n_pieces += 1;
-                continue;
-            }
-            if automaton.drops() {
-                kept.try_extend(&text[piece])?;
-            }
-            ends[n] = (offset_of(n, &ends) + size) as u32;
-            n += 1;
         }
         Ok(())
     }
 
-    /// Takes the ids of the pieces of a text from `start` on, given where each ends, counted from
-    /// there. Long ones are looked up by their parts.
-    fn take_pieces(
-        &mut self,
-        text: &[u8],
-        start: usize,
-        ends: &[u32],
-        is_wide: bool,
-        sink: &mut impl Sink,
-    ) -> Result<(), Stopped> {
-        stop::check(&self.stop)?;
-        self.renew_if_full();
-        self.n_pieces += ends.len() as u64;
-        let (mut n, mut base, mut at) = (0, start, start);
-        for &end in ends {
-            let end = start + end as usize;
-            let piece = &text[at..end];
-            if !is_wide || !may_have_parts(piece) {
-                self.buffers.ends[n] = (end - base) as u32;
-                n += 1;
-            } else {
-                let mut offset = (at - base) as u32;
-                let room = &mut self.buffers.ends[n..];
-                let mut n_parts = write_all_parts(&self.tables.boundaries, piece, 0, offset, room);
-                if n_parts.is_none() && n > 0 {
-                    self.take_batch(text, base, n, sink)?;
-                    (n, base, offset) = (0, at, 0);
-                    let room = &mut self.buffers.ends;
-                    n_parts = write_all_parts(&self.tables.boundaries, piece, 0, offset, room);
-                }
-                match n_parts {
-                    Some(n_parts) => n += n_parts,
-                    None => {
-                        self.take_long(text, at..end, sink)?;
-                        base = end;
-                    }
-                }
-            }
-            at = end;
-            if n >= BATCH {
-                self.take_batch(text, base, n, sink)?;
-                (n, base) = (0, at);
-            }
-        }
-        match n {
-            0 => Ok(()),
-            _ => self.take_batch(text, base, n, sink),
-        }
-    }
-
-    /// Takes the ids of one piece.
-    pub fn take_piece(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<(), Stopped> {
+    /// Appends the ids of one pre-token.
+    pub fn encode_pre_token(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<(), Stopped> {
         stop::check(&self.stop)?;
         self.n_pieces += 1;
         self.renew_if_full();
         let mut marked = Vec::new();
         let piece = match self.mark() {
             Some(mark) => {
-                marked.try_extend(piece)?;
+                marked.try_extend(bytes)?;
                 marked.try_push(mark)?;
                 &marked
             }
-            None => piece,
+            None => bytes,
         };
         if piece.len() <= MAX_BATCH_BYTES {
             self.buffers.ends[0] = piece.len() as u32;
-            self.take_batch(piece, 0, 1, sink)
+            self.look_up_batch(piece, 0, 1, sink)
         } else {
-            self.take_uncached(piece, 0..piece.len(), false, sink)
+            self.find_or_merge_uncached(piece, 0..piece.len(), false, sink)
         }
     }
 
-    /// Takes the ids of plain text whose pieces are found block by block.
-    fn take_found(
-        &mut self,
-        finder: &dyn PieceFinder,
-        text: &[u8],
-        sink: &mut impl Sink,
-    ) -> Result<(), Stopped> {
-        let mut at = 0;
-        while at < text.len() && sink.wants_more().is_continue() {
-            stop::check(&self.stop)?;
-            self.renew_if_full();
-            let (tables, ends) = (self.tables, &mut self.buffers.ends);
-            let cuts = (&tables.boundaries, tables.has_whole());
-            let n = finder.find_ends(tables.kernel, cuts, text, at, ends);
-            if n == 0 {
-                let end = finder.end_of_piece(text, at);
-                self.take_long(text, at..end, sink)?;
-                (at, self.n_pieces) = (end, self.n_pieces + 1);
-            } else {
-                let end = at + offset_of(n, ends);
-                self.take_batch(text, at, n, sink)?;
-                (at, self.n_pieces) = (end, self.n_pieces + n as u64);
-            }
-        }
-        Ok(())
+    fn mark(&self) -> Option<u8> {
+        self.tables.marks_words.then_some(END_OF_WORD)
     }
 
     #[inline(always)]
@@ -405,8 +204,8 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Takes the ids of the `n` pieces of the batch that starts at `start`.
-    fn take_batch<'k>(
+    /// Appends the ids of the `n` pieces of the batch that starts at `start`.
+    fn look_up_batch<'k>(
         &'k mut self,
         text: &[u8],
         start: usize,
@@ -441,7 +240,7 @@ impl<'s> Session<'s> {
             loop {
                 // SAFETY: the cursor was opened for all pieces from here on, and only these calls have
                 // used it since.
-                let hits = unsafe { TakeHits::new(group, position, sink, cursor) };
+                let hits = unsafe { AddHits::new(group, position, sink, cursor) };
                 (position, cursor) = tables.kernel.run(hits);
                 if position == n_entries {
                     break;
@@ -452,9 +251,9 @@ impl<'s> Session<'s> {
                 position += 1;
                 let piece = (text, range.clone());
                 // SAFETY: as above.
-                let displaced = unsafe { TakeDisplaced::new(lookup, piece, entry, sink, cursor) };
-                if let Some(taken) = tables.kernel.run(displaced) {
-                    cursor = taken;
+                let displaced = unsafe { AddDisplaced::new(lookup, piece, entry, sink, cursor) };
+                if let Some(added) = tables.kernel.run(displaced) {
+                    cursor = added;
                     continue;
                 }
                 // SAFETY: as above.
@@ -466,7 +265,7 @@ impl<'s> Session<'s> {
                     tier: Tier::of(range.len(), key, || lookup.number_of(line)),
                     range,
                 };
-                misses.take(tables, piece, cache, stop, sink)?;
+                misses.find_or_merge(tables, piece, cache, stop, sink)?;
                 cursor = sink.open(n - i - 1)?;
             }
         }
@@ -475,8 +274,8 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    /// Takes the ids of a long pre-token, by its parts.
-    fn take_long(
+    /// Appends the ids of a long pre-token, by its parts.
+    fn encode_long(
         &mut self,
         text: &[u8],
         piece: Range<usize>,
@@ -484,7 +283,7 @@ impl<'s> Session<'s> {
     ) -> Result<(), Stopped> {
         let whole = &text[piece.clone()];
         if whole.is_ascii() || self.tables.whole_id(whole).is_some() {
-            return self.take_uncached(text, piece, false, sink);
+            return self.find_or_merge_uncached(text, piece, false, sink);
         }
         let mut start = piece.start;
         while start < piece.end {
@@ -493,17 +292,17 @@ impl<'s> Session<'s> {
             let (n, end) = find_parts(boundaries, text, start, piece.end, ends);
             if n == 0 {
                 let is_part = end - start < whole.len();
-                self.take_uncached(text, start..end, is_part, sink)?;
+                self.find_or_merge_uncached(text, start..end, is_part, sink)?;
             } else {
-                self.take_batch(text, start, n, sink)?;
+                self.look_up_batch(text, start, n, sink)?;
             }
             start = end;
         }
         Ok(())
     }
 
-    /// Takes the ids of a piece that is too long to be kept.
-    fn take_uncached(
+    /// Appends the ids of a piece that is too long for the shared tables.
+    fn find_or_merge_uncached(
         &mut self,
         text: &[u8],
         range: Range<usize>,
@@ -516,26 +315,14 @@ impl<'s> Session<'s> {
             is_part,
             tier: Tier::None,
         };
-        (self.buffers.misses).take(self.tables, piece, &self.cache, &self.stop, sink)
-    }
-}
-
-/// Whether looking up the parts of a piece pays: it is long, or of a script without spaces (from
-/// U+3000 on), in which a part is found more often than the whole: twice as fast for Chinese.
-#[inline(always)]
-fn may_have_parts(piece: &[u8]) -> bool {
-    match piece {
-        [first, second, ..] if piece.len() > 6 => {
-            (*first.max(second) >= 0xE3 || piece.len() > BLOCK) && !piece.is_ascii()
-        }
-        _ => false,
+        (self.buffers.misses).find_or_merge(self.tables, piece, &self.cache, &self.stop, sink)
     }
 }
 
 impl Misses {
-    /// Takes the ids of a piece that neither table has: from the local cache, or merged and kept.
+    /// Appends the ids of a piece that neither table has: from the local cache, or merged and kept.
     #[inline(never)]
-    fn take(
+    fn find_or_merge(
         &mut self,
         tables: &Tables,
         piece: MissedPiece,
@@ -543,8 +330,8 @@ impl Misses {
         stop: &Option<StopFlag>,
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
-        if let Some(taken) = self.local.find(&piece, cache, |ids| sink.take(ids)) {
-            return taken;
+        if let Some(added) = self.local.find(&piece, cache, |ids| sink.add(ids)) {
+            return added;
         }
         let bytes = piece.bytes();
         // A part may have the bytes of a token that only a whole pre-token becomes, so the cache
@@ -553,7 +340,7 @@ impl Misses {
         if let Some(id) = whole_id
             && !piece.is_part
         {
-            return sink.take(&[id]);
+            return sink.add(&[id]);
         }
         self.n_merged += 1;
         let (scratch, local) = (&mut self.scratch, &mut self.local);
@@ -564,11 +351,11 @@ impl Misses {
             if whole_id.is_none() && !ids.is_empty() {
                 local.keep(&piece, cache, &ids);
             }
-            return sink.take(&ids);
+            return sink.add(&ids);
         }
         if bytes.len() > WINDOW {
             let n_bytes = |id| tables.vocabulary.token(id).len();
-            return sink.take_appended(&mut Vec::new(), |ids| {
+            return sink.add_appended(&mut Vec::new(), |ids| {
                 let check = || stop::check(stop);
                 tables
                     .merger
@@ -579,11 +366,11 @@ impl Misses {
             merger: &tables.merger,
             piece: bytes,
             scratch,
-            take: |ids: &[u32]| {
+            then: |ids: &[u32]| {
                 if whole_id.is_none() {
                     local.keep(&piece, cache, ids);
                 }
-                sink.take(ids)
+                sink.add(ids)
             },
         })?
     }
@@ -643,7 +430,7 @@ struct MergePiece<'c, F> {
     merger: &'c Merger,
     piece: &'c [u8],
     scratch: &'c mut MergeScratch,
-    take: F,
+    then: F,
 }
 
 impl<T, F: FnOnce(&[u32]) -> T, K: Instructions> Work<K> for MergePiece<'_, F> {
@@ -651,6 +438,6 @@ impl<T, F: FnOnce(&[u32]) -> T, K: Instructions> Work<K> for MergePiece<'_, F> {
 
     #[inline(always)]
     fn run(self, _: K) -> Result<T, NoMemory> {
-        self.merger.encode(self.piece, self.scratch, self.take)
+        self.merger.encode(self.piece, self.scratch, self.then)
     }
 }

@@ -5,25 +5,25 @@ use std::ops::ControlFlow;
 use crate::cache::packed_ids::{MiddleValue, count_in};
 use crate::cache::probe::Probe;
 use crate::cache::table::{Line, Slot};
-use crate::encode::piece_ends::BATCH;
 use crate::mem::growth::{Grow, NoMemory};
 use crate::split::blocks::classes::BLOCK;
+use crate::split::pieces::BATCH;
 use crate::stop::Stopped;
 
-/// Takes ids. Between `open` and `close` the values of the tables go through a cursor, which stays
+/// Counts or keeps ids. Between `open` and `close` the values of the tables go through a cursor, which stays
 /// in a register.
 pub trait Sink {
     type Cursor: Copy;
 
-    /// A cursor that can take `n_values` values.
+    /// A cursor for `n_values` values.
     fn open(&mut self, n_values: usize) -> Result<Self::Cursor, NoMemory>;
 
-    /// Takes the ids of the value in a slot.
+    /// Adds the ids of the value in a slot.
     ///
     /// # Safety
-    /// The cursor comes from `open`, or from `take_value` or `take_middle` since then; no
-    /// other method was called in between, and fewer values were taken than `open` was promised.
-    unsafe fn take_value(
+    /// The cursor comes from `open`, or from `add_value` or `add_middle` since then; no
+    /// other method was called in between, and fewer values were added than `open` was promised.
+    unsafe fn add_value(
         &mut self,
         cursor: Self::Cursor,
         kernel: impl Probe,
@@ -31,21 +31,21 @@ pub trait Sink {
         slot: Slot,
     ) -> Self::Cursor;
 
-    /// Takes the ids of a value of the second table, or of a wide entry.
+    /// Adds the ids of a value of the second table, or of a wide entry.
     ///
     /// # Safety
-    /// As of `take_value`.
-    unsafe fn take_middle(&mut self, cursor: Self::Cursor, value: MiddleValue) -> Self::Cursor;
+    /// As of `add_value`.
+    unsafe fn add_middle(&mut self, cursor: Self::Cursor, value: MiddleValue) -> Self::Cursor;
 
     /// # Safety
     /// The cursor is what `open` gave, or one of these two since; nothing else was called in between.
     unsafe fn close(&mut self, cursor: Self::Cursor);
 
-    /// Takes ids while no cursor is open.
-    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped>;
+    /// Adds ids while no cursor is open.
+    fn add(&mut self, ids: &[u32]) -> Result<(), Stopped>;
 
-    /// Takes the ids that `append` appends to a vector. It may be `own`, which is empty.
-    fn take_appended(
+    /// Adds the ids that `append` appends to a vector. It may be `own`, which is empty.
+    fn add_appended(
         &mut self,
         own: &mut Vec<u32>,
         append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
@@ -69,7 +69,7 @@ const ROOM: usize = 4 * STORED;
 pub const SLACK: usize = ROOM * (BATCH + BLOCK);
 
 impl Sink for Appender<'_> {
-    /// The end of the ids taken so far.
+    /// The end of the ids so far.
     type Cursor = *mut u32;
 
     #[inline(always)]
@@ -79,14 +79,14 @@ impl Sink for Appender<'_> {
     }
 
     #[inline(always)]
-    unsafe fn take_value(
+    unsafe fn add_value(
         &mut self,
         cursor: *mut u32,
         kernel: impl Probe,
         line: &Line,
         slot: Slot,
     ) -> *mut u32 {
-        // SAFETY: `open` made room for more than two times eight ids for each value that the caller takes,
+        // SAFETY: `open` made room for more than two times eight ids for each value that the caller adds,
         // and a value has at most 15.
         unsafe {
             let (ids, n_ids) = (kernel.ids_in(line, slot), count_in(line, slot));
@@ -100,11 +100,11 @@ impl Sink for Appender<'_> {
     }
 
     #[inline(always)]
-    unsafe fn take_middle(&mut self, cursor: *mut u32, value: MiddleValue) -> *mut u32 {
+    unsafe fn add_middle(&mut self, cursor: *mut u32, value: MiddleValue) -> *mut u32 {
         const MOST: usize = MiddleValue::STORED;
         const { assert!(MiddleValue::MAX_IDS <= ROOM) };
         let (ids, n_ids) = value.padded();
-        // SAFETY: `open` made room for so many ids for each value that the caller takes.
+        // SAFETY: `open` made room for so many ids for each value that the caller adds.
         unsafe {
             cursor.cast::<[u32; MOST]>().write_unaligned(ids);
             if n_ids > MOST {
@@ -124,11 +124,11 @@ impl Sink for Appender<'_> {
         }
     }
 
-    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped> {
+    fn add(&mut self, ids: &[u32]) -> Result<(), Stopped> {
         Ok(self.out.try_extend(ids)?)
     }
 
-    fn take_appended(
+    fn add_appended(
         &mut self,
         _: &mut Vec<u32>,
         append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
@@ -166,18 +166,12 @@ impl Sink for Counter {
     }
 
     #[inline(always)]
-    unsafe fn take_value(
-        &mut self,
-        cursor: usize,
-        _: impl Probe,
-        line: &Line,
-        slot: Slot,
-    ) -> usize {
+    unsafe fn add_value(&mut self, cursor: usize, _: impl Probe, line: &Line, slot: Slot) -> usize {
         cursor + count_in(line, slot)
     }
 
     #[inline(always)]
-    unsafe fn take_middle(&mut self, cursor: usize, value: MiddleValue) -> usize {
+    unsafe fn add_middle(&mut self, cursor: usize, value: MiddleValue) -> usize {
         cursor + value.padded().1
     }
 
@@ -186,12 +180,12 @@ impl Sink for Counter {
         self.n_ids = cursor;
     }
 
-    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped> {
+    fn add(&mut self, ids: &[u32]) -> Result<(), Stopped> {
         self.n_ids += ids.len();
         Ok(())
     }
 
-    fn take_appended(
+    fn add_appended(
         &mut self,
         own: &mut Vec<u32>,
         append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,

@@ -80,9 +80,9 @@ pub fn window_for(n_positions: usize, n_threads: usize) -> usize {
     }
 }
 
-/// Takes the ids of a text, special tokens recognised, until `sink` wants no more; `own` is memory
+/// Appends the ids of a text, special tokens recognised, until `sink` wants no more; `own` is memory
 /// for its windows.
-pub fn take_source<S: Source>(
+pub fn encode_source<S: Source>(
     session: &mut Session,
     scanner: Scanner,
     specials: &SpecialTokens,
@@ -93,19 +93,19 @@ pub fn take_source<S: Source>(
 ) -> Result<(), S::Error> {
     if let Some(utf8) = text.as_utf8() {
         let window = 0..utf8.len();
-        return Ok(take_utf8(session, scanner, specials, utf8, window, sink)?);
+        return Ok(encode_utf8(session, scanner, specials, utf8, window, sink)?);
     }
     for window in Windows::of(text, scanner, specials, window) {
         if sink.wants_more().is_break() {
             break;
         }
-        take_window(session, scanner, specials, text, window, own, sink)?;
+        encode_window(session, scanner, specials, text, window, own, sink)?;
     }
     Ok(())
 }
 
-/// Takes the ids of a window of a text that is UTF-8 already.
-pub fn take_utf8(
+/// Appends the ids of a window of a text that is UTF-8 already.
+pub fn encode_utf8(
     session: &mut Session,
     scanner: Scanner,
     specials: &SpecialTokens,
@@ -118,7 +118,7 @@ pub fn take_utf8(
         runs.try_push(run.start - window.start..run.end - window.start)?;
     }
     let place = Place::of_window(window.start);
-    session.take_document(
+    session.encode_document(
         scanner,
         specials.search(text, &runs),
         (specials.spaces(), place),
@@ -126,9 +126,9 @@ pub fn take_utf8(
     )
 }
 
-/// Takes the ids of a window of a text, which is written as UTF-8 to `own`. No special token crosses the
+/// Appends the ids of a window of a text, which is written as UTF-8 to `own`. No special token crosses the
 /// ends of a window, so a trusted run may be cut there.
-fn take_window<S: Source>(
+fn encode_window<S: Source>(
     session: &mut Session,
     scanner: Scanner,
     specials: &SpecialTokens,
@@ -155,7 +155,7 @@ fn take_window<S: Source>(
     }
     text.append_to(own, at..window.end)?;
     let (search, place) = (specials.search(own, &runs), Place::of_window(window.start));
-    Ok(session.take_document(scanner, search, (specials.spaces(), place), sink)?)
+    Ok(session.encode_document(scanner, search, (specials.spaces(), place), sink)?)
 }
 
 /// A window of one of several texts, which a thread encodes together with others.
@@ -179,14 +179,14 @@ impl<S: Source> Part<'_, S> {
         made: &mut Encoded,
     ) -> Result<(), (usize, S::Error)> {
         let (text, window) = (self.text, self.window.clone());
-        let take = || -> Result<(), S::Error> {
+        let encode = || -> Result<(), S::Error> {
             let n_bytes = text.as_utf8().map_or(3 * window.len(), |_| window.len());
             let room = made.ids.try_reserve(n_bytes / 3);
             room.map_err(Stopped::from)?;
             let sink = &mut Appender { out: &mut made.ids };
             match text.as_utf8() {
-                Some(utf8) => take_utf8(session, scanner, specials, utf8, window, sink)?,
-                None => take_window(session, scanner, specials, text, window, own, sink)?,
+                Some(utf8) => encode_utf8(session, scanner, specials, utf8, window, sink)?,
+                None => encode_window(session, scanner, specials, text, window, own, sink)?,
             }
             if self.is_last {
                 let ended = made.ends.try_push(made.ids.len() as u64);
@@ -194,7 +194,7 @@ impl<S: Source> Part<'_, S> {
             }
             Ok(())
         };
-        take().map_err(|error| (self.number, error))
+        encode().map_err(|error| (self.number, error))
     }
 }
 

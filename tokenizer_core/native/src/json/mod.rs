@@ -1,4 +1,5 @@
-//! JSON: what requests hold and what responses are made of.
+//! JSON: what requests hold and what responses are made of. Knows `simd` and `mem` alone, so that it
+//! could be a crate.
 
 pub mod ids;
 #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,24 @@
 //! Merging many symbols: O(n log n) at most, without recursion, and close to linear on real text.
 //!
-//! The order of merging is that of (rank, position). A heap of a million such entries misses the
-//! cache at every step of every pop, which made twice the text take three times as long. Instead
-//! pairs go into buckets by rank, and a bucket is sorted when it is opened: it fits the cache, and
-//! its positions mostly are in order already.
+//! ```text
+//! symbols <- a linked list of the ids, each with the rank of the pair that it begins
+//! queue <- the pairs that have a rank, as (rank, position)
+//! while more than `at_most` symbols are left
+//!     (rank, position) <- the least of the queue               the lowest rank, then the leftmost
+//!     if the symbol there has another rank: continue           the pair has changed since
+//!     symbol <- the product of the rank; the one after it is gone
+//!     queue <- queue and the new pairs, of the symbol before and of this one
+//! return the ids that are left
+//! ```
+//!
+//! The queue departs from a heap, which at a million entries misses the cache at every step of every
+//! pop, so that twice the text took three times as long:
+//!
+//! 1. Pairs go into buckets by rank, and a bucket is sorted when it is opened: it fits the cache, and
+//!    its positions mostly are in order already.
+//! 2. A bucket keeps positions alone; their ranks are read when it is opened.
+//! 3. Pairs that come later than their bucket was opened wait in a small heap.
+//! 4. The symbol of a pair that comes soon is prefetched.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

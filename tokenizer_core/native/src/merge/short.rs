@@ -1,14 +1,26 @@
 //! Merging few symbols: vectors find the lowest of all pairs before each merge.
+//!
+//! ```text
+//! for each pair: codes[position] <- rank << 8 | position       or NO_CODE
+//! while more than `at_most` symbols are left
+//!     position <- that of the lowest code                      the lowest rank, then the leftmost
+//!     if it has no rank: stop
+//!     ids[position] <- the product of the rank; the symbol after it is gone
+//!     codes[position], codes[the one before] <- the ranks of their new pairs
+//! return the ids that are left
+//! ```
+//!
+//! The code departs from this:
+//!
+//! 1. Symbols keep their positions. A bit says which remain, and counting zeros finds neighbours.
+//! 2. Only whole vectors read and write the codes (`set`, `lowest`), so that 16 of them stay in
+//!    registers: loading a vector from memory where one number has just been written waits for that
+//!    write, and for every look-up before it.
+//! 3. The lines of both new pairs are prefetched before either is read: neither waits for the other.
 
 use crate::merge::pair_table::{NO_RANK, PairTable};
 
-/// Up to `N` symbols while they merge, a multiple of eight and at most 64. Their positions do not
-/// change; a bit says which symbols remain. A code is `rank << 8 | position`, so the smallest code
-/// is the lowest rank, then the leftmost, and includes its position.
-///
-/// Only whole vectors read and write the codes, so that 16 of them stay in registers: loading a
-/// vector from memory where one number has just been written waits for that write, and for every
-/// look-up before it.
+/// Up to `N` symbols while they merge, a multiple of eight and at most 64.
 pub struct ShortMerge<const N: usize> {
     ids: [u32; N],
     codes: [u32; N],
@@ -91,7 +103,6 @@ impl<const N: usize> ShortMerge<N> {
             ids[position] = id;
             let next = after.trailing_zeros() as usize % N;
             let previous = (63 ^ ahead.leading_zeros() as usize) % N;
-            // Both at once: neither waits for the other.
             pairs.prefetch(id, ids[next]);
             pairs.prefetch(ids[previous], id);
             set(codes, gone, NO_CODE);

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::encode::piece_ends::{PieceFinder, for_each, with_finder};
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::stopped_error;
 use crate::split::automaton::{Automaton, Behavior, Rules, StepTables};
-use crate::split::{Pattern, Scanner};
+use crate::split::{Pattern, Scanner, finders};
 
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -79,21 +78,19 @@ fn split<'t>(py: Python<'_>, text: &'t str, pattern: &Bound<'_, PyAny>) -> PyRes
     let pattern = pattern_of(pattern)?;
     let mut pieces = Vec::new();
     let start = text.as_ptr().addr();
-    let mut visit = |piece: &[u8]| {
+    let visit = |piece: &[u8]| {
         let at = piece.as_ptr().addr() - start;
         pieces.push(&text[at..at + piece.len()]);
     };
     releasing_gil_if_long(py, text.len(), || {
         let scanner = pattern.scanner();
         // A named pattern runs its scanner here, so that tests can compare its blocks with it.
-        if let Scanner::Automaton(_) = scanner {
-            let by_blocks =
-                |finder: &dyn PieceFinder| for_each(finder, text.as_bytes(), &mut visit);
-            if with_finder(scanner, by_blocks).is_ok() {
-                return Ok(());
+        match scanner {
+            Scanner::Automaton(automaton) if automaton.rules().is_some() => {
+                finders::for_each(scanner, text, visit)
             }
+            _ => scanner.for_each(text, visit),
         }
-        scanner.for_each(text, visit)
     })
     .map_err(stopped_error)?;
     Ok(pieces)

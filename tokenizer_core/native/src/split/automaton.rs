@@ -1,14 +1,33 @@
 //! Text to pre-tokens by any split pattern that has an automaton: Python makes its tables
 //! (`splitting/dialects/automaton.py`, which explains them), and this file runs them.
 //!
-//! A move reads one character. In [`Automaton::find_ends`] the moves of a match's end and of the next
-//! match's first character are joined to one, so that ordinary text takes one table look-up a
-//! character and no unpredictable branch. Only a match that ends before the last character read (white
-//! space before a word), and text without a match, leave that loop.
+//! ```text
+//! state <- FIRST, last <- none                 at a boundary; `match_at`
+//! loop
+//!     (state, matched) <- moves[state][class of the character at `at`, or the end of the text]
+//!     if matched: last <- at                   a match ends before that character
+//!     if state = DEAD: stop                    no way leads on
+//!     at <- at + length of the character
+//! the pre-token ends at `last`; without a match, where the next match begins
+//! ```
+//!
+//! `find_ends` departs from this:
+//!
+//! 1. The move that ends a match and the first move of the next match are joined to one, so that
+//!    ordinary text takes one table look-up a character.
+//! 2. It writes an end at each character and counts it only where a match ends: that branch could
+//!    not be predicted.
+//! 3. Only a match that ends before the last character read (white space before a word), and text
+//!    without a match, leave the loop.
+//! 4. What is read again is counted down (`reads_left`): no expression takes more than linear time.
+//!
+//! A pattern of several steps runs as `Level`s: each splits the pieces of the one before it.
 
 use std::ops::Range;
 
 use crate::mem::growth::{NoMemory, filled};
+use crate::split::pieces::MAX_BATCH_BYTES;
+use crate::split::pre_tokens::PreTokens;
 use crate::stop::{self, Stopped};
 use crate::unicode::{S, class_of};
 
@@ -127,13 +146,9 @@ pub struct Automaton {
     samples: [usize; SAMPLES.len()],
 }
 
-/// Up to a batch of pre-tokens.
-pub struct Batch {
-    pub n: usize,
-    /// Where the text after them begins.
-    pub end: usize,
-    /// Whether one of them may have a character outside ASCII.
-    pub is_wide: bool,
+/// Characters that may be read again while a text of this size is split.
+pub fn reads_for(n_bytes: usize) -> u64 {
+    MIN_READS + READS_PER_BYTE * n_bytes as u64
 }
 
 impl Automaton {
@@ -211,13 +226,13 @@ impl Automaton {
             if first.keeps_matches() && last.behavior == Behavior::Isolated && !last.drops())
     }
 
-    /// Calls `visit` with the pre-tokens of the first step's match at `at`, or with none if it has no
+    /// Calls `visit` with where the pre-tokens are of the first step's match at `at`, or with none if it has no
     /// match there. Returns where that ends. Only for a pattern that `finds_words`.
-    pub fn words_at<'t, E>(
+    pub fn words_at<E>(
         &self,
-        text: &'t [u8],
+        text: &[u8],
         at: usize,
-        mut visit: impl FnMut(&'t [u8]) -> Result<(), E>,
+        mut visit: impl FnMut(Range<usize>) -> Result<(), E>,
     ) -> Result<usize, E> {
         let (Some(end), _) = self.match_at(&self.steps[0], text, at) else {
             return Ok(at + self.class_at(text, at).1);
@@ -234,7 +249,7 @@ impl Automaton {
                 }
                 at += self.class_at(text, at).1;
             }
-            visit(&text[start..at])?;
+            visit(start..at)?;
         }
         Ok(end)
     }
@@ -281,7 +296,7 @@ impl Automaton {
         let level = |step| Level::new(self, step, text);
         let mut levels: Vec<Level> = self.steps.iter().map(level).collect();
         levels[0].enter(0..text.len());
-        let reads_left = Automaton::reads_for(text.len());
+        let reads_left = reads_for(text.len());
         Pieces { levels, reads_left }
     }
 
@@ -290,21 +305,39 @@ impl Automaton {
         matches!(&self.steps[..], [step] if step.behavior == Behavior::Isolated && !self.drops)
     }
 
-    /// Writes to `ends` where the pre-tokens from the boundary `start` on end, counted from there, as
-    /// many as there is room for. Stops after `max_bytes`; with 0 pre-tokens if the first is longer.
-    /// Only for a plain pattern. `reads_left` is counted down by what is read again.
-    pub fn find_ends<const N: usize>(
+    /// Finds the pre-tokens that begin at the start of `batch`, as many as there is room for. Only for a
+    /// plain pattern. `reads_left` is counted down by what is read again.
+    pub fn find_pre_tokens(
+        &self,
+        text: &[u8],
+        batch: &mut PreTokens,
+        reads_left: &mut u64,
+    ) -> Result<(), Stopped> {
+        let start = batch.start;
+        if start < text.len() {
+            (batch.n, batch.is_wide) = self.find_ends(text, start, &mut batch.ends, reads_left)?;
+            if batch.n == 0 {
+                batch.ends[0] = self.end_of_piece(text, start, reads_left)? - start;
+                (batch.n, batch.is_wide) = (1, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to `ends` where the pre-tokens from the boundary `start` on end, counted from there.
+    /// Stops after `MAX_BATCH_BYTES`. Returns how many there are, 0 if the first is longer, and
+    /// whether one may have a character outside ASCII.
+    fn find_ends<const N: usize>(
         &self,
         text: &[u8],
         start: usize,
-        max_bytes: usize,
-        ends: &mut [u32; N],
+        ends: &mut [usize; N],
         reads_left: &mut u64,
-    ) -> Result<Batch, Stopped> {
+    ) -> Result<(usize, bool), Stopped> {
         let [step] = &self.steps[..] else {
             unreachable!("the pattern is plain")
         };
-        let mut limit = text.len().min(start + max_bytes);
+        let mut limit = text.len().min(start + MAX_BATCH_BYTES);
         while limit < text.len() && text[limit] & 0xC0 == 0x80 {
             limit -= 1; // whole characters
         }
@@ -328,7 +361,7 @@ impl Automaton {
                     if entry & LEAVES != 0 || n == N {
                         break;
                     }
-                    ends[n] = at as u32;
+                    ends[n] = at;
                     n += (entry >> 30 & 1) as usize;
                     last = if entry & MATCHED != 0 { at } else { last };
                     row = entry & ROW;
@@ -343,7 +376,7 @@ impl Automaton {
                 if entry & LEAVES != 0 {
                     break;
                 }
-                ends[n] = at as u32;
+                ends[n] = at;
                 n += (entry >> 30 & 1) as usize;
                 last = if entry & MATCHED != 0 { at } else { last };
                 row = entry & ROW;
@@ -362,24 +395,23 @@ impl Automaton {
                 last = at;
             }
             spend(reads_left, at - last)?;
-            let begin = n.checked_sub(1).map_or(0, |i| ends[i] as usize);
+            let begin = n.checked_sub(1).map_or(0, |i| ends[i]);
             if last == begin {
                 let end = self.end_of_gap(step, text, start + begin, reads_left)?;
                 (last, is_wide) = (end - start, true);
-                if last > max_bytes {
+                if last > MAX_BATCH_BYTES {
                     break;
                 }
             }
-            ends[n] = last as u32;
+            ends[n] = last;
             n += 1;
             (at, row) = (last, first);
         }
-        let end = start + n.checked_sub(1).map_or(0, |i| ends[i] as usize);
-        Ok(Batch { n, end, is_wide })
+        Ok((n, is_wide))
     }
 
     /// Where the pre-token that begins at the boundary `start` ends. Only for a plain pattern.
-    pub fn end_of_piece(
+    fn end_of_piece(
         &self,
         text: &[u8],
         start: usize,
@@ -390,11 +422,6 @@ impl Automaton {
             Some(end) => Ok(end),
             None => self.end_of_gap(step, text, start, reads_left),
         }
-    }
-
-    /// Characters that may be read again while a text of this size is split.
-    pub fn reads_for(n_bytes: usize) -> u64 {
-        MIN_READS + READS_PER_BYTE * n_bytes as u64
     }
 
     /// Where the text without a match that begins at `at` ends.

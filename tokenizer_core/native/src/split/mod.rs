@@ -20,6 +20,10 @@
 
 pub mod automaton;
 pub mod blocks;
+pub mod finders;
+pub mod parts;
+pub mod pieces;
+mod pre_tokens;
 mod rules;
 pub mod safe_cuts;
 
@@ -77,36 +81,38 @@ impl Scanner<'static> {
 impl Scanner<'_> {
     /// Calls `visit` with the bytes of every pre-token, in order; joined they are `text`, unless the
     /// pattern drops text. Fails if an automaton takes too long.
-    #[inline]
     pub fn for_each<'t>(
         self,
         text: &'t str,
         mut visit: impl FnMut(&'t [u8]),
     ) -> Result<(), Stopped> {
-        self.for_each_dyn(text, &mut visit)
-    }
-
-    /// `for_each`, compiled once: it has the loops of five patterns.
-    fn for_each_dyn<'t>(
-        self,
-        text: &'t str,
-        visit: &mut dyn FnMut(&'t [u8]),
-    ) -> Result<(), Stopped> {
         let bytes = text.as_bytes();
-        match self {
-            Scanner::Gpt2 => visit_all(Gpt2, bytes, visit),
-            Scanner::Cl100k => visit_all(Cl100k, bytes, visit),
-            Scanner::Llama3 => visit_all(Llama3, bytes, visit),
-            Scanner::Qwen2 => visit_all(Qwen2, bytes, visit),
-            Scanner::O200k => visit_all(O200k, bytes, visit),
-            Scanner::Automaton(automaton) => {
-                let mut pieces = automaton.pieces(text);
-                while let Some(piece) = pieces.next_piece()? {
-                    visit(&bytes[piece]);
-                }
+        if let Scanner::Automaton(automaton) = self {
+            let mut pieces = automaton.pieces(text);
+            while let Some(piece) = pieces.next_piece()? {
+                visit(&bytes[piece]);
             }
+            return Ok(());
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            let start = at;
+            at = self.advance(bytes, start);
+            visit(&bytes[start..at]);
         }
         Ok(())
+    }
+
+    /// Where the pre-token that starts at `at` ends, by a named pattern.
+    fn advance(self, text: &[u8], at: usize) -> usize {
+        match self {
+            Scanner::Gpt2 => Gpt2.advance(text, at),
+            Scanner::Cl100k => Cl100k.advance(text, at),
+            Scanner::Llama3 => Llama3.advance(text, at),
+            Scanner::Qwen2 => Qwen2.advance(text, at),
+            Scanner::O200k => O200k.advance(text, at),
+            Scanner::Automaton(automaton) => automaton.advance(text, at),
+        }
     }
 
     /// Whether a text may be cut between two characters, in any context.
@@ -118,19 +124,9 @@ impl Scanner<'_> {
     }
 }
 
-#[inline(always)]
-fn visit_all<'t>(grammar: impl Grammar, text: &'t [u8], visit: &mut dyn FnMut(&'t [u8])) {
-    let mut pos = 0;
-    while pos < text.len() {
-        let end = grammar.advance(text, pos);
-        visit(&text[pos..end]);
-        pos = end;
-    }
-}
-
 /// A split pattern as a type, so that loops over it are compiled for it.
 pub trait Grammar: Copy {
-    /// See [`Scanner::advance`]. The result is greater than `pos`.
+    /// Where the pre-token that starts at `pos` ends.
     fn advance(self, text: &[u8], pos: usize) -> usize;
 }
 

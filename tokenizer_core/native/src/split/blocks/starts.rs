@@ -1,12 +1,26 @@
 //! Where pre-tokens start in a block of 64 bytes, by arithmetic on the bits of its classes.
 //!
-//! A block begins at a boundary, so it needs nothing of the text before it. A start is certain if
-//! no byte after the block can change it; only certain starts are used. The next block begins at
-//! the last of them, or within a run of letters after it (`may_go_on_inside`). Where the arithmetic
-//! does not apply (a digit outside ASCII in a group of three, a combining mark, or cases where
-//! o200k would have to look ahead) the certain starts end before it. A block whose only start is
-//! its own leaves one pre-token to the scanner of `split`. `starts` must agree with that scanner on
-//! every text; the tests and a fuzzer compare them.
+//! ```text
+//! block <- the 64 bytes from `at` on, which is a boundary: nothing before it matters
+//! letter, number, space, ... <- a word of bits for each class                  (`classes`)
+//! starts <- first(letter) | first(number) | first(other) | first(space)        x & !(x << 1)
+//! starts <- starts without those that the character before joins: a blank, a single symbol
+//! starts <- starts with each contraction whole
+//! certain <- the bits before what the bytes after the block could change
+//! return starts & certain | 1                  the next block begins at the last of them
+//! ```
+//!
+//! `starts` must agree with `Grammar::advance` on every text; the tests and a fuzzer compare them.
+//! It departs from the above:
+//!
+//! 1. Of white space, the last character belongs to what follows (`last_of`), and some patterns
+//!    end a pre-token after its last newline.
+//! 2. Newlines after symbols belong to these: a sum carries through a run of them (`taken`).
+//! 3. Digits go by three: one shift for each further group.
+//! 4. Where arithmetic does not apply (a digit outside ASCII in a group of three, a combining mark,
+//!    cases where o200k would look ahead) the certain starts end before it. A block whose only start is
+//!    its own leaves one pre-token to `advance`.
+//! 5. The next block may begin within a run of letters instead (`may_go_on_inside`).
 
 use crate::split::blocks::classes::{BLOCK, Classes};
 use crate::split::rules::{contraction, contraction_of_any_case};

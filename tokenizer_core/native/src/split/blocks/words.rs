@@ -9,121 +9,49 @@
 use memchr::memmem;
 
 use crate::mem::growth::NoMemory;
-use crate::simd::Work;
+use crate::simd::{Kernel, Work};
 use crate::split::automaton::Automaton;
 use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
 use crate::split::blocks::ruled::mark_unclear;
 use crate::split::blocks::starts::{below_first, with_whole_contractions};
+use crate::split::pre_tokens::PreTokens;
 use crate::split::rules::contraction;
 
-/// Words that are kept before they are taken; there is room for those of one more block.
-pub const MANY_WORDS: usize = 256;
-/// A word of up to so many bytes is copied without a call.
-const COPIED: usize = 16;
-
-/// Words, copied one after the other.
-pub struct Words {
-    bytes: Vec<u8>,
-    n_bytes: usize,
-    ends: Box<[u32; MANY_WORDS + BLOCK]>,
-    n: usize,
-    /// Whether one may have a character outside ASCII.
-    pub is_wide: bool,
-    /// The byte after each word, if words are marked.
-    mark: Option<u8>,
-}
-
-impl Words {
-    /// No words yet; `mark` is the byte after each.
-    pub fn none(mark: Option<u8>) -> Words {
-        Words {
-            mark,
-            bytes: vec![0; 8 * MANY_WORDS],
-            n_bytes: 0,
-            ends: Box::new([0; MANY_WORDS + BLOCK]),
-            n: 0,
-            is_wide: false,
+/// Appends the words of a text from `at` on; `name` is the first `<|` that is known.
+pub fn find_words(
+    (automaton, kernel): (&Automaton, Kernel),
+    text: &[u8],
+    at: &mut usize,
+    name: &mut Option<usize>,
+    words: &mut PreTokens,
+) -> Result<(), NoMemory> {
+    while *at < text.len() && !words.is_full() {
+        let must_ask;
+        (*at, must_ask) = kernel.run(FindWords {
+            automaton,
+            text,
+            at: *at,
+            name,
+            words,
+        })?;
+        if must_ask {
+            *at = automaton.words_at(text, *at, |word| words.push(word))?;
         }
     }
-
-    pub fn clear(&mut self) {
-        (self.n_bytes, self.n, self.is_wide) = (0, 0, false);
-    }
-
-    pub fn is_full(&self) -> bool {
-        self.n >= MANY_WORDS
-    }
-
-    pub fn n_bytes(&self) -> usize {
-        self.n_bytes
-    }
-
-    /// The words, with any bytes after them, and where each ends.
-    pub fn pieces(&self) -> (&[u8], &[u32]) {
-        (&self.bytes, &self.ends[..self.n])
-    }
-
-    /// Appends a word; they must not be full.
-    pub fn push(&mut self, word: &[u8]) -> Result<(), NoMemory> {
-        self.make_room(word.len() + 1)?;
-        let room = &mut self.bytes[self.n_bytes..];
-        room[..word.len()].copy_from_slice(word);
-        room[word.len()] = self.mark.unwrap_or(0);
-        self.n_bytes += word.len() + usize::from(self.mark.is_some());
-        self.ends[self.n] = self.n_bytes as u32;
-        self.n += 1;
-        self.is_wide |= !word.is_ascii();
-        Ok(())
-    }
-
-    fn make_room(&mut self, n_bytes: usize) -> Result<(), NoMemory> {
-        let n_wanted = self.n_bytes + n_bytes + COPIED;
-        if self.bytes.len() < n_wanted {
-            self.bytes.try_reserve(n_wanted)?;
-            self.bytes.resize(self.bytes.capacity(), 0);
-        }
-        Ok(())
-    }
-
-    /// Appends the pieces of a block that are no white space, given where each ends.
-    #[inline(always)]
-    fn push_of_block(&mut self, block: &[u8], ends: &[u32], space: u64) -> Result<(), NoMemory> {
-        self.make_room(2 * BLOCK)?;
-        let (mark, n_marks) = (self.mark.unwrap_or(0), usize::from(self.mark.is_some()));
-        let mut begin = 0;
-        for &end in ends {
-            let end = end as usize;
-            let room = &mut self.bytes[self.n_bytes..];
-            match (
-                block[begin..].first_chunk::<COPIED>(),
-                room.first_chunk_mut(),
-            ) {
-                // Of white space nothing stays; a branch could not be predicted.
-                (Some(copied), Some(room)) if end - begin <= COPIED => *room = *copied,
-                _ => room[..end - begin].copy_from_slice(&block[begin..end]),
-            }
-            room[end - begin] = mark;
-            let is_word = !space >> begin & 1;
-            self.n_bytes += (end - begin + n_marks) * is_word as usize;
-            self.ends[self.n] = self.n_bytes as u32;
-            self.n += is_word as usize;
-            begin = end;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Appends the words of a text from the boundary `at` on, until they are full.
-pub struct FindWords<'a> {
-    pub automaton: &'a Automaton,
-    pub text: &'a [u8],
-    pub at: usize,
+struct FindWords<'a, 't> {
+    automaton: &'a Automaton,
+    text: &'a [u8],
+    at: usize,
     /// The first `<|` that is known; any position before `at` at first.
-    pub name: &'a mut Option<usize>,
-    pub words: &'a mut Words,
+    name: &'a mut Option<usize>,
+    words: &'a mut PreTokens<'t>,
 }
 
-impl<K: Blocks> Work<K> for FindWords<'_> {
+impl<K: Blocks> Work<K> for FindWords<'_, '_> {
     /// The boundary after them, and whether the automaton must continue there.
     type Output = Result<(usize, bool), NoMemory>;
 
@@ -186,7 +114,6 @@ fn starts(classes: &Classes, text: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::Kernel;
     use crate::split::automaton::{Behavior, StepTables};
     use crate::unicode::{L, N, S, class_at};
 
@@ -276,7 +203,7 @@ mod tests {
                 let mark = (round % 2 == 0).then_some(0xFF);
                 let (mut found, mut at) = (Vec::new(), 0);
                 while at < text.len() {
-                    let mut words = Words::none(mark);
+                    let mut words = PreTokens::of(text, true, mark);
                     let must_ask;
                     (at, must_ask) = kernel
                         .run(FindWords {
@@ -291,19 +218,19 @@ mod tests {
                     if must_ask {
                         let (end, is_word) = piece_at(text, at);
                         if is_word {
-                            words.push(&text[at..end]).unwrap();
+                            words.push(at..end).unwrap();
                         }
                         at = end;
                     }
-                    let (bytes, ends) = words.pieces();
+                    let (bytes, ends) = (words.bytes(), &words.ends[..words.n]);
                     let mut begin = 0;
                     for &end in ends {
-                        let word = &bytes[begin..end as usize];
+                        let word = &bytes[begin..end];
                         found.push(match mark {
                             Some(mark) => word.strip_suffix(&[mark]).unwrap().to_vec(),
                             None => word.to_vec(),
                         });
-                        begin = end as usize;
+                        begin = end;
                     }
                 }
                 assert_eq!(found, expected, "{}", kernel.name());

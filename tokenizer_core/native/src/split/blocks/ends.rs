@@ -1,133 +1,52 @@
-//! Where the pieces of a text end, found a batch at a time before any is looked up.
-//!
-//! Where the next piece ends cannot be predicted. Found in batches, the ends do not delay the
-//! look-ups, whose waits for memory overlap. A piece is a pre-token, or a part of one where
-//! `merge/boundaries.rs` shows that its parts merge separately.
+//! Where the pieces of a text end, found 64 bytes at a time.
 
-use crate::merge::boundaries::{Boundaries, Meeting, length_from};
-use crate::simd::{Instructions, Kernel, Work};
-use crate::split::automaton::{Automaton, Rules};
+use crate::merge::boundaries::{Boundaries, Meeting};
+use crate::simd::{Instructions, Work};
 use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
-use crate::split::blocks::ruled::{
-    DeepSeekV3, DigitRuns, Digits, KimiK2, Metaspace, Qwen35, Ruled, Tekken,
-};
 use crate::split::blocks::starts::BlockGrammar;
-use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2, Scanner};
+use crate::split::parts::{flags, write_all_parts};
+use crate::split::pieces::{
+    BATCH, Cutting, Ends, FindPieces, Found, INSIDE, MAX_BATCH_BYTES, offset_of,
+};
+use crate::stop::Stopped;
 
-/// Pieces in a batch; the ends have room for those of one more block.
-pub const BATCH: usize = 256;
-/// Bytes of a batch at most: an end is the bits of a `u32` below `INSIDE`.
-pub const MAX_BATCH_BYTES: usize = 1 << 29;
-/// Flag of an end: the piece begins inside a pre-token.
-pub const INSIDE: u32 = 1 << 30;
-/// Flag of an end: the piece is a part of a pre-token.
-pub const PART: u32 = 1 << 31;
-
-/// The bits of an end without its flags.
-pub const END: u32 = !(PART | INSIDE);
-
-/// Room for a batch and one more block.
-pub type Ends = [u32; BATCH + BLOCK];
-
-/// Where the first `n` pieces of a batch end.
-#[inline(always)]
-pub fn offset_of(n: usize, ends: &[u32]) -> usize {
-    match n {
-        0 => 0,
-        _ => (ends[n - 1] & END) as usize,
-    }
+/// The pieces of a text, by a pattern that can be followed block by block.
+pub struct BlockPieces<'a, G> {
+    pub grammar: G,
+    pub cutting: Cutting<'a>,
+    pub text: &'a [u8],
+    pub at: usize,
 }
 
-/// Finds the pieces of a text with one pattern. The compiler repeats these two functions for each pattern,
-/// and compiles the caller, which merges the pieces, once.
-pub trait PieceFinder {
-    /// Runs `FindEnds` for the text from `start` on; `cuts` is its `boundaries` and `marks_parts`.
-    fn find_ends(
-        &self,
-        kernel: Kernel,
-        cuts: (&Boundaries, bool),
-        text: &[u8],
-        start: usize,
-        ends: &mut Ends,
-    ) -> usize;
-
-    /// Where the pre-token that starts at `at` ends.
-    fn end_of_piece(&self, text: &[u8], at: usize) -> usize;
-}
-
-impl<G: BlockGrammar> PieceFinder for G {
-    fn find_ends(
-        &self,
-        kernel: Kernel,
-        (boundaries, marks_parts): (&Boundaries, bool),
-        text: &[u8],
-        start: usize,
-        ends: &mut Ends,
-    ) -> usize {
-        kernel.run(FindEnds {
-            grammar: *self,
-            boundaries,
-            marks_parts,
+impl<G: BlockGrammar> FindPieces for BlockPieces<'_, G> {
+    fn next_batch(&mut self, ends: &mut Ends) -> Result<Option<Found<'_>>, Stopped> {
+        let (text, start) = (self.text, self.at);
+        if start == text.len() {
+            return Ok(None);
+        }
+        let n = self.cutting.kernel.run(FindEnds {
+            grammar: self.grammar,
+            boundaries: self.cutting.boundaries,
+            marks_parts: self.cutting.marks_parts,
             text,
             start,
             ends,
-        })
-    }
-
-    // Called for few pre-tokens: one copy for all instruction sets is as fast.
-    #[inline(never)]
-    fn end_of_piece(&self, text: &[u8], at: usize) -> usize {
-        self.advance(text, at)
-    }
-}
-
-/// Runs `work` with the finder of a scanner. An automaton without rules for blocks has none; the result is
-/// then the automaton.
-pub fn with_finder<'a, T>(
-    scanner: Scanner<'a>,
-    work: impl FnOnce(&dyn PieceFinder) -> T,
-) -> Result<T, &'a Automaton> {
-    fn ruled<R>(automaton: &Automaton, rule: R) -> Ruled<'_, R> {
-        Ruled { automaton, rule }
-    }
-    let automaton = match scanner {
-        Scanner::Gpt2 => return Ok(work(&Gpt2)),
-        Scanner::Cl100k => return Ok(work(&Cl100k)),
-        Scanner::Llama3 => return Ok(work(&Llama3)),
-        Scanner::Qwen2 => return Ok(work(&Qwen2)),
-        Scanner::O200k => return Ok(work(&O200k)),
-        Scanner::Automaton(automaton) => automaton,
-    };
-    match automaton.rules() {
-        Some(Rules::Metaspace) => Ok(work(&ruled(automaton, Metaspace))),
-        Some(Rules::Digits) => Ok(work(&ruled(automaton, Digits))),
-        Some(Rules::DigitRuns) => Ok(work(&ruled(automaton, DigitRuns))),
-        Some(Rules::Qwen35) => Ok(work(&ruled(automaton, Qwen35))),
-        Some(Rules::Tekken) => Ok(work(&ruled(automaton, Tekken))),
-        Some(Rules::KimiK2) => Ok(work(&ruled(automaton, KimiK2))),
-        Some(Rules::DeepSeekV3) => Ok(work(&ruled(automaton, DeepSeekV3))),
-        // `Automaton::finds_words` handles the rules of Clip.
-        Some(Rules::Clip) | None => Err(automaton),
-    }
-}
-
-/// Calls `visit` with the pre-tokens of a text, in order.
-pub fn for_each<'t>(finder: &dyn PieceFinder, text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
-    let (boundaries, mut ends, mut at) = (Boundaries::none(), [0; BATCH + BLOCK], 0);
-    while at < text.len() {
-        let cuts = (&boundaries, false);
-        let n = finder.find_ends(Kernel::chosen(), cuts, text, at, &mut ends);
-        let start = at;
-        for &end in &ends[..n] {
-            let end = start + (end & END) as usize;
-            visit(&text[at..end]);
-            at = end;
-        }
+        });
         if n == 0 {
-            at = finder.end_of_piece(text, start);
-            visit(&text[start..at]);
+            self.at = end_of_piece(self.grammar, text, start);
+            let piece = start..self.at;
+            return Ok(Some(Found::Long { text, piece }));
         }
+        self.at += offset_of(n, ends);
+        Ok(Some(Found::Batch { text, start, n }))
     }
+}
+
+/// Where the pre-token that starts at `at` ends. Called for few: one copy for all instruction sets
+/// is as fast.
+#[inline(never)]
+fn end_of_piece(grammar: impl BlockGrammar, text: &[u8], at: usize) -> usize {
+    grammar.advance(text, at)
 }
 
 /// Writes to `ends` where the pieces from the boundary `start` on end, counted from there: up to a
@@ -192,7 +111,7 @@ impl<G: BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
                 }
                 // Another block would show nothing new of the last pre-token.
             }
-            let end = grammar.end_of_piece(text, at);
+            let end = end_of_piece(grammar, text, at);
             if end - start > MAX_BATCH_BYTES {
                 break;
             }
@@ -351,147 +270,15 @@ impl<K: Instructions> Work<K> for WriteParts<'_> {
     }
 }
 
-/// Writes to `ends` where the parts of a pre-token end, each plus `base`. Returns how many there
-/// are, or None without room for all. `inside` is 1 if the pre-token began earlier.
-#[inline(never)]
-pub fn write_all_parts(
-    boundaries: &Boundaries,
-    pre_token: &[u8],
-    inside: u32,
-    base: u32,
-    ends: &mut [u32],
-) -> Option<usize> {
-    let (mut n, mut at, mut inside) = (0, 0, inside);
-    let mut before = Meeting::at_start(pre_token);
-    loop {
-        at += length_from(pre_token[at]);
-        if at >= pre_token.len() {
-            break;
-        }
-        let after = Meeting::at(pre_token, at);
-        let is_plain = before.is_ascii() && after.is_ascii();
-        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
-            *ends.get_mut(n)? = (base + at as u32) | flags(1, inside);
-            (n, inside) = (n + 1, 1);
-        }
-        before = after;
-    }
-    *ends.get_mut(n)? = (base + pre_token.len() as u32) | flags(0, inside);
-    Some(n + 1)
-}
-
-/// The flags of an end: whether it is a cut, and whether its piece began inside a pre-token.
-#[inline(always)]
-pub fn flags(is_cut: u32, began_inside: u32) -> u32 {
-    const { assert!(PART == 1 << 31 && INSIDE == 1 << 30) };
-    (is_cut | began_inside) << 31 | began_inside << 30
-}
-
-/// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
-/// up to a batch of them. Returns how many, and where the last of them ends; 0 parts if the first
-/// is too long for a batch.
-pub fn find_parts(
-    boundaries: &Boundaries,
-    text: &[u8],
-    start: usize,
-    end: usize,
-    ends: &mut Ends,
-) -> (usize, usize) {
-    let (mut n, mut at, mut last_end) = (0, start, start);
-    let mut before = Meeting::at_start(&text[at..]);
-    while n < BATCH {
-        at += length_from(text[at]);
-        if at >= end || at - start > MAX_BATCH_BYTES {
-            // The end of the pre-token needs no proof.
-            if at >= end && end - start <= MAX_BATCH_BYTES {
-                ends[n] = (end - start) as u32 | PART | INSIDE;
-                (n, last_end) = (n + 1, end);
-            }
-            break;
-        }
-        let after = Meeting::at(text, at);
-        let is_plain = before.is_ascii() && after.is_ascii();
-        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
-            ends[n] = (at - start) as u32 | PART | INSIDE;
-            (n, last_end) = (n + 1, at);
-        }
-        before = after;
-    }
-    if n == 0 { (0, end) } else { (n, last_end) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::merge::pair_table::Pair;
+    use crate::simd::Kernel;
     use crate::split::Grammar;
-    use crate::split::automaton::{Behavior, StepTables};
-
-    const CHARACTERS: [&str; 6] = ["中", "文", "字", "é", "a", " "];
-
-    /// 中文, 文é and é文 may join, among others.
-    fn some_cuts() -> Boundaries {
-        let pairs = [(0, 1), (1, 3), (3, 1), (4, 0), (2, 2)].map(|(left, right)| Pair {
-            left,
-            right,
-            rank: 0,
-        });
-        Boundaries::new(pairs.into_iter(), [].into_iter(), |id| {
-            CHARACTERS[id as usize].as_bytes()
-        })
-    }
-
-    #[test]
-    fn all_parts_of_a_pre_token_are_written_or_none() {
-        let (boundaries, base) = (some_cuts(), 7);
-        let mut state = 3usize;
-        let mut next = |end: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-            (state >> 33) % end
-        };
-        let mut n_alone = 0;
-        for round in 0..2000 {
-            let kinds = 1 + round % CHARACTERS.len();
-            let text: Vec<&str> = (0..1 + next(40)).map(|_| CHARACTERS[next(kinds)]).collect();
-            let mut at = 0;
-            let mut positions = vec![];
-            for (i, character) in text.iter().enumerate() {
-                at += character.len();
-                let is_cut = text.get(i + 1).is_none_or(|after| {
-                    let both = [*character, *after].concat();
-                    let after = Meeting::at(both.as_bytes(), character.len());
-                    let before = Meeting::at_start(both.as_bytes());
-                    !both.is_ascii() && boundaries.may_join(before, after) & 1 == 0
-                });
-                if is_cut {
-                    positions.push(at as u32);
-                }
-            }
-            n_alone += usize::from(positions.len() == 1);
-            let inside = u32::from(round % 3 == 0);
-            let flags = |part: usize| match part {
-                0 if inside == 0 && positions.len() == 1 => 0,
-                0 if inside == 0 => PART,
-                _ => PART | INSIDE,
-            };
-            let expected = (0..)
-                .zip(&positions)
-                .map(|(part, &end)| (base + end) | flags(part));
-            let expected: Vec<u32> = expected.collect();
-            let text = text.concat();
-            for room in [expected.len() - 1, expected.len(), expected.len() + 3] {
-                let mut ends = vec![0; room];
-                let n = write_all_parts(&boundaries, text.as_bytes(), inside, base, &mut ends);
-                if room < expected.len() {
-                    assert_eq!(n, None);
-                } else {
-                    assert_eq!(n, Some(expected.len()));
-                    assert_eq!(ends[..expected.len()], expected, "{text}");
-                }
-            }
-        }
-        assert!((20..1900).contains(&n_alone), "{n_alone}");
-    }
+    use crate::split::automaton::{Automaton, Behavior, StepTables};
+    use crate::split::blocks::ruled::{Metaspace, Ruled};
+    use crate::split::parts::tests::some_cuts;
+    use crate::split::pieces::END;
 
     /// Every pre-token ends somewhere, nothing that may merge is cut, and parts are marked.
     #[test]

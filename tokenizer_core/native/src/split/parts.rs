@@ -1,0 +1,158 @@
+//! Parts of pre-tokens as pieces: where `merge/boundaries.rs` shows that nothing merges across.
+
+use crate::merge::boundaries::{Boundaries, Meeting, length_from};
+use crate::split::blocks::classes::BLOCK;
+use crate::split::pieces::{BATCH, Ends, INSIDE, MAX_BATCH_BYTES, PART};
+
+/// Whether looking up the parts of a pre-token pays: it is long, or of a script without spaces (from
+/// U+3000 on), in which a part is found more often than the whole: twice as fast for Chinese.
+#[inline(always)]
+pub fn may_have_parts(pre_token: &[u8]) -> bool {
+    match pre_token {
+        [first, second, ..] if pre_token.len() > 6 => {
+            (*first.max(second) >= 0xE3 || pre_token.len() > BLOCK) && !pre_token.is_ascii()
+        }
+        _ => false,
+    }
+}
+
+/// Writes to `ends` where the parts of a pre-token end, each plus `base`. Returns how many there
+/// are, or None without room for all. `inside` is 1 if the pre-token began earlier.
+#[inline(never)]
+pub fn write_all_parts(
+    boundaries: &Boundaries,
+    pre_token: &[u8],
+    inside: u32,
+    base: u32,
+    ends: &mut [u32],
+) -> Option<usize> {
+    let (mut n, mut at, mut inside) = (0, 0, inside);
+    let mut before = Meeting::at_start(pre_token);
+    loop {
+        at += length_from(pre_token[at]);
+        if at >= pre_token.len() {
+            break;
+        }
+        let after = Meeting::at(pre_token, at);
+        let is_plain = before.is_ascii() && after.is_ascii();
+        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
+            *ends.get_mut(n)? = (base + at as u32) | flags(1, inside);
+            (n, inside) = (n + 1, 1);
+        }
+        before = after;
+    }
+    *ends.get_mut(n)? = (base + pre_token.len() as u32) | flags(0, inside);
+    Some(n + 1)
+}
+
+/// The flags of an end: whether it is a cut, and whether its piece began inside a pre-token.
+#[inline(always)]
+pub fn flags(is_cut: u32, began_inside: u32) -> u32 {
+    const { assert!(PART == 1 << 31 && INSIDE == 1 << 30) };
+    (is_cut | began_inside) << 31 | began_inside << 30
+}
+
+/// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
+/// up to a batch of them. Returns how many, and where the last of them ends; 0 parts if the first
+/// is too long for a batch.
+pub fn find_parts(
+    boundaries: &Boundaries,
+    text: &[u8],
+    start: usize,
+    end: usize,
+    ends: &mut Ends,
+) -> (usize, usize) {
+    let (mut n, mut at, mut last_end) = (0, start, start);
+    let mut before = Meeting::at_start(&text[at..]);
+    while n < BATCH {
+        at += length_from(text[at]);
+        if at >= end || at - start > MAX_BATCH_BYTES {
+            // The end of the pre-token needs no proof.
+            if at >= end && end - start <= MAX_BATCH_BYTES {
+                ends[n] = (end - start) as u32 | PART | INSIDE;
+                (n, last_end) = (n + 1, end);
+            }
+            break;
+        }
+        let after = Meeting::at(text, at);
+        let is_plain = before.is_ascii() && after.is_ascii();
+        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
+            ends[n] = (at - start) as u32 | PART | INSIDE;
+            (n, last_end) = (n + 1, at);
+        }
+        before = after;
+    }
+    if n == 0 { (0, end) } else { (n, last_end) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::merge::pair_table::Pair;
+
+    const CHARACTERS: [&str; 6] = ["中", "文", "字", "é", "a", " "];
+
+    /// 中文, 文é and é文 may join, among others.
+    pub fn some_cuts() -> Boundaries {
+        let pairs = [(0, 1), (1, 3), (3, 1), (4, 0), (2, 2)].map(|(left, right)| Pair {
+            left,
+            right,
+            rank: 0,
+        });
+        Boundaries::new(pairs.into_iter(), [].into_iter(), |id| {
+            CHARACTERS[id as usize].as_bytes()
+        })
+    }
+
+    #[test]
+    fn all_parts_of_a_pre_token_are_written_or_none() {
+        let (boundaries, base) = (some_cuts(), 7);
+        let mut state = 3usize;
+        let mut next = |end: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        let mut n_alone = 0;
+        for round in 0..2000 {
+            let kinds = 1 + round % CHARACTERS.len();
+            let text: Vec<&str> = (0..1 + next(40)).map(|_| CHARACTERS[next(kinds)]).collect();
+            let mut at = 0;
+            let mut positions = vec![];
+            for (i, character) in text.iter().enumerate() {
+                at += character.len();
+                let is_cut = text.get(i + 1).is_none_or(|after| {
+                    let both = [*character, *after].concat();
+                    let after = Meeting::at(both.as_bytes(), character.len());
+                    let before = Meeting::at_start(both.as_bytes());
+                    !both.is_ascii() && boundaries.may_join(before, after) & 1 == 0
+                });
+                if is_cut {
+                    positions.push(at as u32);
+                }
+            }
+            n_alone += usize::from(positions.len() == 1);
+            let inside = u32::from(round % 3 == 0);
+            let flags = |part: usize| match part {
+                0 if inside == 0 && positions.len() == 1 => 0,
+                0 if inside == 0 => PART,
+                _ => PART | INSIDE,
+            };
+            let expected = (0..)
+                .zip(&positions)
+                .map(|(part, &end)| (base + end) | flags(part));
+            let expected: Vec<u32> = expected.collect();
+            let text = text.concat();
+            for room in [expected.len() - 1, expected.len(), expected.len() + 3] {
+                let mut ends = vec![0; room];
+                let n = write_all_parts(&boundaries, text.as_bytes(), inside, base, &mut ends);
+                if room < expected.len() {
+                    assert_eq!(n, None);
+                } else {
+                    assert_eq!(n, Some(expected.len()));
+                    assert_eq!(ends[..expected.len()], expected, "{text}");
+                }
+            }
+        }
+        assert!((20..1900).contains(&n_alone), "{n_alone}");
+    }
+}
