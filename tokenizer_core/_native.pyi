@@ -116,11 +116,9 @@ class NativeEncoder:
         specials: NativeSpecials | None,
         num_threads: int | None,
         text: str,
-        changes: list[tuple[int, int, str]] = ...,
     ) -> NDArray[np.uint32]:
         """Shape (n_tokens,). Short texts, of some 250 kB, use one thread, and so does
-        `num_threads` of None or less than 1. `changes`
-        of the text come first: in order, start, end, and the replacement."""
+        `num_threads` of None or less than 1."""
 
     def encode_to_json(
         self,
@@ -267,7 +265,7 @@ class NativeSpecials:
         self, others: NativeSpecials, both: NativeSpecials, runs: Sequence[tuple[int, int]]
     ) -> NativeSpecials:
         """These, and `others` only within `runs` of the one text that they are for: in order, start
-        and end in characters. `both` has all of them. Not for a text with changes.
+        and end in characters. `both` has all of them.
 
         Raises ValueError for runs that are not in order.
         """

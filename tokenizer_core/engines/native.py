@@ -29,8 +29,8 @@ from tokenizer_core.engines.base import BaseEngine, as_wanted, require_character
 from tokenizer_core.engines.protocol import ARRAYS, LISTS, CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.normalizers.forms import form_tables
-from tokenizer_core.normalizers.nfc import Nfc, changes_by_nfc, touch_any
+from tokenizer_core.normalizers.forms import form_tables, normalize_nfc
+from tokenizer_core.normalizers.nfc import Nfc
 from tokenizer_core.normalizers.steps import replacements_of
 from tokenizer_core.specials import trust
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from tokenizer_core._native import PretokenCounter, WordCounts
     from tokenizer_core.engines.protocol import EngineStreams, PackedModel, Row, Wanted
-    from tokenizer_core.normalizers.nfc import NfcChange
     from tokenizer_core.normalizers.step import NormalizerStep
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
@@ -169,16 +168,6 @@ def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int
     listed = segments if type(segments) is list else list(segments)
     joined = _native.join_segments(listed) if unavailable_reason() is None else None
     return trust.join_segments(listed) if joined is None else joined
-
-
-def nfc_changes(text: str) -> list[NfcChange]:
-    """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC. Requires
-    the compiled module.
-
-    Raises:
-        UnicodeEncodeError: the text contains a lone surrogate.
-    """
-    return changes_by_nfc(text, _native.nfc_runs(text, len(text) // _CHARS_PER_RUN + 1))
 
 
 def read_json_natively(
@@ -301,8 +290,9 @@ class NativeEngine(BaseEngine):
         self._specials = _SpecialsOfMatchers(
             self._added, normalizer.name if puts_spaces else "none"
         )
-        compiled = compiled_normalizer(normalizer.steps)
-        if compiled is not None:
+        if self._is_nfc:
+            self.normalize = normalize_near_marks
+        elif (compiled := compiled_normalizer(normalizer.steps)) is not None:
             self.normalize = partial(_normalize, compiled)
 
     def encoder(
@@ -357,19 +347,14 @@ class NativeEngine(BaseEngine):
         run: Callable[[str], Any],
         text: str,
     ) -> Any:
-        """Added tokens are found in the text as given, and the text between them is normalized.
-        Never builds the changed text, unless changes touch the tokens."""
+        """Added tokens are found in the text as given, and the text between them is normalized."""
         require_text(text)
-        changes = nfc_changes(text)
-        if not changes:
+        normalized = self.normalize(text)
+        if normalized is text:
             return run(text)
-        # A matcher for the positions of this text finds nothing in parts of it.
-        is_bound = isinstance(matcher, TrustedTokenMatcher)
-        if is_bound or touch_any(text, changes, matcher.find, matcher.longest):
+        if matcher.may_match(text):
             return self._encode_cut(matcher, wanted, text)
-        specials, num_threads = self._specials[matcher], wanted.num_threads
-        ids = self._encoder.encode_to_numpy(specials, num_threads, text, changes)
-        return as_wanted(ids, wanted)
+        return self.encode(normalized, None, wanted)
 
     def encode_batch(
         self,
@@ -382,7 +367,7 @@ class NativeEngine(BaseEngine):
         if self._is_nfc and matcher is not None:
             is_utf8 = wanted.kind == "documents"
             decoded = map(bytes.decode, texts) if is_utf8 else texts
-            if any(map(nfc_changes, decoded)):
+            if any(self.normalize(text) is not text for text in decoded):
                 return super().encode_batch(texts, matcher, wanted)
         specials = self._specials[matcher]
         if wanted.kind == "documents":
@@ -458,6 +443,28 @@ class NativeEngine(BaseEngine):
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> list[list[int]]:
         return [self._encoder.encode_pre_tokens(pre_tokens)]
+
+
+def normalize_near_marks(text: str, *, is_first: bool = True, continues: bool = False) -> str:
+    """As `normalize_nfc`, of the parts that NFC may change; `text` itself if it is in NFC. Requires
+    the compiled module.
+
+    Raises:
+        UnicodeEncodeError: the text contains a lone surrogate.
+    """
+    del is_first, continues
+    runs = _native.nfc_runs(text, len(text) // _CHARS_PER_RUN + 1)
+    if runs is None:
+        normalized = normalize_nfc(text)
+        return text if normalized == text else normalized
+    parts, at = [], 0
+    for start, end in runs:
+        part = text[max(start - 1, 0) : end]
+        normalized = normalize_nfc(part)
+        if normalized != part:
+            parts += [text[at : max(start - 1, 0)], normalized]
+            at = end
+    return "".join([*parts, text[at:]]) if parts else text
 
 
 def _normalize(

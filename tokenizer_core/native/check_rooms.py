@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 LAYERS = (
     {"lib"},
     {"python"},
-    {"encode", "normalize", "train::count"},
+    {"encode", "train::count"},
+    {"normalize"},
     {"split"},
     {"unicode"},
     {"decode"},

@@ -1,4 +1,4 @@
-"""Writes `src/unicode/nfc_ranges.rs`: the characters that NFC may change.
+"""Writes `src/normalize/nfc_ranges.rs`: the characters that NFC may change.
 
 A text without any of them is in NFC. They are the characters with a combining class, those that NFC
 replaces and those that join with a character before them, in Python's tables and in the newer ones
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tokenizer_core.normalizers.forms import is_newer
 
-TARGET = Path(__file__).parent / "src" / "unicode" / "nfc_ranges.rs"
+TARGET = Path(__file__).parent / "src" / "normalize" / "nfc_ranges.rs"
 
 HANGUL_VOWELS_AND_FINALS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 """They compose by arithmetic, so no decomposition names them."""

@@ -9,9 +9,9 @@ use fuzzing::tokenizers::{Lasting, lasting};
 use libfuzzer_sys::fuzz_target;
 use std::ops::Range;
 use tokenizer_native::encode::flagged_tokens::{FlaggedToken, FlaggedTokens, Flags};
-use tokenizer_native::encode::spaces::Spaces;
 use tokenizer_native::encode::windows::Source;
 use tokenizer_native::encode::{Encoded, specials::SpecialTokens};
+use tokenizer_native::normalize::spaces::Spaces;
 use tokenizer_native::stop::Stopped;
 
 const TOKENS: [&str; 10] = [

@@ -5,9 +5,9 @@ use crate::decode::text::TextRules;
 use crate::encode::Encoder;
 use crate::encode::specials::SpecialTokens;
 use crate::mem::growth::Grow;
+use crate::normalize::nfc::may_change_under_nfc;
 use crate::split::Scanner;
 use crate::stop::{self, Stopped};
-use crate::unicode::nfc::may_change_under_nfc;
 
 /// No drift, and a row whose text must be normalized first, which is left to the caller.
 pub const NONE: i64 = -1;

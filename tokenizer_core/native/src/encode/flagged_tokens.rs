@@ -196,10 +196,10 @@ impl<'s> FlaggedSearch<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::spaces::Spaces;
     use crate::encode::specials::SpecialTokens;
     use crate::encode::tests::encoder;
     use crate::encode::windows::tests::Characters;
+    use crate::normalize::spaces::Spaces;
     use crate::split::Scanner;
 
     const CONTENTS: [&str; 6] = ["[M]", "<s>", "  ", "the", "> <", "é"];

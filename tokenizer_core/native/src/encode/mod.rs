@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! text     special tokens are found first; the text between them is plain
-//!   |      (specials; texts that Python keeps in other widths come window by window: windows, edits)
+//!   |      (specials; texts that Python keeps in other widths come window by window: windows)
 //!   v
 //! window   "the cat sat ..."
 //!   |      64 bytes at a time become bits, one word for each class (split/blocks)
@@ -22,12 +22,10 @@
 //! threads encode these (windows, tasks).
 
 pub mod drift;
-pub mod edits;
 pub mod flagged_tokens;
 mod probe;
 mod session;
 mod sink;
-pub mod spaces;
 pub mod specials;
 mod tables;
 mod tasks;

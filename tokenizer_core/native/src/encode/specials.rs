@@ -12,8 +12,8 @@ use std::sync::Arc;
 use aho_corasick::BuildError;
 
 use crate::encode::flagged_tokens::{FlaggedSearch, FlaggedTokens};
-use crate::encode::spaces::Spaces;
 use crate::encode::tokens::{Found, Tokens};
+use crate::normalize::spaces::Spaces;
 use crate::split::Scanner;
 
 /// The special tokens of one call, and what happens to the text between them. A clone shares the tables.

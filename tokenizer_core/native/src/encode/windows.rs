@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use crate::encode::session::Session;
 use crate::encode::sink::{Appender, Sink};
-use crate::encode::spaces::Place;
 use crate::encode::specials::SpecialTokens;
 use crate::encode::tasks::Encoded;
 use crate::mem::growth::{Grow, NoMemory};
+use crate::normalize::spaces::Place;
 use crate::split::Scanner;
 use crate::stop::{self, Stopped};
 

@@ -1,7 +1,12 @@
-//! The steps of a normalizer: what `tokenizer_core/specials/normalization.py` defines, without Python.
+//! What a normalizer does to the text between added tokens, as `tokenizer_core/normalizers/` defines it:
+//! its steps (`steps`, by tables that Python makes), where NFC may change a text (`nfc`), and the spaces
+//! of SentencePiece (`spaces`), which the encoder puts without a copy of the text.
 
 mod characters;
 mod forms;
+pub mod nfc;
+mod nfc_ranges;
+pub mod spaces;
 mod white_space;
 
 use std::borrow::Cow;

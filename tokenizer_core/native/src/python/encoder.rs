@@ -13,14 +13,13 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use crate::decode::text::TextRules;
 use crate::decode::vocabulary::Vocabulary;
 use crate::encode::Encoded;
-use crate::encode::edits::Change;
 use crate::encode::flagged_tokens::{FlaggedToken, FlaggedTokens, Flags};
-use crate::encode::spaces::Spaces;
 use crate::encode::specials::SpecialTokens;
 use crate::encode::{Encoder, MissingBytes, Start};
 use crate::mem::buffer_pool;
 use crate::merge::Merge;
 use crate::merge::pair_table::ID_BITS;
+use crate::normalize::spaces::Spaces;
 use crate::python::arrays::{array_of, array_with_copy};
 use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
@@ -28,10 +27,8 @@ use crate::python::gil::releasing_gil_if_long;
 use crate::python::json::json_bytes;
 use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
 use crate::python::splitting::pattern_of;
-use crate::python::text::{
-    self as texts, memory_error, stopped_error, with_edits, with_text, with_texts,
-};
-use crate::python::unfilled::{int_of, new_list, pair_of};
+use crate::python::text::{self as texts, memory_error, stopped_error, with_text, with_texts};
+use crate::python::unfilled::new_list;
 use crate::simd::Kernel;
 use crate::split::{Pattern, Scanner};
 use crate::unicode::{UNICODE_TABLES, class_of};
@@ -49,7 +46,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeTextRules>()?;
     module.add("UnknownIdError", module.py().get_type::<UnknownIdError>())?;
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
-    module.add_function(wrap_pyfunction!(nfc_runs, module)?)?;
     module.add_function(wrap_pyfunction!(join_segments, module)?)?;
     module.add_function(wrap_pyfunction!(release_buffers, module)?)?;
     Ok(())
@@ -197,7 +193,7 @@ impl NativeEncoder {
         text: &Bound<'py, PyString>,
     ) -> PyResult<Bound<'py, PyList>> {
         if text.code_point_len()? > MAX_SHORT {
-            let ids = self.ids_of(py, text, 1, specials, &[])?;
+            let ids = self.ids_of(py, text, 1, specials)?;
             let list = self.list_of(py, &ids);
             buffer_pool::give_back(ids);
             return list;
@@ -206,19 +202,16 @@ impl NativeEncoder {
         with_short_ids(encode, |ids| self.list_of(py, ids))
     }
 
-    #[pyo3(signature = (specials, num_threads, text, changes=Items(vec![])))]
     fn encode_to_numpy<'py>(
         &self,
         py: Python<'py>,
         specials: Option<&NativeSpecials>,
         num_threads: Option<isize>,
         text: &Bound<'py, PyString>,
-        changes: Items<Change<PyBackedStr>>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let changes = changes.0;
-        if text.code_point_len()? > MAX_SHORT || !changes.is_empty() {
+        if text.code_point_len()? > MAX_SHORT {
             let num_threads = num_threads.map_or(1, |n| n.max(1) as usize);
-            return array_of(py, self.ids_of(py, text, num_threads, specials, &changes)?);
+            return array_of(py, self.ids_of(py, text, num_threads, specials)?);
         }
         let encode = |ids| self.append_short(py, text, specials, ids);
         with_short_ids(encode, |ids| array_with_copy(py, ids))
@@ -240,7 +233,7 @@ impl NativeEncoder {
             Ok((json_bytes(py, &parts)?, n_ids))
         };
         if text.code_point_len()? > MAX_SHORT {
-            let ids = self.ids_of(py, text, 1, specials, &[])?;
+            let ids = self.ids_of(py, text, 1, specials)?;
             let json = json_of(&ids);
             buffer_pool::give_back(ids);
             return json;
@@ -444,13 +437,15 @@ impl NativeEncoder {
         text: &Bound<'_, PyString>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
-        changes: &[Change<PyBackedStr>],
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        with_edits(py, text, changes, |text| {
-            let encoded = self
-                .encoder
-                .encode_texts(scanner, specials, &[text], num_threads);
+        with_text(py, text, |text| {
+            let encoded = self.encoder.encode_texts(
+                scanner,
+                specials,
+                std::slice::from_ref(text),
+                num_threads,
+            );
             encoded.map(|batch| batch.ids).map_err(|(_, why)| why)
         })
     }
@@ -564,22 +559,6 @@ fn build(
 fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
     let classes: Vec<u8> = (0..0x11_0000).map(class_of).collect();
     PyBytes::new(py, &classes)
-}
-
-/// Where NFC may change a text; see `unicode/nfc.rs`.
-#[pyfunction]
-fn nfc_runs<'py>(
-    text: &Bound<'py, PyString>,
-    max_runs: usize,
-) -> PyResult<Option<Bound<'py, PyList>>> {
-    let py = text.py();
-    let Some(runs) = texts::nfc_runs(text, max_runs)? else {
-        return Ok(None);
-    };
-    let runs = runs
-        .iter()
-        .map(|&(start, end)| pair_of([int_of(py, start)?, int_of(py, end)?]));
-    new_list(py, runs).map(Some)
 }
 
 /// The joined text of segments, and its trusted runs; None for segments that are not all a tuple of

@@ -1,20 +1,24 @@
-//! The steps of a normalizer for Python.
+//! Normalizing for Python: the steps of a normalizer, and where NFC may change a text.
 
 use std::borrow::Cow;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::string::PyStringData;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::normalize::nfc;
 use crate::normalize::{CharacterMap, Form, FormTables, Normalizer, Step};
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::splitting::{NativeAutomaton, pattern_of};
-use crate::python::text::stopped_error;
+use crate::python::text::{error_of, stopped_error};
 use crate::python::unfilled::str_of;
+use crate::unicode::utf8::{CodePoint, NoUtf8};
 
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<NativeNormalizer>()
+    module.add_class::<NativeNormalizer>()?;
+    module.add_function(wrap_pyfunction!(nfc_runs, module)?)
 }
 
 /// Runs the steps of a normalizer; see `_native.pyi`.
@@ -47,6 +51,28 @@ impl NativeNormalizer {
             Cow::Owned(normalized) => str_of(py, &normalized),
         }
     }
+}
+
+/// First positions and ends of the runs of characters that NFC may change; None if there are more than
+/// `max_runs`.
+#[pyfunction]
+fn nfc_runs(text: &Bound<'_, PyString>, max_runs: usize) -> PyResult<Option<Vec<(usize, usize)>>> {
+    let py = text.py();
+    // SAFETY: as in `Text::of`.
+    let runs = match unsafe { text.data() }? {
+        PyStringData::Ucs1(_) => Ok(Some(Vec::new())),
+        PyStringData::Ucs2(points) => runs_in(py, points, max_runs),
+        PyStringData::Ucs4(points) => runs_in(py, points, max_runs),
+    };
+    runs.map_err(|why| error_of(text, why))
+}
+
+fn runs_in<U: CodePoint>(
+    py: Python<'_>,
+    points: &[U],
+    max_runs: usize,
+) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
+    releasing_gil_if_long(py, size_of_val(points), || nfc::nfc_runs(points, max_runs))
 }
 
 fn step_of(step: &Bound<'_, PyTuple>) -> PyResult<Step> {

@@ -2,15 +2,13 @@
 
 use std::ops::Range;
 
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedStr;
 use pyo3::types::string::PyStringData;
 use pyo3::types::{PyBool, PyList, PyString, PyTuple};
 
-use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
 use crate::mem::growth::{Grow, NoMemory, with_room};
 use crate::python::gil::releasing_gil_if_long;
@@ -18,7 +16,6 @@ use crate::python::stop::{CancelledError, SplitTooSlowError};
 use crate::python::unfilled::{int_of, new_list, pair_of};
 use crate::simd::Kernel;
 use crate::stop::Stopped;
-use crate::unicode::nfc;
 use crate::unicode::utf8::{CodePoint, NoUtf8, append_utf8};
 
 const ASKED_FROM_BYTES: usize = 1024;
@@ -77,24 +74,6 @@ pub fn stopped_error(why: Stopped) -> PyErr {
 
 pub fn memory_error(_: impl Into<NoMemory>) -> PyErr {
     PyMemoryError::new_err("no memory for the texts in UTF-8 and their ids")
-}
-
-/// Runs `work` on one text with changes, which are in order, without the GIL if it is long. No
-/// other `str` is made.
-///
-/// Raises UnicodeEncodeError for a lone surrogate, and ValueError if the changes are not in order
-/// or exceed the text.
-pub fn with_edits<T: Send>(
-    py: Python<'_>,
-    text: &Bound<'_, PyString>,
-    changes: &[Change<PyBackedStr>],
-    work: impl FnOnce(Changed<Text, PyBackedStr>) -> Result<T, NoUtf8> + Send,
-) -> PyResult<T> {
-    let source = Text::of(text)?;
-    let changed = Changed::new(source, changes)
-        .ok_or_else(|| PyValueError::new_err("changes that are in no order or beyond the text"))?;
-    let done = releasing_gil_if_long(py, source.n_bytes(), || work(changed));
-    done.map_err(|why| error_of(text, why))
 }
 
 impl Source for Text<'_> {
@@ -184,7 +163,7 @@ pub fn join_segments<'py>(
     Ok(Some((joined, new_list(py, runs)?)))
 }
 
-fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
+pub fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
     match why {
         NoUtf8::Surrogate => surrogate_error(text),
         NoUtf8::Stopped(why) => stopped_error(why),
@@ -194,29 +173,6 @@ fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
 fn surrogate_error(text: &Bound<'_, PyString>) -> PyErr {
     let refused = text.to_str();
     refused.expect_err("a surrogate has no UTF-8")
-}
-
-/// The runs of characters that NFC may change; None if there are more than `max_runs`. Raises
-/// UnicodeEncodeError for a lone surrogate.
-pub fn nfc_runs(
-    text: &Bound<'_, PyString>,
-    max_runs: usize,
-) -> PyResult<Option<Vec<(usize, usize)>>> {
-    // SAFETY: as in `Text::of`.
-    let runs = match unsafe { text.data() }? {
-        PyStringData::Ucs1(_) => Ok(Some(Vec::new())),
-        PyStringData::Ucs2(points) => runs_in(text.py(), points, max_runs),
-        PyStringData::Ucs4(points) => runs_in(text.py(), points, max_runs),
-    };
-    runs.map_err(|_| surrogate_error(text))
-}
-
-fn runs_in<U: CodePoint>(
-    py: Python<'_>,
-    points: &[U],
-    max_runs: usize,
-) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
-    releasing_gil_if_long(py, size_of_val(points), || nfc::nfc_runs(points, max_runs))
 }
 
 impl<'t> Text<'t> {

@@ -3,8 +3,6 @@
 //! A class is a byte with at most one bit set; no code point is in two classes (the generator
 //! checks it), and 0 is none of them: punctuation, symbols, controls, unassigned.
 
-pub mod nfc;
-mod nfc_ranges;
 mod tables;
 pub mod utf8;
 #[cfg(target_arch = "x86_64")]

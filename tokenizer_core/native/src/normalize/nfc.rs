@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use crate::mem::growth::Grow;
+use crate::normalize::nfc_ranges::RANGES;
 use crate::simd::{Instructions, Kernel, Work};
-use crate::unicode::nfc_ranges::RANGES;
 use crate::unicode::utf8::{CodePoint, NoUtf8};
 
 /// A bit for each code point up to the last that NFC may change.
