@@ -10,8 +10,8 @@ import pytest
 
 from tokenizer_client import Client
 from tokenizer_client.schemas import jobs, text, tokens
-from tokenizer_core import spec
 from tokenizer_core.registry import versions
+from tokenizer_core.spec import checks
 from tokenizer_core.training import vocabulary_plan
 
 SERVER = {"pydantic_settings", "sqlite3", "starlette", "tokenizer_service", "tqdm", "uvicorn"}
@@ -52,7 +52,7 @@ def test_importing_a_package_imports_nothing_of_the_server(tmp_path, package, ot
 
 
 def test_literal_limits_are_those_of_the_library():
-    assert jobs.MAX_VOCAB_SIZE == spec.MAX_TOKEN_ID + 1
+    assert jobs.MAX_VOCAB_SIZE == checks.MAX_TOKEN_ID + 1
     assert jobs.MAX_RESERVED == vocabulary_plan.MAX_RESERVED
     assert jobs.RESERVED_NAME == versions.ACTIVE
     name, version = versions.NAME.pattern, versions.VERSION.pattern
