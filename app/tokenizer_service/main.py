@@ -43,7 +43,7 @@ from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.observability.logs import configure_logging
 from tokenizer_service.observability.metrics import DiskCollector, ServiceMetrics
 from tokenizer_service.observability.tracing import Traces, Tracing, open_traces
-from tokenizer_service.responses.problems import install_problem_handlers, problem_of
+from tokenizer_service.responses.problem_table import install_problem_handlers, problem_of
 from tokenizer_service.routes import (
     chat,
     corpora,

@@ -31,7 +31,7 @@ from tokenizer_service.egress import CorpusUrlError
 from tokenizer_service.http.id_formats import render_ids_form
 from tokenizer_service.http.problem import Problem, problem_response
 from tokenizer_service.jobs.errors import JobsError
-from tokenizer_service.responses.problems import problem_of
+from tokenizer_service.responses.problem_table import problem_of
 
 _FILE: Final = (FormatError, InvalidSpecError)
 _REFUSED: Final = (Problem, AccessError, BatchTooLargeError, JobsError)

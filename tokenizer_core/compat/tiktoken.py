@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.presets import PRESETS, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.spec.added_tokens import WHITE_SPACE
 from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.specials.policy import forbid, resolve_policy
 from tokenizer_core.splitting.pretokenize import split
+from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.spec.added_tokens import WHITE_SPACE
 from tokenizer_core.specials.matcher import matcher_of
 from tokenizer_core.splitting.pretokenize import find_last_safe_cut, split, split_settled
+from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 
 if TYPE_CHECKING:

@@ -48,6 +48,13 @@ _LLMC_TOKENS_PER_SHARD: Final = 100_000_000
 _NPY_HEADER_BYTES: Final = 128
 
 
+def choose_width(dtype: Literal["auto"] | Width, largest_id: int) -> Width:
+    """The width of the ids of token files: with `auto` the smallest that holds all ids."""
+    if dtype != "auto":
+        return dtype
+    return "uint16" if largest_id <= MAX_UINT16_ID else "uint32"
+
+
 @dataclass(frozen=True)
 class TokenLayout:
     """One layout of token files.

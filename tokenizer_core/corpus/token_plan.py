@@ -16,6 +16,7 @@ from tokenizer_core.corpus.token_layouts import (
     MAX_UINT16_ID,
     TokenLayout,
     Width,
+    choose_width,
     find_layout,
 )
 from tokenizer_core.errors import TokenFilesPlanError
@@ -233,11 +234,6 @@ def plan_token_files(
         ('uint16', 256, 'train.bin')
     """
     spec = tokenizer.spec
-    width: Width
-    if dtype == "auto":
-        width = "uint16" if spec.largest_id <= MAX_UINT16_ID else "uint32"
-    else:
-        width = dtype
     default = find_layout(layout).default_tokens_per_shard
     recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
     ids = {token.content: token.id for token in spec.added_tokens}
@@ -246,7 +242,7 @@ def plan_token_files(
     around = {} if loss_mask else dict.fromkeys((*spec.prefix_ids, *spec.suffix_ids))
     plan = TokenFilesPlan(
         layout_name=layout,
-        dtype=width,
+        dtype=choose_width(dtype, spec.largest_id),
         tokens_per_shard=default if tokens_per_shard is None else _plain(tokens_per_shard),
         tokenizer=TokenizerIdentity.of(spec, ref),
         recognised_special=tuple(sorted(recognised)),

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import regex
 
-RELEASE = "2025.9.18"
+from tokenizer_core.splitting.unicode_sets import RELEASE
+
 TARGET = Path(__file__).parent / "src" / "unicode" / "tables.rs"
 PYTHON_TARGET = Path(__file__).parent.parent / "splitting" / "unicode_data.py"
 
@@ -127,9 +128,6 @@ def render_python() -> str:
         "",
         "from types import MappingProxyType",
         "from typing import Final",
-        "",
-        f'RELEASE: Final = "{RELEASE}"',
-        '"""The release of `regex` whose tables these are."""',
         "",
         "# fmt: off",
         "RANGES: Final = MappingProxyType({",

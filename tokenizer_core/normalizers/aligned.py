@@ -1,4 +1,7 @@
-"""Aligned: a normalized text, and where in the text as given its bytes came from."""
+"""Aligned: a normalized text, and where in the text as given its bytes came from.
+
+`Normalizer.align` decides what a changed part came from; this maps.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tokenizer_core.normalizers.step import NormalizerStep, check_steps
 from tokenizer_core.normalizers.tables import LOWERCASE, MARKS
 from tokenizer_core.splitting.patterns import sets_of_matches
 from tokenizer_core.splitting.pretokenize import find_matches
-from tokenizer_core.splitting.unicode_sets import compile_exactly
+from tokenizer_core.splitting.unicode_sets import WHITE_SPACE, compile_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # What Rust calls white space; `str.strip` alone strips more.
-_WHITE_SPACE: Final = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
-)
 
 
 @dataclass(frozen=True)
@@ -190,7 +186,7 @@ def _sets_of_touched(step: NormalizerStep) -> list[str] | None:
     """The characters that a Replace or a Strip touches, as expressions for one. None if a match
     depends on the text around it."""
     if step.kind == "Strip":
-        return [f"[{_members(_WHITE_SPACE)}]"]
+        return [f"[{_members(WHITE_SPACE)}]"]
     if not step.is_regex:
         return [f"[{_members(step.pattern)}]"]
     return sets_of_matches(step.split_pattern)
@@ -256,9 +252,9 @@ def replacements_of(kind: Literal["Lowercase", "StripAccents"]) -> dict[str, str
 def _stripped(step: NormalizerStep, text: str, *, is_first: bool) -> tuple[int, int]:
     start, end = 0, len(text)
     if step.strips_left and is_first:
-        start = end - len(text.lstrip(_WHITE_SPACE))
+        start = end - len(text.lstrip(WHITE_SPACE))
     if step.strips_right:
-        end = len(text.rstrip(_WHITE_SPACE))
+        end = len(text.rstrip(WHITE_SPACE))
     return start, max(start, end)
 
 

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 ADDED_TOKEN_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized")
 """The flags of an added token that change where it is matched."""
 
-WHITE_SPACE: Final = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
-    "\u200a\u2028\u2029\u202f\u205f\u3000"
-)
-"""The white space of Unicode, which `lstrip` and `rstrip` tokens include."""
-
 MAX_ADDED_TOKEN_CHARS: Final = 1024
 """Longer special tokens are refused: a search takes time in proportion to the token's length at
 every position where the text begins like the token."""

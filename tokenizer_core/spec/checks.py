@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tokenizer_core.errors import InvalidSpecError
-from tokenizer_core.spec.added_tokens import WHITE_SPACE, list_added_tokens
+from tokenizer_core.spec.added_tokens import list_added_tokens
 from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, pattern_of_characters
 from tokenizer_core.splitting.patterns import METASPACE
+from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

@@ -17,7 +17,6 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tokenizer_core.spec.added_tokens import WHITE_SPACE
 from tokenizer_core.specials.matcher import (
     MatchStream,
     Span,
@@ -25,7 +24,7 @@ from tokenizer_core.specials.matcher import (
     TrustedTokenMatcher,
     matcher_of,
 )
-from tokenizer_core.splitting.unicode_sets import compile_exactly, join, ranges_of
+from tokenizer_core.splitting.unicode_sets import WHITE_SPACE, compile_exactly, join, ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

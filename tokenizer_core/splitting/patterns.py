@@ -13,7 +13,7 @@ No named pattern uses lookbehind, so a pre-token depends only on the text from i
 
 An expression has a dialect, because engines read the same expression differently: `regex` here and
 in CS336 (`python`), Rust's fancy-regex in tiktoken, Oniguruma in Hugging Face's `tokenizers`.
-`regex_dialects` translates the other two exactly, or refuses. What becomes of text that no match
+`dialects` translates the other two exactly, or refuses. What becomes of text that no match
 covers belongs to the pattern too: it is kept, or dropped as in tiktoken.
 """
 

@@ -3,9 +3,6 @@
 from types import MappingProxyType
 from typing import Final
 
-RELEASE: Final = "2025.9.18"
-"""The release of `regex` whose tables these are."""
-
 # fmt: off
 RANGES: Final = MappingProxyType({
     "Cc": (

@@ -116,7 +116,7 @@ class _EncodedAgain:
 
     def next(self, text: str) -> NDArray[np.uint64]:
         """The offsets of the ids of a part, in that part."""
-        return _encode_text(self._spec, self._engine, text)[1]
+        return _offsets_in_part(self._spec, self._engine, text)
 
     def skip(self, token: str) -> None:
         """Nothing: a token has one id."""
@@ -185,10 +185,8 @@ def _spans_around_missing(
         start = end
 
 
-def _encode_text(
-    spec: TokenizerSpec, engine: Engine, text: str
-) -> tuple[list[int], NDArray[np.uint64]]:
-    """The ids of a normalized text, and their offsets in it."""
+def _offsets_in_part(spec: TokenizerSpec, engine: Engine, text: str) -> NDArray[np.uint64]:
+    """The offsets of the ids of a normalized text in it."""
     if spec.alphabet.missing:
         ids = engine.encode(text)
         offsets = _offsets_around_missing(spec, spec.alphabet.missing, text, ids)
@@ -203,7 +201,7 @@ def _encode_text(
         offsets = np.stack([starts, ends], axis=1)
     if spec.pattern.drops:
         offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
-    return ids, offsets
+    return offsets
 
 
 def _encode_words(spec: TokenizerSpec, engine: Engine, text: str) -> tuple[list[int], list[int]]:

@@ -36,7 +36,7 @@ from tokenizer_service.http.problem import (
     request_id_of,
 )
 from tokenizer_service.http.responses import PartedResponse
-from tokenizer_service.responses.problems import problem_of
+from tokenizer_service.responses.problem_table import problem_of
 from tokenizer_service.services import Services
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 

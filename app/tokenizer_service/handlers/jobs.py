@@ -34,7 +34,7 @@ from tokenizer_service.jobs.events import JobEvent
 from tokenizer_service.jobs.folder import JobFolder, is_job_id
 from tokenizer_service.jobs.queue import Job, Kind
 from tokenizer_service.jobs.views import summary_of, view_of
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
 
 Asked = TypeVar("Asked", bound=BaseModel)

@@ -1,10 +1,9 @@
-"""Preconditions: which tokenizer serves a request, and whether it matches the request headers."""
+"""Preconditions: whether the headers and the query of a request allow what it asks."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Path, Query
 from starlette.requests import HTTPConnection, Request
@@ -16,9 +15,7 @@ from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.http.bodies import require_acceptable, require_json
 from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-from tokenizer_service.serving.live_tokenizers import ACTIVE
 
 TokenizerQuery = Annotated[
     str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
@@ -27,8 +24,6 @@ TokenizerQuery = Annotated[
 
 PlainName = Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
 """A name in a path: of a tokenizer, a corpus or token files."""
-
-_DISAGREE: Final = "model and tokenizer name two tokenizers; send one of them"
 
 
 def require_known_query(request: HTTPConnection, *known: str, lists: Collection[str] = ()) -> None:
@@ -58,59 +53,6 @@ def require_json_for_json(request: HTTPConnection) -> None:
     if request.scope["query_string"]:  # spares small requests a call
         require_no_query(request)
     require_acceptable(request, "application/json")
-
-
-async def choose_tokenizer(
-    request: Request, name: str | None, model: str | None = None
-) -> LiveTokenizer:
-    """The tokenizer that serves `request`: that of `name` or `model`, or the active one.
-
-    `model` is what clients of other servers send; empty counts as absent.
-
-    Raises:
-        Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 422 for a `name`
-            and a `model` of two tokenizers, 503 without any tokenizer.
-    """
-    live = find_tokenizer(request, name, model)
-    if live is None:
-        live = await asyncio.to_thread(choose_tokenizer_on_thread, request, name, model)
-    return live
-
-
-def find_tokenizer(
-    request: HTTPConnection, name: str | None, model: str | None = None
-) -> LiveTokenizer | None:
-    """Same as `choose_tokenizer`, without a wait: None for a tokenizer that is not in memory."""
-    services: Services = request.scope["app"].services
-    if model and services.settings.model == "strict":
-        live = services.models.find(model) if name is None else None
-    else:
-        live = services.live.active if name is None else services.live.peek(name)
-    if live is not None:
-        request.scope["state"]["tokenizer_headers"] = live.headers
-        require_match(request, live.ref)
-    return live
-
-
-def choose_tokenizer_on_thread(
-    request: HTTPConnection, name: str | None, model: str | None = None
-) -> LiveTokenizer:
-    """Same as `choose_tokenizer`, for a thread, which may wait for the disk."""
-    services = services_of(request)
-    if model and services.settings.model == "strict":
-        live = services.models.get(model)
-        if name is not None:
-            named = services.live.get(name)
-            is_exact = model in (ACTIVE, str(live.ref))
-            if named.ref.name != live.ref.name or (is_exact and named.ref != live.ref):
-                errors = [("/model", _DISAGREE), ("/tokenizer", _DISAGREE)]
-                raise Problem(422, "model_conflict", f"/model: {_DISAGREE}.", errors=errors)
-            live = named
-    else:
-        live = services.live.get(name)
-    request.scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
-    require_match(request, live.ref)
-    return live
 
 
 def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:

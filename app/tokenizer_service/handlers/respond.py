@@ -16,20 +16,20 @@ from starlette.requests import HTTPConnection
 from tokenizer_service.access.auth import check_read
 from tokenizer_service.access.deadlines import DEPARTURE
 from tokenizer_service.access.limits import INLINE_BODY_BYTES
+from tokenizer_service.handlers.choose_tokenizer import (
+    choose_tokenizer,
+    choose_tokenizer_on_thread,
+    find_tokenizer,
+)
 from tokenizer_service.handlers.plan import (
     Plan,
     PlannedRoute,
     is_conversation,
     is_light,
 )
-from tokenizer_service.handlers.preconditions import (
-    choose_tokenizer,
-    choose_tokenizer_on_thread,
-    find_tokenizer,
-)
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
 from tokenizer_service.http.responses import ChunkedBody
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 A problem describes the error and the remedy. It never repeats the request and contains no file path
 and no traceback. The body is ASCII and at most a few kB, for every request. It also contains the
-`error` object that clients of OpenAI-style servers read. `responses.problems` maps the errors of
-the domain to problems.
+`error` object that clients of OpenAI-style servers read. `responses.problem_table` maps the errors
+of the domain to problems.
 """
 
 from __future__ import annotations

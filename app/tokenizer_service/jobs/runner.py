@@ -46,6 +46,7 @@ from tokenizer_service.jobs.folder import JobFolder, is_job_id
 from tokenizer_service.jobs.kinds import KINDS, clear_away, hold_back
 from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, signal_group
 from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.jobs.restarts import may_restart, may_resume
 from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.serving.errors import ServingError
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
@@ -61,10 +62,6 @@ POLL_SECONDS: Final = 0.5
 
 RENEWALS: Final = 12
 """Renewals in the time of one lease; the lease holds if one of them succeeds."""
-
-MAX_DEATHS: Final = 3
-"""How often a job may restart after a death of its process or server. A job that uses up the memory
-must not restart for ever."""
 
 _RETRY_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 3600.0
@@ -197,7 +194,7 @@ class JobRunner:
                 start_process=self._start_process,
             )
             outcome = await attempt.run(self._request_of(job))
-        if outcome.kind == "stopped" or (outcome.kind == "died" and _may_resume(job)):
+        if outcome.kind == "stopped" or (outcome.kind == "died" and may_resume(job)):
             await self._requeue(job, died=outcome.kind == "died")
             return
         if not await self._write(lambda: self._jobs.renew_lease(job)):
@@ -359,7 +356,7 @@ class JobRunner:
             if taken is None:
                 continue
             self._store.fence()  # if it fails, this process keeps the job and tries again
-            if _may_restart(job, self._me):  # requeueing ends a job that was to be cancelled
+            if may_restart(job, self._me):  # requeueing ends a job that was to be cancelled
                 if self._jobs.requeue(taken):
                     log.warning("job %s: its server process is gone, requeued", job.id)
                     self._clear_if_ended(job)
@@ -411,18 +408,3 @@ class _HeldBackError(Exception):
     def __init__(self, why: NotPromoted) -> None:
         super().__init__(str(why))
         self.why = why
-
-
-def _may_resume(job: Job) -> bool:
-    """Whether a job whose process died starts again from the files of that process."""
-    return KINDS[job.kind].resumes and job.deaths < MAX_DEATHS
-
-
-def _may_restart(job: Job, me: ProcessIdentity) -> bool:
-    """Whether a job whose server died starts again.
-
-    A job that cannot resume restarts from the beginning if nothing indicates that it killed its
-    server, as on another host. A restart costs only time.
-    """
-    is_unknown = job.owner == me or not job.is_of_this_host
-    return _may_resume(job) or (is_unknown and job.deaths < MAX_DEATHS)

@@ -1,4 +1,4 @@
-"""Errors of what a request asks for, at a place in the request. `problems` gives them a status."""
+"""Errors of what a request asks for, at a place in it. `problem_table` gives them a status."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tokenizer_service.http.bodies import FILE_REQUEST, body_windows, declared_l
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.jobs.corpora import CorpusUpload
 from tokenizer_service.jobs.inputs import field_of_text, is_text_format
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
 
 router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])

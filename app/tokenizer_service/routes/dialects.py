@@ -20,6 +20,7 @@ from tokenizer_client.schemas.dialects import (
 from tokenizer_client.schemas.tokens import ModelName
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers.chat import render_limits_of
+from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer
 from tokenizer_service.handlers.decode import detokenize as run_detokenize
 from tokenizer_service.handlers.decode import parse_detokenize
 from tokenizer_service.handlers.dialects import parse_tokenize
@@ -28,14 +29,13 @@ from tokenizer_service.handlers.known_fields import reporting_ignored
 from tokenizer_service.handlers.plan import Plan
 from tokenizer_service.handlers.preconditions import (
     TokenizerQuery,
-    choose_tokenizer,
     require_json_for_json,
     require_known_query,
 )
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.responses.dialects import describe_tokenizer
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["dialects"])

@@ -20,7 +20,7 @@ from pydantic.json_schema import models_json_schema
 from tokenizer_client.schemas.tokens import ProblemDocument
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 
 router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
 

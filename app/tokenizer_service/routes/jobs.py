@@ -34,7 +34,7 @@ from tokenizer_service.http.bodies import json_request
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
 from tokenizer_service.jobs.train_request import CheckedTrainRequest
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
 
 training = APIRouter(tags=["training"], dependencies=[Depends(require_admin)])

@@ -11,7 +11,7 @@ from tokenizer_client.schemas.tokens import AliasRequest, ModelResponse, ModelsR
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.handlers.preconditions import refuse_match
 from tokenizer_service.http.bodies import json_request, read_json
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
 
 router = APIRouter(tags=["tokenizers"])

@@ -25,7 +25,7 @@ from tokenizer_service.access.auth import require_read
 from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
 from tokenizer_service.handlers.preconditions import require_known_query
 from tokenizer_service.observability.metrics import CONTENT_TYPE
-from tokenizer_service.responses.problems import problem_of, problem_responses
+from tokenizer_service.responses.problem_table import problem_of, problem_responses
 from tokenizer_service.services import services_of
 from tokenizer_service.serving.errors import NoTokenizerError
 

@@ -11,10 +11,10 @@ from pydantic_core import PydanticCustomError
 from tokenizer_client.schemas.tokens import check_special_names
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.auth import require_read
+from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer
 from tokenizer_service.handlers.duplex import FRAMES, NDJSON, DuplexStream
 from tokenizer_service.handlers.preconditions import (
     TokenizerQuery,
-    choose_tokenizer,
     require_known_query,
     require_known_specials,
 )
@@ -35,7 +35,7 @@ from tokenizer_service.http.headers import accepts, header_of
 from tokenizer_service.http.id_formats import OCTETS, ids_form_of
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 

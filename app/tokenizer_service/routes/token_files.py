@@ -22,11 +22,11 @@ from tokenizer_client.schemas.token_files import (
 )
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.access.auth import require_admin
+from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer_on_thread
 from tokenizer_service.handlers.disk import off_the_loop
 from tokenizer_service.handlers.jobs import ACCEPTED, IdempotencyKey, WaitSeconds, submit_job
 from tokenizer_service.handlers.preconditions import (
     PlainName,
-    choose_tokenizer_on_thread,
     download_headers,
     not_modified,
     refuse_match,
@@ -43,7 +43,7 @@ from tokenizer_service.jobs.inputs import (
     max_bad,
     plan_encoding,
 )
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.live_tokenizer import identity_headers, identity_of
 

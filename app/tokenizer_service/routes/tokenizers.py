@@ -33,7 +33,7 @@ from tokenizer_service.http.bodies import json_request, read_json
 from tokenizer_service.http.headers import header_fields
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.http.responses import ChunkedBody
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 from tokenizer_service.serving.live_tokenizer import identity_headers, identity_of

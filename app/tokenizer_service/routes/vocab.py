@@ -13,14 +13,14 @@ from tokenizer_client.schemas.text import (
     VocabResponse,
 )
 from tokenizer_service.access.auth import require_read
+from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer
 from tokenizer_service.handlers.preconditions import (
     TokenizerQuery,
-    choose_tokenizer,
     require_known_query,
     require_no_query,
 )
 from tokenizer_service.http.bodies import json_request, read_json
-from tokenizer_service.responses.problems import problem_responses
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.responses.vocab import list_merges, token_details
 from tokenizer_service.services import services_of
 

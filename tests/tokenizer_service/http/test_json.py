@@ -16,7 +16,7 @@ from tokenizer_service.http import json as json_bodies
 from tokenizer_service.http.bodies import read_model, validate
 from tokenizer_service.http.json import MAX_CONTAINERS, MAX_VALUES, parse_strict_json
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.responses.problems import problem_of
+from tokenizer_service.responses.problem_table import problem_of
 
 NATIVE = EngineChoice("native", "a test", None)
 PYTHON = EngineChoice("python", "a test", None)

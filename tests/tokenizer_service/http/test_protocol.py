@@ -29,7 +29,7 @@ from tokenizer_service.http.protocol import GuardedHttpProtocol
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.observability.metrics import REJECT_REASONS
-from tokenizer_service.responses.problems import problem_of
+from tokenizer_service.responses.problem_table import problem_of
 from tokenizer_service.settings import Settings
 
 pytestmark = pytest.mark.anyio

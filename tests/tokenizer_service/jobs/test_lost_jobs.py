@@ -9,7 +9,7 @@ import pytest
 
 from tests.tokenizer_service.jobs.fake_process import FakeRunner, error_of, publish_starter
 from tokenizer_core.registry import ArtifactStore
-from tokenizer_service.jobs.runner import MAX_DEATHS
+from tokenizer_service.jobs.restarts import MAX_DEATHS
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 from tokenizer_service.serving.workers import ProcessIdentity, this_host
 

@@ -11,7 +11,7 @@ import pytest
 from tests.tokenizer_service.jobs.fake_process import FakeRunner, error_of, running
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.errors import ArtifactCorruptError
-from tokenizer_service.jobs import attempt, runner
+from tokenizer_service.jobs import attempt, restarts, runner
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.kinds import cancel_job
@@ -143,7 +143,7 @@ async def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(fake):
     assert (await fake.wait(job_id)).error == error
     # A job that can resume does so until it has died too often.
     job_id = fake.add(kind="encode")
-    for deaths in range(runner.MAX_DEATHS + 1):
+    for deaths in range(restarts.MAX_DEATHS + 1):
         child = await fake.next_child()
         assert fake.jobs.get(job_id).deaths == deaths
         child.exit(-9)

@@ -9,7 +9,7 @@ from tokenizer_service.access import errors as access
 from tokenizer_service.jobs import errors as jobs
 from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
 from tokenizer_service.responses import errors as responses
-from tokenizer_service.responses.problems import TABLE, problem_of
+from tokenizer_service.responses.problem_table import TABLE, problem_of
 from tokenizer_service.serving import errors as serving
 
 ROOTS = {

@@ -1,7 +1,8 @@
 """Every error of the domain as a problem document: the one table of status, header and detail.
 
 The domain raises errors with a stable `code` and values; only this module maps them to an HTTP
-status. A detail never repeats client input.
+status and `Retry-After`. What is wrong with a request as HTTP is a `Problem` where it is found. A
+detail never repeats client input.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusabl
 from tokenizer_service.responses import errors as responses
 from tokenizer_service.serving import errors as serving
 
-log = logging.getLogger("tokenizer_service.responses.problems")
+log = logging.getLogger("tokenizer_service.responses.problem_table")
 
 
 @dataclass(frozen=True, slots=True)
