@@ -486,7 +486,9 @@ class Tokenizer:
             [100, 124, 62, 256]
         """
         policy = Policy(added_tokens=added_tokens)
-        return self.encode_source(segments, policy, LIST, add_special_tokens=add_special_tokens)
+        return self.encode_source(
+            _pairs(segments), policy, LIST, add_special_tokens=add_special_tokens
+        )
 
     def encode_segments_to_numpy(
         self,
@@ -499,7 +501,9 @@ class Tokenizer:
         """As `encode_segments`, as an array of shape (n_tokens,), uint32; `num_threads` as for
         `encode_to_numpy`."""
         policy, wanted = Policy(added_tokens=added_tokens), _array_by(num_threads)
-        return self.encode_source(segments, policy, wanted, add_special_tokens=add_special_tokens)
+        return self.encode_source(
+            _pairs(segments), policy, wanted, add_special_tokens=add_special_tokens
+        )
 
     def encode_segments_to_json(
         self,
@@ -510,7 +514,9 @@ class Tokenizer:
     ) -> tuple[bytes, int]:
         """As `encode_segments`, as a JSON array without white space, and the number of ids."""
         policy = Policy(added_tokens=added_tokens)
-        return self.encode_source(segments, policy, JSON, add_special_tokens=add_special_tokens)
+        return self.encode_source(
+            _pairs(segments), policy, JSON, add_special_tokens=add_special_tokens
+        )
 
     def encode_segments_with_offsets(
         self,
@@ -522,7 +528,7 @@ class Tokenizer:
         """As `encode_segments`, and each token's start and end in the joined text, as
         `encode_with_offsets`: shape (n_tokens, 2), uint64."""
         policy = Policy(added_tokens=added_tokens)
-        ids, offsets = self.encode_source(segments, policy, OFFSETS._replace(unit=unit))
+        ids, offsets = self.encode_source(_pairs(segments), policy, OFFSETS._replace(unit=unit))
         return ids.tolist(), offsets
 
     def count_segments(
@@ -533,7 +539,9 @@ class Tokenizer:
         limit: int | None = None,
     ) -> int:
         """The number of token ids of `encode_segments`; `limit` as for `count`."""
-        return self.encode_source(segments, Policy(added_tokens=added_tokens), _count_to(limit))
+        return self.encode_source(
+            _pairs(segments), Policy(added_tokens=added_tokens), _count_to(limit)
+        )
 
     def encode_source(
         self,
@@ -1058,6 +1066,13 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
             raise TypeError(f"ids must be integers, not an array of {ids.dtype}")
         return []
     return ids
+
+
+def _pairs(segments: Iterable[Segment]) -> Iterable[Segment]:
+    """Return `segments`; refuse a text, which would count as trusted."""
+    if isinstance(segments, str):
+        raise TypeError("segments must be pairs of a text and whether it is trusted, not a str")
+    return segments
 
 
 def _array_by(num_threads: int | None) -> Wanted[NDArray[np.uint32]]:

@@ -365,6 +365,9 @@ def test_wrong_and_empty_segments(engine):
         words = rf"segment {len(parts) - 1} must be a text and whether"
         with pytest.raises(TypeError, match=words):
             tokenizer.encode_segments(parts)
+    for encode in (tokenizer.encode_segments, tokenizer.count_segments):
+        with pytest.raises(TypeError, match="not a str"):  # it would count as trusted
+            encode("<|end|>")
     for parts in ([], [("", True)], [("", False), ("", True)]):
         assert tokenizer.encode_segments(parts) == []
         assert tokenizer.encode_segments_with_offsets(parts)[1].shape == (0, 2)
