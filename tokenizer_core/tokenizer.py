@@ -1068,7 +1068,7 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
     return ids
 
 
-def _pairs(segments: Iterable[Segment]) -> Iterable[Segment]:
+def _pairs(segments: Iterable[Segment] | str) -> Iterable[Segment]:
     """Return `segments`; refuse a text, which would count as trusted."""
     if isinstance(segments, str):
         raise TypeError("segments must be pairs of a text and whether it is trusted, not a str")
