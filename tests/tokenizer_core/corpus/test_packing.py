@@ -21,7 +21,7 @@ from tokenizer_core.corpus import (
     verify_token_files,
 )
 from tokenizer_core.corpus.best_fit import fewest_sequences, pack_lengths
-from tokenizer_core.corpus.packing import default_pack_folder
+from tokenizer_core.corpus.packing import PACK_FORMAT, default_pack_folder
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 
 
@@ -225,6 +225,10 @@ def test_a_pack_of_other_token_files_or_a_damaged_one_is_refused(dataset, tmp_pa
         dataset.packed(17)
     with pytest.raises(TokenFilesCorruptError, match=r"no pack can be read: .*not that of"):
         dataset.packed(tmp_path / "t")
+    fields = PACK_FORMAT.parse((folder / "manifest.json").read_bytes())
+    for other in ({**fields, "more": 1}, {**fields, "length": "16"}):
+        with pytest.raises(TokenFilesCorruptError, match="no pack can be read: "):
+            PackManifest.from_json(PACK_FORMAT.render(other))
     for name in ("train.pieces.u64", "train.sequences.u64"):
         path = folder / name
         sound = path.read_bytes()
