@@ -95,8 +95,6 @@ class PackManifest:
         """
         try:
             parsed: PackManifest = parse_record(cls, PACK_FORMAT.parse(data))
-            if parsed.to_json() != data:
-                raise TypeError("it has fields of another kind")
             return parsed
         except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise TokenFilesCorruptError(

@@ -361,5 +361,6 @@ def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
         "special_ids": [entry["id"] for entry in special["recognised"]],
         "forbidden_special": special["forbidden"],
     }
-    plan: TokenFilesPlan = parse_record(TokenFilesPlan, {**fields, **named})
+    own = {name: fields[name] for name in get_type_hints(TokenFilesPlan).keys() & fields.keys()}
+    plan: TokenFilesPlan = parse_record(TokenFilesPlan, own | named)
     return plan

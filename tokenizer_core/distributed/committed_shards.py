@@ -91,6 +91,7 @@ class ShardManifest:
 
         Raises:
             FormatError: the content is not a manifest, or was changed.
+            KeyError, TypeError, ValueError, AttributeError: as `parse_record`.
         """
         parsed: ShardManifest = parse_record(cls, _MANIFEST.parse(data))
         return parsed
@@ -116,7 +117,7 @@ def read_manifest(storage: Storage, run_id: str, stage: str, shard: int) -> Shar
         manifest = ShardManifest.parse(found.data)
         if (manifest.stage, manifest.shard) == (stage, shard):
             return manifest
-    except FormatError:
+    except (FormatError, KeyError, TypeError, ValueError, AttributeError):
         pass
     raise RunError(
         f"{name} in {storage.shown} is damaged; remove the run's storage and run it again"

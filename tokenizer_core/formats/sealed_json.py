@@ -83,7 +83,8 @@ def parse_record(kind: Any, value: Any) -> Any:
     one of these or None, or a simple type. A class with `from_fields` reads its own fields.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: a field is missing or of another type.
+        KeyError, TypeError, ValueError, AttributeError: a field is missing, unknown or of another
+            type.
 
     Example:
         >>> parse_record(dict[str, int | None], {"a": 1, "b": None})
@@ -105,7 +106,10 @@ def parse_record(kind: Any, value: Any) -> Any:
         return kind.from_fields(value)
     if not (isinstance(kind, type) and is_dataclass(kind)):
         return typed(value, kind)
-    return kind(**{name: parse_record(of, value[name]) for name, of in _types_of(kind).items()})
+    types, fields = _types_of(kind), typed(value, dict)
+    if others := sorted(fields.keys() - types.keys()):
+        raise TypeError(f"{kind.__name__} has no field {others[0]!r:.60}")
+    return kind(**{name: parse_record(of, fields[name]) for name, of in types.items()})
 
 
 _types_of = cache(get_type_hints)
