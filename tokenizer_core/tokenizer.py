@@ -562,8 +562,10 @@ class Tokenizer:
             2
         """
         key = None
-        if isinstance(source, str) and isinstance(policy.allowed, str) and not policy.disallowed:
-            key = policy.allowed, wanted, add_special_tokens
+        allowed, disallowed, *_ = policy
+        forbids = disallowed is None or disallowed  # None is refused below
+        if isinstance(source, str) and isinstance(allowed, str) and not forbids:
+            key = allowed, wanted, add_special_tokens
             if (encode := self._encoders.get(key)) is not None:
                 result: Result = encode(source)
                 return result
@@ -574,7 +576,7 @@ class Tokenizer:
             prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
             wanted = wanted._replace(prefix_ids=prefix, suffix_ids=suffix)
         encoder = self._engine.encoder(matcher, wanted)
-        if key and wanted.limit is None and wanted.num_threads is None:  # few can be named
+        if key and wanted.limit is None and wanted.num_threads is None:  # so there are few keys
             self._encoders[key] = encoder
         return encoder(text)
 

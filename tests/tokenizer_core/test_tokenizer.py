@@ -122,6 +122,9 @@ def test_special_tokens_by_policy(engine):
         call("x<|a|>", allowed_special=["<|a|>"], disallowed_special="all")
         with pytest.raises(SpecialTokenForbiddenError, match=re.escape("<|a|>")):
             call("x<|a|>", disallowed_special="all")
+        call("x<|a|>", allowed_special="ordinary")
+        with pytest.raises(TypeError, match="disallowed_special must be|not iterable"):
+            call("x<|a|>", allowed_special="ordinary", disallowed_special=None)
 
 
 def test_content_is_never_left_out_and_ends_are_added_when_asked(engine):

@@ -333,8 +333,8 @@ class NativeEngine(BaseEngine):
         """The normalized parts of the text in one call, and the added tokens between them."""
         require_characters(text)
         parts = list(normalized_parts(self._spec, matcher, text, self.normalize))
-        plain = ARRAYS._replace(num_threads=wanted.num_threads)
-        ids, offsets = self.encode_batch([plain for plain, _ in parts], None, plain)
+        arrays = ARRAYS._replace(num_threads=wanted.num_threads)
+        ids, offsets = self.encode_batch([plain for plain, _ in parts], None, arrays)
         added = [self._added[token] for _, token in parts if token is not None]
         if added:
             ids = np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))

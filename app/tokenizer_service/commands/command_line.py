@@ -118,8 +118,8 @@ def add_command(
     below: str = "example",
     **options: Any,
 ) -> CommandParser:
-    """Add the command NAME that `run_NAME` runs. The docstring of that is the help; the paragraph
-    that begins with `below`, and what follows it, stands below the options."""
+    """Add the command NAME that `run_NAME` runs. The docstring of `run` is the help; the paragraph
+    that begins with `below`, and all after it, is printed below the options."""
     name = run.__name__.removeprefix("run_")
     parser: CommandParser = subcommands.add_parser(name, **_texts(run, below) | options)
     parser.set_defaults(run=run)
@@ -127,14 +127,14 @@ def add_command(
 
 
 def add_group(subcommands: Any, name: str, add_parsers: Callable[[Any], None]) -> Any:
-    """Add the command `name` with commands of its own, of which `add_parsers` has the help in its
-    docstring; what is returned takes them."""
+    """Add the command `name`, which has subcommands, and return what takes them. The docstring of
+    `add_parsers` is its help."""
     parser = subcommands.add_parser(name, **_texts(add_parsers, "example"))
     return parser.add_subparsers(dest=f"{name}_command", metavar="COMMAND", required=True)
 
 
 def _texts(function: Callable[[Any], object], below: str) -> dict[str, str | None]:
-    text = textwrap.dedent(f"    {function.__doc__}").strip()
+    text = textwrap.dedent(f"    {function.__doc__ or ''}").strip()  # python -OO has none
     about, begin, end = text.partition(f"\n\n{below}")
     return {"description": about, "epilog": f"{below}{end}" if begin else None}
 
