@@ -144,7 +144,7 @@ def documents() -> list[Path]:
 
 
 def make_parser(description: str | None, rounds: int = 3) -> argparse.ArgumentParser:
-    """A parser with the options of all scripts: `--json`, and `--rounds` unless there are none."""
+    """A parser with the options of all scripts: `--json`, and `--rounds` unless `rounds` is 0."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

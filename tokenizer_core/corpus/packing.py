@@ -103,7 +103,7 @@ class PackManifest:
 
 
 def default_pack_folder(folder: Path, length: int) -> Path:
-    """Where the pack of token files is by default: beside them."""
+    """The default folder of a pack, in the folder that has the token files."""
     if folder.name in ("", ".."):  # `.` and `..` name a folder by its position
         folder = folder.resolve()
     return folder.parent / f"{folder.name}.packed-{length}"

@@ -99,7 +99,8 @@ class StagedFolder:
     def clear(self) -> None:
         """Remove everything and make the folder of the files.
 
-        After a power cut, no checkpoint remains without its files or beside newer ones.
+        It removes the checkpoint first: after a power cut, no checkpoint describes files that are
+        gone.
         """
         checkpoint = self._path / _CHECKPOINT_NAME
         if checkpoint.exists():

@@ -56,7 +56,7 @@ Piece = TypeVar("Piece", DocumentPiece, Utf8Piece)
 
 @dataclass(frozen=True, slots=True)
 class CorpusFormat:
-    """How files hold documents; `open_documents` says what the documents of each format are.
+    """How files hold documents; `open_documents` describes the documents of each format.
 
     - `format`: one of `FORMATS`; by default, from the extension of the file. A file whose name ends
       in none of them is text, but an error if its first bytes are those of another format.

@@ -34,7 +34,7 @@ _JSON_WINDOW: Final = 1 << 15
 
 class BaseEngine(ABC):
     """`protocol.Engine` based on `_tokens_of`: Python searches the added tokens, normalizes and
-    splits. Always uses one thread."""
+    splits, with one thread."""
 
     has_threads = False
 

@@ -200,8 +200,8 @@ class Engine(Protocol):
     @overload
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = ...) -> str: ...
     def decode(self, ids: Any, errors: str | None = "replace") -> Any:
-        """The text of `ids`; an array has shape (n_tokens,). `errors` is as in `bytes.decode`; None
-        leaves the bytes as they are.
+        """The text of `ids`; an array has shape (n_tokens,). `errors` is as in `bytes.decode`; with
+        None, the result is the bytes.
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary.

@@ -103,7 +103,7 @@ def swatch(index: int, *, is_line: bool) -> Markup:
 
 
 def picture(plot: Markup, names: Sequence[str] = ()) -> str:
-    """A plot of lines as an SVG file of its own, with the names of its series above it."""
+    """A plot of lines as a complete SVG file, with the names of its series above it."""
     legend: list[Markup] = []
     for index, name in enumerate(names):
         x = _LEFT + index * (WIDTH - _LEFT) / len(names)

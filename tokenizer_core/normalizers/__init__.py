@@ -1,4 +1,4 @@
-"""What is done to a text before it is split: `protocol` says what a normalizer is."""
+"""Normalizers, which change a text before it is split; `protocol` describes one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def normalizer_of(name: str, steps: tuple[NormalizerStep, ...] = ()) -> Normaliz
     """The normalizer with this name.
 
     Raises:
-        InvalidSpecError: there is none, or it needs steps, or has none.
+        InvalidSpecError: an unknown name, or steps that are missing or that this one does not take.
     """
     if name not in _NAMES:
         raise InvalidSpecError(f"unknown normalizer {name!r:.40}: one of {', '.join(_NAMES)}")
@@ -59,9 +59,11 @@ def normalizer_of(name: str, steps: tuple[NormalizerStep, ...] = ()) -> Normaliz
 
 
 def normalizer_for(normalizer: Normalizer | str, added: Iterable[SearchedToken]) -> Normalizer:
-    """The normalizer, or the one with this name, beside these tokens. It has steps where
-    `normalized` tokens must be searched in the text that it makes. Searching the text as given
-    finds the same tokens, faster, if the normalizer can neither make nor change one."""
+    """The normalizer (or its name) as it runs in a spec with these added tokens.
+
+    It has steps if `normalized` tokens must be searched in the normalized text. If it can neither
+    make nor change such a token, searching the text as given finds the same tokens, faster.
+    """
     if isinstance(normalizer, str):
         normalizer = normalizer_of(normalizer)
     name = normalizer.name

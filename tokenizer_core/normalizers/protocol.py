@@ -1,8 +1,8 @@
-"""Normalizer: what is done to a text before it is split.
+"""Normalizer: changes a text before it is split.
 
 Added tokens are cut out of a text first, and each part between them is normalized by itself. One
-object knows all about it: the normalized part and where it came from, what of a stream is settled,
-where a document may be cut, and what decoding undoes.
+object decides all of it: the normalized part and where it came from, how much of a stream is
+settled, where a document may be cut, and what decoding undoes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Normalizer:
-    """This one, `none`, changes nothing; `nfc`, `spaces` and `steps` have the others.
+    """The normalizer `none`, which changes nothing; the base of those in `nfc`, `spaces` and
+    `steps`.
 
     - `name`: as fingerprints, manifests and reports have it.
     - `steps`: its steps, if `normalized` tokens are searched in the text that it makes.
@@ -61,8 +62,8 @@ class Normalizer:
         return Aligned(text)
 
     def find_cut(self, text: str, *, continues: bool = True) -> int:
-        """The last index where a part that begins with `text` may be cut, whatever follows: the two
-        sides, normalized by themselves, join to the normalized part. 0 if there is none."""
+        """The last index where a part that begins with `text` may be cut, whatever follows it; 0
+        without one. At a cut, the two sides normalized separately join to the normalized part."""
         del continues
         return len(text)
 

@@ -29,7 +29,7 @@ class Spaces(Normalizer):
     """
 
     def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
-        """Before what continues a part, there is no space to put."""
+        """Puts no space before a text that continues a part."""
         if self.name != "prefix-space":
             text = text.replace(METASPACE_CHARACTER, " ")
         if not text or continues or self.name == "metaspace":

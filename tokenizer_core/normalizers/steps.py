@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 class Steps(Normalizer):
     """Runs steps, one after the other; `normalized` tokens are searched in the result.
 
-    `steps` is the name of any steps. `metaspace-steps` are those of SentencePiece, after which
-    `normalized` tokens are searched as they are, not as the steps would make them. Other names are
-    those of a normalizer that does the same (see `normalizer_for`).
+    Most steps have the name `steps`. Those of SentencePiece have the name `metaspace-steps`: the
+    result is searched for the content of `normalized` tokens, not for what the steps make of it. A
+    normalizer that `normalizer_for` turned into steps keeps its own name.
     """
 
     def check(self) -> None:
@@ -56,7 +56,7 @@ class Steps(Normalizer):
             raise InvalidSpecError(f"a Replace step of the normalizer: {error}") from None
 
     def fields(self) -> list[dict[str, object]]:
-        """The fields of each step, unless the name says what they are."""
+        """The fields of each step; none if the name defines the steps."""
         return [step.fields() for step in self.steps] if self.name in OF_STEPS else []
 
     def spell(self, content: str) -> str:

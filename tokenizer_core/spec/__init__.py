@@ -54,7 +54,7 @@ class TokenizerSpec:
     - `ignore_merges`: a pre-token that is a vocabulary entry becomes that token (Llama 3).
     - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
       `add_special_tokens=True`.
-    - `normalizer`: what is done to a text before it is split; it may be given by name.
+    - `normalizer`: changes a text before it is split; the constructor also takes its name.
     - `alphabet`: what merging starts from.
     - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`; `chat`: the
       chat templates. Both change no id, and neither equality nor the fingerprint covers them.
@@ -315,7 +315,7 @@ class TokenizerSpec:
     @cached_property
     def has_flags(self) -> bool:
         """Whether an added token has flags. With steps of the normalizer,
-        `normalized` is no matter of flags."""
+        `normalized` does not count."""
         ignored = ["normalized"] if self.normalizer.steps else []
         return any(token.flags not in ([], ignored) for token in self.added_tokens)
 

@@ -1,4 +1,4 @@
-"""The added tokens of a vocabulary: their places in it, and what they may be."""
+"""The added tokens of a vocabulary: their ids, and the checks of their content."""
 
 from __future__ import annotations
 

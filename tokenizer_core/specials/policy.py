@@ -1,4 +1,4 @@
-"""Which added tokens of a source count, and the one place that refuses a text for those that it
+"""Which added tokens of a source count, and the functions that refuse a text for those that it
 holds. The options (`allowed_special`, `disallowed_special`) have tiktoken's names.
 """
 

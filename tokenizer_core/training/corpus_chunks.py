@@ -51,7 +51,7 @@ _VALID_UTF8: Final = compile_possessive(
 class Chunk:
     """A part of a corpus file that can be counted separately: the bytes from `start` to `end`.
 
-    Whoever reads the chunks of a file checks at the end that it did not change.
+    The reader of the chunks of a file checks at the end that the file did not change.
     """
 
     path: str

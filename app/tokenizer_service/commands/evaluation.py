@@ -94,8 +94,8 @@ def _add_sampling(parser: CommandParser) -> None:
 
 def run_report(arguments: argparse.Namespace) -> None:
     r"""Measure one or several tokenizers on one or several corpora, on a sample spread
-    evenly over each file. Text is taken as plain text; what the figures are is in
-    docs/evaluation.md and at the end of the HTML page.
+    evenly over each file. Special tokens in the text count as plain text. docs/evaluation.md
+    and the end of the HTML page explain the figures.
 
     examples:
       tokenizer report starter --corpus news=news.txt

@@ -107,7 +107,7 @@ def refuse_match(request: HTTPConnection) -> None:
 
 
 def download_headers(etag: str, file: str) -> dict[str, str]:
-    """The headers of a download, beside those that its 304 has too."""
+    """The headers of a download: its ETag, its file name, and no guessing of its type."""
     return {
         "ETag": etag,
         "Content-Disposition": f'attachment; filename="{file}"',

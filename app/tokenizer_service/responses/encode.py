@@ -1,4 +1,4 @@
-"""Bodies with token ids: ours, in JSON and in binary, and vLLM's."""
+"""Bodies with token ids, in JSON and in binary; `dialects` has those of other servers."""
 
 from __future__ import annotations
 

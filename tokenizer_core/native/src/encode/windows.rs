@@ -80,8 +80,8 @@ pub fn window_for(n_positions: usize, n_threads: usize) -> usize {
     }
 }
 
-/// Appends the ids of a text, special tokens recognised, until `sink` wants no more; `own` is memory
-/// for its windows.
+/// Appends the ids of a text, special tokens recognised, until `sink` is full; `own` is memory for its
+/// windows.
 pub fn encode_source<S: Source>(
     session: &mut Session,
     scanner: Scanner,

@@ -1,7 +1,7 @@
 //! The model of a `tokenizer.json`: its entries and merges as numbers, without an object for each.
 //!
-//! Only a model of the expected form is read here. For any other file there is none, and the reader in
-//! Python reads all of it.
+//! This module reads only a model of the expected form. The reader in Python reads any other, and names
+//! its fault.
 
 use std::ops::Range;
 

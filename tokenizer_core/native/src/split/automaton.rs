@@ -19,7 +19,7 @@
 //!    not be predicted.
 //! 3. Only a match that ends before the last character read (white space before a word), and text
 //!    without a match, leave the loop.
-//! 4. What is read again is counted down (`reads_left`): no expression takes more than linear time.
+//! 4. `reads_left` counts down the characters read again, so that every expression takes linear time.
 //!
 //! A pattern of several steps runs as `Level`s: each splits the pieces of the one before it.
 
