@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.pickle_files import check_gaps
-from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.formats.sealed_json import SealedFormat, parse_record, typed
 from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.normalizers.step import NormalizerStep
@@ -47,6 +47,8 @@ _EXTENSIONS: Final = frozenset(
         "word_suffix",
     )
 )
+_IDS: Final = tuple[int, ...]
+
 MANIFEST: Final = SealedFormat(FORMAT_NAME, 1, "a tokenizer artifact", MAX_MANIFEST_BYTES)
 
 
@@ -106,8 +108,7 @@ def build_spec(
             )
             for token in fields["added_tokens"]
         )
-        listed = typed(extensions.get("normalizer_steps", []), list)
-        steps = tuple(map(NormalizerStep.from_fields, listed))
+        steps = parse_record(tuple[NormalizerStep, ...], extensions.get("normalizer_steps", []))
         spec = TokenizerSpec(
             kind=_parse_kind(fields["kind"]),
             vocab=vocab,
@@ -116,14 +117,14 @@ def build_spec(
             added_tokens=added,
             ignore_merges=typed(fields["ignore_merges"], bool),
             normalizer=normalizer_of(fields["normalizer"], steps),
-            prefix_ids=_numbers_of(fields["prefix_ids"]),
-            suffix_ids=_numbers_of(fields["suffix_ids"]),
+            prefix_ids=parse_record(_IDS, fields["prefix_ids"]),
+            suffix_ids=parse_record(_IDS, fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
             alphabet=Alphabet(
-                _numbers_of(extensions.get("byte_ids", [])),
+                parse_record(_IDS, extensions.get("byte_ids", [])),
                 _parse_missing(extensions.get("missing_bytes")),
                 typed(extensions.get("word_suffix", ""), str).encode("ascii"),
-                _numbers_of(extensions.get("idle_ids", [])),
+                parse_record(_IDS, extensions.get("idle_ids", [])),
             ),
             batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
         )
@@ -202,20 +203,16 @@ def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:
     return extensions
 
 
-def _numbers_of(value: object) -> tuple[int, ...]:
-    return tuple(typed(number, int) for number in typed(value, list))
-
-
 def _parse_missing(value: object) -> MissingBytes | None:
     if value is None:
         return None
     table = typed(value, dict)
     unk_id = table["unk_id"]
     return MissingBytes(
-        _numbers_of(table["bytes"]),
+        parse_record(_IDS, table["bytes"]),
         None if unk_id is None else typed(unk_id, int),
         typed(table["fuse_unk"], bool),
-        _numbers_of(table.get("ends", [])),
+        parse_record(_IDS, table.get("ends", [])),
     )
 
 

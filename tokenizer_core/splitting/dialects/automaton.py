@@ -230,9 +230,9 @@ READ, ASK, FORK, MATCH = range(4)
 class Places:
     """The program of an expression.
 
-    An instruction reads a character of a set (`READ`), tests the next one without reading it
-    (`ASK`), continues at two others, the preferred one first (`FORK`), or ends a match (`MATCH`).
-    `values` has the mask of a set, or the second instruction of a fork.
+    A place reads a character of a set (`READ`), tests the next one without reading it (`ASK`),
+    continues at two places, the preferred one first (`FORK`), or ends a match (`MATCH`). `values`
+    has the mask of a set, or the second place of a fork.
     """
 
     most = MAX_PLACES
