@@ -69,9 +69,9 @@ class Alphabet:
     def has_one_id_each(self, vocab: Mapping[int, bytes]) -> bool:
         """Whether no two tokens have the same bytes. The token of a byte and that of its character
         are two: merging gives the second."""
-        own = frozenset(self.byte_ids)
-        tokens = [token for id_, token in vocab.items() if id_ not in own]
-        return len(set(tokens)) == len(tokens)
+        own = vocab.keys() & set(self.byte_ids)
+        tokens = vocab if not own else {id_: vocab[id_] for id_ in vocab.keys() - own}
+        return len(set(tokens.values())) == len(tokens)
 
     def bytes_in_text(self, token: bytes) -> bytes:
         """The bytes of a text that a token stands for: without the `word_suffix`."""
