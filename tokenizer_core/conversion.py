@@ -195,7 +195,7 @@ def _check_read_back(spec: TokenizerSpec, target: Target, paths: list[Path]) -> 
         again = load_spec(
             [paths[0].parent] if target == "transformers" else paths,
             pattern=spec.pattern if given else None,
-            special_tokens={t.content: t.id for t in spec.added_tokens} if given else None,
+            special_tokens=spec.added_ids if given else None,
         )
     except (FormatError, InvalidSpecError) as error:
         raise ConversionError(f"what was written cannot be read back: {error}") from error
@@ -329,7 +329,7 @@ def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> lis
     """
     names = ", ".join(repr(str(path)) for path in paths)
     pattern = _pattern_argument(spec, target)
-    special = {token.content: token.id for token in spec.added_tokens}
+    special = dict(spec.added_ids)
     ours = "tokenizer_core.Tokenizer."
     if target == "tokenizer.json":
         return [

@@ -358,8 +358,8 @@ class Tokenizer:
         The text of the token is as in the text that it encodes (` the`, not `Ġthe`).
         """
         if isinstance(token, str):
-            if token in self._added:
-                return self._added[token]
+            if token in self._spec.added_ids:
+                return self._spec.added_ids[token]
             token = token.encode()
         found = self._spec.token_to_id.get(token)
         if found is not None:
@@ -870,7 +870,7 @@ class Tokenizer:
         extended = given
         for plain, token in normalized_parts(self._spec, matcher, continued, begins=begins):
             extended += self._engine.encode(plain)
-            extended += [] if token is None else [self._added[token]]
+            extended += [] if token is None else [self._spec.added_ids[token]]
         again = self.encode_to_numpy(before + text)
         return Extension(extended, first_difference(np.array(extended, dtype=np.uint32), again))
 
@@ -981,9 +981,8 @@ class Tokenizer:
 
     def _set_up(self, spec: TokenizerSpec, engine: Engine) -> None:
         self._spec, self._engine = spec, engine
-        self._added = {token.content: token.id for token in spec.added_tokens}
         self._special_ids = frozenset(spec.special_tokens.values())
-        self._added_contents = frozenset(self._added)
+        self._added_contents = frozenset(spec.added_ids)
         self._tokens = TokenFinder(spec)
         self._encode_to_list = self._engine.encoder(self._tokens.all, LIST)
         self._encode_to_array = self._engine.encoder(self._tokens.all, ARRAY)

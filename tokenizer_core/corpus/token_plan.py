@@ -236,7 +236,6 @@ def plan_token_files(
     spec = tokenizer.spec
     default = find_layout(layout).default_tokens_per_shard
     recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
-    ids = {token.content: token.id for token in spec.added_tokens}
     end, end_reason = _choose_end(spec, end_of_document, loss_mask=loss_mask)
     begin_id, end_id = _special_id(spec, begin_of_document or None), _special_id(spec, end)
     around = {} if loss_mask else dict.fromkeys((*spec.prefix_ids, *spec.suffix_ids))
@@ -246,7 +245,7 @@ def plan_token_files(
         tokens_per_shard=default if tokens_per_shard is None else _plain(tokens_per_shard),
         tokenizer=TokenizerIdentity.of(spec, ref),
         recognised_special=tuple(sorted(recognised)),
-        special_ids=tuple(ids[name] for name in sorted(recognised)),
+        special_ids=tuple(spec.added_ids[name] for name in sorted(recognised)),
         forbidden_special=tuple(sorted(forbidden)),
         begin_of_document_id=begin_id,
         end_of_document_id=end_id,

@@ -40,7 +40,7 @@ class BaseEngine(ABC):
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
-        self._added = {token.content: token.id for token in spec.added_tokens}
+        self._added = spec.added_ids
         self.normalize: Callable[..., str] = spec.normalizer.normalize
 
     def encode(

@@ -525,7 +525,7 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
     """The compiled form of the most recently used matchers; bounded, because requests may name any
     set of tokens."""
 
-    def __init__(self, ids: dict[str, int], normalizer: str) -> None:
+    def __init__(self, ids: Mapping[str, int], normalizer: str) -> None:
         self._ids, self._normalizer = ids, normalizer
         self[None] = None
 

@@ -230,9 +230,8 @@ def load_files_spec(
             f"the manifest beside the pickles says split pattern {spec.pattern.name}, the argument "
             f"says {resolve_pattern(pattern).name}; leave the argument out"
         )
-    declared = {token.content for token in spec.added_tokens}
     for token in special_tokens or ():
-        if token not in declared:
+        if token not in spec.added_ids:
             raise FormatError(
                 f"the manifest beside the pickles knows no special token {token!r:.60}; leave the "
                 f"argument out, or load copies of the pickles without the manifest"

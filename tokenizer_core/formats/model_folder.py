@@ -300,7 +300,7 @@ def _load_sentencepiece_of(folder: Path, config: dict[str, Any]) -> TokenizerSpe
     """The spec of the folder's `tokenizer.model`, which must have all tokens that it declares, with
     the ids that `add_bos_token` and `add_eos_token` put around a text."""
     spec = load_sentencepiece(folder / SENTENCEPIECE)
-    ids = {token.content: token.id for token in spec.added_tokens}
+    ids = spec.added_ids
     has_decoder = "added_tokens_decoder" in config
     added_file = {} if has_decoder else _read_table(folder, ADDED_TOKENS)
     named = list(_special_tokens_of(config))
@@ -346,13 +346,13 @@ def _name_difference(spec: TokenizerSpec, folder: Path) -> None:
 
 
 def _ids_of(spec: TokenizerSpec, texts: list[str]) -> Iterator[list[int]]:
-    engine, ids = create_engine(spec, "auto"), {t.content: t.id for t in spec.added_tokens}
+    engine = create_engine(spec, "auto")
     matcher = matcher_for(spec, {token.content for token in spec.added_tokens if not token.special})
     for text in texts:
         found: list[int] = []
         for plain, token in normalized_parts(spec, matcher, text):
             found += engine.encode(plain)
-            found += [] if token is None else [ids[token]]
+            found += [] if token is None else [spec.added_ids[token]]
         yield found
 
 
@@ -758,8 +758,7 @@ def _check_ends(
     ends: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> None:
     """Refuse a post-processor that does not put the named tokens around a text."""
-    ids = {token.content: token.id for token in spec.added_tokens}
-    first, last = (tuple(map(ids.get, _contents(config, names))) for names in ends)
+    first, last = (tuple(map(spec.added_ids.get, _contents(config, names))) for names in ends)
     for name in _PROMPT_SETTINGS if kind == "WhisperTokenizer" else ():
         if config.get(name):
             raise _DisputedIdsError(
@@ -911,13 +910,12 @@ def _missing_tokens(
 
 def _check_added_ends(config: Mapping[str, Any], spec: TokenizerSpec) -> None:
     """Refuse `add_bos_token` and `add_eos_token` that contradict the post-processor."""
-    ids = {token.content: token.id for token in spec.added_tokens}
     for name, around in (("bos", spec.prefix_ids), ("eos", spec.suffix_ids)):
         wanted = config.get(f"add_{name}_token")
         token = config.get(f"{name}_token")
         if not isinstance(wanted, bool) or token is None:
             continue
-        is_added = ids.get(_token(token, f"{name}_token")["content"]) in around
+        is_added = spec.added_ids.get(_token(token, f"{name}_token")["content"]) in around
         if wanted != is_added:
             raise _DisputedIdsError(
                 f"{CONFIG}: add_{name}_token is {str(wanted).lower()} and the post_processor of "

@@ -208,8 +208,7 @@ class TokenizerSpec:
         Raises:
             InvalidSpecError: `control_tokens` names a token that is no added token.
         """
-        added = {token.content for token in self.added_tokens}
-        unknown = next((token for token in chat.control_tokens if token not in added), None)
+        unknown = next((t for t in chat.control_tokens if t not in self.added_ids), None)
         if unknown is not None:
             raise InvalidSpecError(
                 f"{unknown!r:.60} is no added token of this tokenizer, so it cannot be a control "
@@ -306,6 +305,11 @@ class TokenizerSpec:
         run = b"[%b]%b" % (re.escape(lost), b"+" if missing.is_fused else b"")
         unknown = self.vocab[missing.unk_id]
         return re.sub(run, lambda _: unknown, pre_token, flags=re.DOTALL)
+
+    @cached_property
+    def added_ids(self) -> Mapping[str, int]:
+        """content -> id of the added tokens, in order."""
+        return MappingProxyType({token.content: token.id for token in self.added_tokens})
 
     @cached_property
     def added_token_set(self) -> frozenset[AddedToken]:

@@ -274,5 +274,4 @@ def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenM
 @lru_cache(maxsize=64)
 def matcher_without(spec: TokenizerSpec, *controls: frozenset[str]) -> SpecialTokenMatcher:
     """The matcher of the added tokens of `spec` that are in none of `controls`; cached."""
-    contents = {token.content for token in spec.added_tokens}
-    return matcher_for(spec, contents.difference(*controls))
+    return matcher_for(spec, frozenset(spec.added_ids).difference(*controls))

@@ -52,11 +52,9 @@ class TokenFinder:
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
-        added = spec.added_tokens
-        self._ids = {token.content: token.id for token in added}
-        self.all = matcher_for(spec, self._ids)
+        self.all = matcher_for(spec, spec.added_ids)
         """Finds every added token."""
-        self._content = matcher_for(spec, {t.content for t in added if not t.special})
+        self._content = matcher_for(spec, {t.content for t in spec.added_tokens if not t.special})
 
     def in_text(self, text: str, policy: Policy) -> SpecialTokenMatcher:
         """What finds the added tokens that count in a text.
@@ -109,7 +107,7 @@ class TokenFinder:
             matcher = self.all.trusting(*trusts)
         else:
             matcher = matcher_without(self._spec, *(trust.control for trust in trusts))
-        guarded = (self._ids[token] for trust in trusts for token in trust.control)
+        guarded = (self._spec.added_ids[token] for trust in trusts for token in trust.control)
         ids = self._spec.reachable_added_ids.intersection(guarded)
         for plain, _ in normalized_parts(self._spec, matcher, text) if ids else ():
             if reached := ids.intersection(encode(plain)):

@@ -28,8 +28,6 @@ from tokenizer_core.splitting.patterns import METASPACE
 from tokenizer_core.splitting.pretokenize import WINDOW_CHARS, find_last_safe_cut, split_settled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tokenizer_core.engines import Engine
     from tokenizer_core.spec import TokenizerSpec
 
@@ -125,7 +123,7 @@ class StreamingEncoder:
         self._normalized_tokens = passes.second.stream()
         self._guard = matcher_of(self._forbidden)
         self._normalized_guard = passes_of(spec, self._guard)
-        self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
+        self._added = spec.added_ids
         self._find_cut = spec.normalizer.find_cut
         self._source = _Source(tokenizer)
         self._is_first = True  # no special token was found

@@ -109,7 +109,7 @@ def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
     if text in ("all", "none", "ordinary"):
         return text
     wanted = {token for token in text.split(",") if token}
-    unknown = sorted(wanted - {token.content for token in tokenizer.spec.added_tokens})
+    unknown = sorted(wanted - tokenizer.spec.added_ids.keys())
     if unknown:
         known = ", ".join(tokenizer.spec.special_tokens) or "none"
         raise UsageError(f"{unknown[0]!r} is no special token of this tokenizer; it has: {known}")

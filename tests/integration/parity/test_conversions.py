@@ -175,8 +175,7 @@ def read_again(spec: TokenizerSpec, target: str, paths: list[Path]) -> Tokenizer
         return load_spec(paths)
     if target == "transformers":
         return load_spec([paths[0].parent])
-    special = {token.content: token.id for token in spec.added_tokens}
-    return load_spec(paths, pattern=spec.pattern, special_tokens=special)
+    return load_spec(paths, pattern=spec.pattern, special_tokens=spec.added_ids)
 
 
 def assert_back_again(spec: TokenizerSpec, again: TokenizerSpec, target: str, folder: Path) -> None:
