@@ -21,10 +21,9 @@ from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.spec.fingerprint import list_extensions
 from tokenizer_core.splitting.patterns import (
-    PATTERNS,
     UNICODE_TABLES,
     SplitPattern,
-    is_metaspace,
+    is_as_named,
     resolve_pattern,
 )
 
@@ -236,7 +235,7 @@ def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPa
         return resolve_pattern(pattern)
     if pattern.is_named:
         # The spec compares that of a vocabulary of characters with its merges.
-        if not is_metaspace(pattern) and pattern != PATTERNS.get(pattern.name):
+        if not is_as_named(pattern):
             raise FormatError(
                 f"the split pattern {pattern.name!r:.40} has another expression in this release"
             )

@@ -10,7 +10,6 @@ import numpy as np
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.spec.added_tokens import list_added_tokens
 from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, pattern_of_characters
-from tokenizer_core.splitting.patterns import METASPACE
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def _check_byte_ids(spec: TokenizerSpec) -> None:
             f"ids of the 256 bytes, and to no other; there are {len(byte_ids)} ids"
         )
     if not byte_ids:
-        if spec.pattern.name == METASPACE.name and spec.pattern != METASPACE:
+        if spec.pattern.joins_words:
             raise InvalidSpecError("this split pattern belongs to a vocabulary of characters")
         return
     ids = [id_ for id_ in byte_ids if id_ >= 0]

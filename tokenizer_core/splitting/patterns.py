@@ -80,6 +80,16 @@ class SplitPattern:
         return self.name != CUSTOM
 
     @property
+    def is_metaspace(self) -> bool:
+        """Whether it is one of `metaspace_pattern`."""
+        return self.name == METASPACE.name
+
+    @property
+    def joins_words(self) -> bool:
+        """Whether its pre-tokens may be several words of a SentencePiece vocabulary."""
+        return self.is_metaspace and self != METASPACE
+
+    @property
     def has_cuts(self) -> bool:
         """Whether a text can be cut somewhere for this pattern, so that streams settle ids."""
         return self.is_named or (self.automaton is not None and bool(self.automaton.cuts.any()))
@@ -394,11 +404,13 @@ def metaspace_pattern(joined: Collection[str]) -> SplitPattern:
     return SplitPattern(METASPACE.name, f" *+(?:[^ {body}]|[{body}] *+)++| ++")
 
 
-def is_metaspace(pattern: SplitPattern) -> bool:
-    """Whether `metaspace_pattern` makes this pattern."""
-    made = SplitPattern(METASPACE.name, pattern.expression)
-    is_made = pattern in (METASPACE, _ALL_JOINED) or _JOINED.fullmatch(pattern.expression)
-    return pattern == made and bool(is_made)
+def is_as_named(pattern: SplitPattern) -> bool:
+    """Whether the pattern has a name, and is what the rules of this name are for."""
+    if not pattern.is_metaspace:
+        return PATTERNS.get(pattern.name) == pattern
+    is_joined = _JOINED.fullmatch(pattern.expression) is not None
+    is_plain = pattern == SplitPattern(pattern.name, pattern.expression)
+    return pattern in (METASPACE, _ALL_JOINED) or (is_joined and is_plain)
 
 
 @cache
@@ -459,7 +471,7 @@ def resolve_pattern(
         'custom'
     """
     if isinstance(pattern, SplitPattern):
-        if is_metaspace(pattern) or PATTERNS.get(pattern.name) == pattern:
+        if is_as_named(pattern):
             return pattern
         # The exact rules of a name apply only to its own expression.
         if pattern.name != CUSTOM:

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Final
 import regex
 
 from tokenizer_core.errors import SplitTooSlowError
-from tokenizer_core.splitting.patterns import METASPACE, metaspace_cut
+from tokenizer_core.splitting.patterns import metaspace_cut
 from tokenizer_core.splitting.unicode_sets import compile_exactly
 from tokenizer_core.stopping import check_stop
 
@@ -109,8 +109,8 @@ def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
     if not pattern.is_named:
         end = _find_last_cut_by_automaton(text, pattern) or 0
         return (split(text[:end], pattern) if end else []), end
-    if pattern.name == METASPACE.name:
-        last_cut = metaspace_cut(pattern, _BACKWARDS)
+    if pattern.is_metaspace:
+        last_cut = _cut_of(pattern, _BACKWARDS)
         cut = last_cut.search(text) if last_cut else None
         end = cut.start() if cut else 0
         return pattern.compile().findall(text, 0, end), end
@@ -163,7 +163,7 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
     """
     if not pattern.is_named:
         return _find_cut_by_automaton(text, max(start, 1), pattern)
-    cut = metaspace_cut(pattern, "") if pattern.name == METASPACE.name else _SAFE_CUT
+    cut = _cut_of(pattern)
     found = cut.search(text, max(start, 1)) if cut else None
     return found.start() if found else None
 
@@ -182,10 +182,16 @@ def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
     if not pattern.is_named:
         return _find_last_cut_by_automaton(text, pattern)
     start = max(0, len(text) - _LAST_CUT_CHARS)
-    is_metaspace = pattern.name == METASPACE.name
-    cut = metaspace_cut(pattern, _BACKWARDS) if is_metaspace else _LAST_SAFE_CUT
+    cut = _cut_of(pattern, _BACKWARDS)
     found = cut.search(text[start:]) if cut else None
     return start + found.start() if found else None
+
+
+def _cut_of(pattern: SplitPattern, flags: str = "") -> regex.Pattern[str] | None:
+    """What matches where a named pattern always cuts a text; None if nowhere."""
+    if pattern.is_metaspace:
+        return metaspace_cut(pattern, flags)
+    return _LAST_SAFE_CUT if flags else _SAFE_CUT
 
 
 def _find_cut_by_automaton(text: str, start: int, pattern: SplitPattern) -> int | None:

@@ -24,7 +24,6 @@ from tokenizer_core.specials.policy import (
     forbid_matches,
     resolve_policy,
 )
-from tokenizer_core.splitting.patterns import METASPACE
 from tokenizer_core.splitting.pretokenize import WINDOW_CHARS, find_last_safe_cut, split_settled
 
 if TYPE_CHECKING:
@@ -270,7 +269,7 @@ class StreamingEncoder:
                 f"with this split pattern nothing is settled before the text ends, and a stream "
                 f"holds at most {self._max_pending_chars} characters; encode the text whole"
             )
-        if self._pattern != METASPACE and self._pattern.name == METASPACE.name:
+        if self._pattern.joins_words:
             return (
                 f"tokens of this vocabulary join words, so that nothing may be settled before the "
                 f"text ends, and a stream holds at most {self._max_pending_chars} characters; "
