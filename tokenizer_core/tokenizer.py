@@ -41,7 +41,7 @@ from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
 from tokenizer_core.spec.document_end import find_document_end
 from tokenizer_core.specials.matcher import is_any_outside, matcher_of
-from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts
+from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
 from tokenizer_core.specials.policy import Policy, TokenFinder
 from tokenizer_core.specials.trust import Trust
 from tokenizer_core.stopping import check_stop

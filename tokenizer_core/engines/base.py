@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.engines.protocol import ARRAY, LIST, LISTS, EncodedDocuments
-from tokenizer_core.specials.normalization import normalized_parts
+from tokenizer_core.specials.parts import normalized_parts
 from tokenizer_core.splitting.pretokenize import split_in_windows
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
-    from tokenizer_core.specials.normalization import Part
+    from tokenizer_core.specials.parts import Part
 
 _JSON_WINDOW: Final = 1 << 15
 """Ids rendered at a time: one `json.dumps` of a million ids holds the GIL for 80 ms."""

@@ -35,7 +35,7 @@ from tokenizer_core.normalizers.steps import replacements_of
 from tokenizer_core.specials import trust
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
 from tokenizer_core.specials.matcher import TrustedTokenMatcher
-from tokenizer_core.specials.normalization import normalized_parts
+from tokenizer_core.specials.parts import normalized_parts
 from tokenizer_core.splitting.patterns import PATTERNS, RULES
 from tokenizer_core.stopping import StopFlag
 

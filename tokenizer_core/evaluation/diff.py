@@ -14,7 +14,7 @@ from tokenizer_core.evaluation.measures import lengths_in_text
 from tokenizer_core.evaluation.report import ShownToken, show_token, shown_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.spec.fingerprint import list_extensions
-from tokenizer_core.specials.normalization import join_parts, parts_as_encoded
+from tokenizer_core.specials.parts import join_parts, parts_as_encoded
 from tokenizer_core.splitting.pretokenize import split
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tokenizer_core.evaluation.samples import SamplePiece
     from tokenizer_core.spec import Merge, TokenizerSpec
-    from tokenizer_core.specials.normalization import Part
+    from tokenizer_core.specials.parts import Part
     from tokenizer_core.splitting.patterns import SplitPattern
     from tokenizer_core.tokenizer import Tokenizer
 

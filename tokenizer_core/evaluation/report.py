@@ -31,7 +31,7 @@ from tokenizer_core.evaluation.measures import (
     word_spans,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.specials.normalization import text_as_encoded
+from tokenizer_core.specials.parts import text_as_encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -55,7 +55,7 @@ from tokenizer_core.spec.alphabet import MissingBytes
 from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH
 from tokenizer_core.spec.document_end import find_eos_token
 from tokenizer_core.specials.flags import matcher_for
-from tokenizer_core.specials.normalization import normalized_parts
+from tokenizer_core.specials.parts import normalized_parts
 from tokenizer_core.splitting.patterns import (
     CLIP,
     DIGITS_THEN_GPT2,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.specials.flags import matcher_for
-from tokenizer_core.specials.normalization import NO_TOKENS, text_as_decoded
+from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

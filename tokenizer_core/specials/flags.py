@@ -65,28 +65,28 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
         [('a', '<mask>'), (' b', None)]
     """
 
-    __slots__ = ("_passes",)
+    __slots__ = ("_rules",)
 
     has_flags = True
 
     def __init__(self, tokens: Collection[AddedToken]) -> None:
         super().__init__(token.content for token in tokens)
         passes = ([t for t in tokens if t.normalized is late] for late in (False, True))
-        self._passes = [_Rules.of(chosen) for chosen in passes if chosen]
+        self._rules = [_Rules.of(chosen) for chosen in passes if chosen]
 
     @property
     def flags_by_pass(self) -> list[list[tuple[str, bool, bool, bool]]]:
-        """For each search, its tokens: content, `lstrip`, `rstrip` and `single_word`."""
+        """For each pass, its tokens: content, `lstrip`, `rstrip` and `single_word`."""
         return [
             [(t.content, t.lstrip, t.rstrip, t.single_word) for t in rules.tokens.values()]
-            for rules in self._passes
+            for rules in self._rules
         ]
 
     @property
     def word_characters(self) -> Ranges:
         """The characters beside which a token with `single_word` is none; empty without such a
         token."""
-        tokens = chain.from_iterable(rules.tokens.values() for rules in self._passes)
+        tokens = chain.from_iterable(rules.tokens.values() for rules in self._rules)
         if not any(token.single_word for token in tokens):
             return ()
         return join(map(ranges_of, _WORD_PROPERTIES))
@@ -97,7 +97,7 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
 
     def spans(self, text: str, trusts: tuple[Trust, ...] = ()) -> Iterator[Span]:
         """As in the base class; those that count with `trusts`."""
-        return _spans_of_passes(self._passes, text, trusts) if self.may_match(text) else iter(())
+        return _spans_of_passes(self._rules, text, trusts) if self.may_match(text) else iter(())
 
     def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
         """Not for these tokens: use `stream`, which remembers the text before."""
@@ -105,7 +105,7 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
 
     def stream(self) -> MatchStream:
         """As in the base class."""
-        return _FlaggedMatchStream(self, self._passes)
+        return _FlaggedMatchStream(self, self._rules)
 
 
 class _TrustedFlaggedMatcher(TrustedTokenMatcher):
@@ -119,12 +119,12 @@ class _TrustedFlaggedMatcher(TrustedTokenMatcher):
         return self.matcher.spans(text, self.trusts)
 
 
-def _spans_of_passes(passes: list[_Rules], text: str, trusts: tuple[Trust, ...]) -> Iterator[Span]:
+def _spans_of_passes(rules: list[_Rules], text: str, trusts: tuple[Trust, ...]) -> Iterator[Span]:
     """The matches of the first pass in `text`, and those of the others in the parts between."""
-    first, *later = passes
+    first, *later = rules
     if trusts:
         first = first._replace(finder=first.finder.trusting(*trusts))
-    _, spans, _ = _Search(first).advance(text, is_last=True)
+    _, spans, _ = _Pass(first).advance(text, is_last=True)
     if not later:
         yield from spans
         return
@@ -145,11 +145,11 @@ def _spans_of_passes(passes: list[_Rules], text: str, trusts: tuple[Trust, ...])
     yield from _of_later(end, len(text))
 
 
-class _Search:
+class _Pass:
     """One pass over a text that arrives in pieces."""
 
     def __init__(self, rules: _Rules) -> None:
-        self._rules = rules
+        self.rules = rules
         # The undecided text, and the character before it, on which a `single_word` token depends.
         self._text = ""
         self.plain_start = 0
@@ -167,7 +167,7 @@ class _Search:
         text = self._text + text
         spans, unsure = self._find(text, is_last=is_last)
         end = unsure
-        if self._rules.strips_left and not is_last:
+        if self.rules.strips_left and not is_last:
             # A token that includes this white space may follow.
             end = self.plain_start + len(text[self.plain_start : unsure].rstrip(WHITE_SPACE))
         end = max(end, self.plain_start)
@@ -180,7 +180,7 @@ class _Search:
 
     def _find(self, text: str, *, is_last: bool) -> tuple[list[Span], int]:
         """The certain matches, and the first index at which a match may begin that is not."""
-        finder, tokens, _ = self._rules
+        finder, tokens, _ = self.rules
         doubtful = [] if is_last else finder.doubtful_starts(text)
         spans: list[Span] = []
         for match in finder.matches(text, self._search_start):
@@ -214,15 +214,14 @@ def _is_word(text: str, index: int) -> bool:
 
 
 class _FlaggedMatchStream(MatchStream):
-    def __init__(self, matcher: FlaggedTokenMatcher, passes: list[_Rules]) -> None:
+    def __init__(self, matcher: FlaggedTokenMatcher, rules: list[_Rules]) -> None:
         super().__init__(matcher)
-        self._passes = passes
-        self._searches = [_Search(rules) for rules in passes]
+        self._passes = list(map(_Pass, rules))
 
     @property
     def held(self) -> str:
         """As in the base class."""
-        return "".join(search.held for search in reversed(self._searches))
+        return "".join(each.held for each in reversed(self._passes))
 
     def feed(self, text: str) -> list[tuple[str, str | None]]:
         """As in the base class."""
@@ -234,11 +233,11 @@ class _FlaggedMatchStream(MatchStream):
 
     def _advance(self, n_pass: int, text: str, *, is_last: bool) -> list[tuple[str, str | None]]:
         """The pairs of a pass and of the later ones."""
-        if n_pass == len(self._searches):
+        if n_pass == len(self._passes):
             return [(text, None)]
-        search = self._searches[n_pass]
-        begin = search.plain_start
-        text, spans, end = search.advance(text, is_last=is_last)
+        current = self._passes[n_pass]
+        begin = current.plain_start
+        text, spans, end = current.advance(text, is_last=is_last)
         pairs: list[tuple[str, str | None]] = []
         for span in spans:
             plain = text[span.plain_start : span.start]
@@ -246,7 +245,7 @@ class _FlaggedMatchStream(MatchStream):
             pairs += [*within, (rest, span.content)]
             begin = span.end
         if is_last:  # the next part is a text of its own
-            self._searches[n_pass] = _Search(self._passes[n_pass])
+            self._passes[n_pass] = _Pass(current.rules)
         return pairs + self._advance(n_pass + 1, text[begin:end], is_last=is_last)
 
 
@@ -265,7 +264,7 @@ def matcher_of_tokens(tokens: Iterable[AddedToken]) -> SpecialTokenMatcher:
 
 def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenMatcher:
     """The matcher of the added tokens of `spec` with these contents; cached. If the
-    normalizer has steps, it finds only the contents as they are: `passes_of` searches instead."""
+    normalizer has steps, it finds only the contents as they are: `search_for` searches instead."""
     if spec.has_flags and not spec.normalizer.steps:
         return matcher_of_tokens(t for t in spec.added_tokens if t.content in contents)
     return matcher_of(frozenset(contents))

@@ -14,7 +14,7 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.specials.flags import matcher_for, matcher_without
 from tokenizer_core.specials.matcher import SpecialTokenMatcher, matcher_of
-from tokenizer_core.specials.normalization import normalized_parts, passes_of
+from tokenizer_core.specials.parts import normalized_parts, search_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -191,8 +191,8 @@ def forbid_normalized(
     the recognised tokens, has one of `forbidden` that is searched there."""
     if not spec.normalizer.steps or not spec.normalized_tokens & forbidden:
         return
-    guard, normalize = passes_of(spec, matcher_of(forbidden)), spec.normalizer.normalize
-    for start, end, _ in passes_of(spec, matcher).parts(text):
+    guard, normalize = search_for(spec, matcher_of(forbidden)), spec.normalizer.normalize
+    for start, end, _ in search_for(spec, matcher).parts(text):
         forbid_matches(guard.second, normalize(text[start:end]), guard.names)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenizer_core.normalizers.nfc import Nfc
-from tokenizer_core.specials.normalization import passes_of
+from tokenizer_core.specials.parts import search_for
 from tokenizer_core.splitting.pretokenize import find_kept_spans, split
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ def find_byte_offsets(
     encoded = _EncodedAgain(spec, engine) if sizes is None else _OffsetsOfIds(sizes, ids)
     if isinstance(encoded, _OffsetsOfIds) and _is_encoded_as_given(spec, matcher, text):
         return encoded.offsets
-    passes, align = passes_of(spec, matcher), spec.normalizer.align
+    search, align = search_for(spec, matcher), spec.normalizer.align
 
     def find(plain: str, start: int) -> NDArray[np.uint64]:
         aligned = align(plain, is_first=not start)
-        spans = passes.second_in(plain, start).spans(aligned.text)
+        spans = search.second_in(plain, start).spans(aligned.text)
         found = _find_between(aligned.text, spans, encoded, lambda part, _: encoded.next(part))
         return aligned.sources_of(found)
 
-    return _find_between(text, passes.first.spans(text), encoded, find)
+    return _find_between(text, search.first.spans(text), encoded, find)
 
 
 def _find_between(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tokenizer_core.specials.flags import matcher_for
-from tokenizer_core.specials.normalization import text_as_decoded
+from tokenizer_core.specials.parts import text_as_decoded
 from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.stopping import check_stop
 

@@ -16,7 +16,7 @@ from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import PreTokenTooLongError
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.matcher import matcher_of
-from tokenizer_core.specials.normalization import passes_of
+from tokenizer_core.specials.parts import search_for
 from tokenizer_core.specials.policy import (
     Allowed,
     Disallowed,
@@ -117,11 +117,11 @@ class StreamingEncoder:
         )
         self._engine = tokenizer.engine
         self._pattern = spec.pattern
-        passes = passes_of(spec, matcher_for(spec, allowed))
-        self._tokens, self._names = passes.first.stream(), passes.names
-        self._normalized_tokens = passes.second.stream()
+        search = search_for(spec, matcher_for(spec, allowed))
+        self._tokens, self._names = search.first.stream(), search.names
+        self._normalized_tokens = search.second.stream()
         self._guard = matcher_of(self._forbidden)
-        self._normalized_guard = passes_of(spec, self._guard)
+        self._normalized_guard = search_for(spec, self._guard)
         self._added = spec.added_ids
         self._find_cut = spec.normalizer.find_cut
         self._source = _Source(tokenizer)

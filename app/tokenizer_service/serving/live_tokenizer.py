@@ -14,7 +14,7 @@ from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.specials.flags import matcher_for
-from tokenizer_core.specials.normalization import NO_TOKENS, normalized_parts, text_as_decoded
+from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts, text_as_decoded
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

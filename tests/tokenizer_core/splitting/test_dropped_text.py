@@ -26,7 +26,7 @@ from tokenizer_core.formats.manifest_fields import build_spec, render_spec_field
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import Alphabet, MissingBytes
-from tokenizer_core.specials.normalization import NO_TOKENS, text_as_decoded
+from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import chunk_text, truncate_text

@@ -34,7 +34,7 @@ from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialToke
 from tokenizer_core.formats.gpt2_files import parse_token
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.specials.matcher import matcher_of
-from tokenizer_core.specials.normalization import NO_TOKENS, text_as_decoded, text_as_encoded
+from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded, text_as_encoded
 from tokenizer_core.text.round_trips import check_text
 
 

@@ -48,14 +48,14 @@ def normalized_parts(
     `begins` says where `text` begins: at the beginning of a text, after an added token, or inside a
     part, whose beginning is normalized already.
     """
-    passes = passes_of(spec, matcher)
+    search = search_for(spec, matcher)
     normalize = normalize or spec.normalizer.normalize
-    for start, end, span in passes.parts(text):
+    for start, end, span in search.parts(text):
         plain = text[start:end]
         is_first, continues = not start and begins == "text", not start and begins == "inside"
         normalized = normalize(plain, is_first=is_first, continues=continues)
-        for part, found in passes.second_in(plain, start).split(normalized):
-            yield part, (span and span.content) if found is None else passes.names[found]
+        for part, found in search.second_in(plain, start).split(normalized):
+            yield part, (span and span.content) if found is None else search.names[found]
 
 
 def parts_as_encoded(spec: TokenizerSpec, text: str) -> list[Part]:
@@ -115,7 +115,7 @@ def text_as_decoded(
 NO_TOKENS: Final = matcher_of(frozenset())
 
 
-class Passes:
+class TokenSearch:
     """The two searches for added tokens: in the text as given, and, if its normalizer has steps, in
     its normalized parts.
 
@@ -134,10 +134,10 @@ class Passes:
         self.first, self.second, self.names = first, second, names
         self._normalizer, self._trusts = normalizer, trusts
 
-    def trusting(self, *trusts: Trust) -> Passes:
+    def trusting(self, *trusts: Trust) -> TokenSearch:
         """The same searches in the one text that `trusts` are for."""
         first = self.first.trusting(*trusts)
-        return Passes(first, self.second, self.names, self._normalizer, trusts)
+        return TokenSearch(first, self.second, self.names, self._normalizer, trusts)
 
     def parts(self, text: str) -> Iterator[tuple[int, int, Span | None]]:
         """Start and end of each part that is normalized, and the match of the first search after
@@ -160,24 +160,24 @@ class Passes:
         return self.second.trusting(*trusts)
 
 
-def passes_of(spec: TokenizerSpec, matcher: SpecialTokenMatcher) -> Passes:
+def search_for(spec: TokenizerSpec, matcher: SpecialTokenMatcher) -> TokenSearch:
     """How the tokens of `matcher` are searched in a text."""
     if not isinstance(spec.normalizer, Steps):
-        return Passes(matcher)
+        return TokenSearch(matcher)
     if isinstance(matcher, TrustedTokenMatcher):
-        return passes_of(spec, matcher.matcher).trusting(*matcher.trusts)
-    return _passes_of(spec.normalizer, spec.added_token_set, matcher)
+        return search_for(spec, matcher.matcher).trusting(*matcher.trusts)
+    return _search_for(spec.normalizer, spec.added_token_set, matcher)
 
 
 @lru_cache(maxsize=64)
-def _passes_of(
+def _search_for(
     normalizer: Steps, added: frozenset[AddedToken], matcher: SpecialTokenMatcher
-) -> Passes:
+) -> TokenSearch:
     contents = frozenset(matcher.contents)
     tokens = [token for token in added if token.content in contents]
     later = {normalizer.spell(token.content): token for token in tokens if token.normalized}
     renamed = (replace(token, content=n, normalized=False) for n, token in later.items())
-    return Passes(
+    return TokenSearch(
         matcher_of_tokens(token for token in tokens if not token.normalized),
         matcher_of_tokens(renamed),
         MappingProxyType({normalized: token.content for normalized, token in later.items()}),
