@@ -13,22 +13,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.engines.native import (
-    NativeEngine,
-    check_kernel,
+from tokenizer_core.engines.native_calls import (
     decode_json_string,
     join_segments,
     json_of_ids,
     left_sizes,
-    make_stop_flag,
     read_json_natively,
     read_packed_model,
     read_rank_lines,
     read_tekken_entries,
-    stoppable,
 )
-from tokenizer_core.engines.native import is_installed as _native_is_installed
-from tokenizer_core.engines.native import unavailable_reason as native_unavailable_reason
+from tokenizer_core.engines.native_engine import NativeEngine
+from tokenizer_core.engines.native_loading import check_kernel
+from tokenizer_core.engines.native_loading import is_installed as _native_is_installed
+from tokenizer_core.engines.native_loading import unavailable_reason as native_unavailable_reason
+from tokenizer_core.engines.native_stopping import make_stop_flag, stoppable
 from tokenizer_core.engines.protocol import (
     ARRAY,
     ARRAYS,

@@ -31,7 +31,7 @@ from tokenizer_core.documents import (
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.documents.corpus_files import changed_error, unchanged_files
 from tokenizer_core.engines import resolve_engine
-from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
+from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import CAN_START_WORKERS, run_tasks
 from tokenizer_core.specials.matcher import matcher_of

@@ -4,7 +4,7 @@ Learning, saving, pruning and distributing need the same few operations on count
 them for any mapping:
 
     DictCounts     a dict in memory
-    NativeCounts   packed by the compiled module (`engines.native`)
+    NativeCounts   packed by the compiled module (`engines.native_training`)
     FileCounts     three columns on the disk: scratch files, or the body of a saved file
 
 The columns are the body of a file of counts, little-endian, sorted by pre-token:
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from tokenizer_core.blobs.local_files import read_at
-from tokenizer_core.engines.native import NativeCounts
+from tokenizer_core.engines.native_training import NativeCounts
 
 Entry: TypeAlias = tuple[bytes, int]
 """A pre-token in UTF-8 and its occurrences."""

@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tokenizer_core.engines.native import NativeCounts
+from tokenizer_core.engines.native_training import NativeCounts
 
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 TIE_BREAKS: Final[tuple[TieBreak, ...]] = ("lexicographic", "huggingface")

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import normalizers
 
 from tokenizer_core.engines import native_unavailable_reason
-from tokenizer_core.engines.native import compiled_normalizer
+from tokenizer_core.engines.native_stages import compiled_normalizer
 from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.normalizers.steps import Steps

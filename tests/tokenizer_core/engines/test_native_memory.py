@@ -21,7 +21,7 @@ from tests.native_module import native_module
 from tests.profiles import first_and_slow
 from tests.tokenizer_core.engines.random_specs import spec_of
 from tokenizer_core.engines import JSON, LISTS, create_engine, read_json_natively
-from tokenizer_core.engines.native import NativeCounts
+from tokenizer_core.engines.native_training import NativeCounts
 
 N_STEPS = 6
 _rng = random.Random(1)

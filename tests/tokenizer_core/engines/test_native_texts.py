@@ -14,7 +14,7 @@ from tests.native_module import native_module
 from tests.profiles import examples
 from tests.tokenizer_core.engines.random_specs import random_character_merges, spec_of
 from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, create_engine
-from tokenizer_core.engines.native import normalize_near_marks
+from tokenizer_core.engines.native_stages import normalize_near_marks
 from tokenizer_core.splitting.patterns import RULES
 
 WIDTHS = {  # one string of each PEP 393 width

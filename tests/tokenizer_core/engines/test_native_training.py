@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tests.native_module import native_module
-from tokenizer_core.engines.native import ChunkFailedError, NativeCounter, NativeCounts
+from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter, NativeCounts
 from tokenizer_core.errors import CorpusError, SplitTooSlowError
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.training import (

@@ -16,7 +16,7 @@ from tests.parity.make_normalizer_tables import TARGET, render
 from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import file_of, normalizers, texts
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.engines import create_engine, native_unavailable_reason
-from tokenizer_core.engines.native import compiled_normalizer, normalize_near_marks
+from tokenizer_core.engines.native_stages import compiled_normalizer, normalize_near_marks
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.normalizers.forms import (

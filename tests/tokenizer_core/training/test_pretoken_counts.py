@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.native_module import native_module
-from tokenizer_core.engines.native import NativeCounts
+from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.reference import count_words, join
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern

@@ -21,7 +21,7 @@ from tests.property.trap_texts import KINDS, tiny_spec
 from tests.tokenizer_core.engines.test_native_engine import spec_from_corpus
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines import ARRAY, COUNT, create_engine
-from tokenizer_core.engines.native import NativeCounts
+from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.splitting.patterns import PATTERNS
 
 LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(80_000))

@@ -50,7 +50,6 @@ def test_workers_are_replaced_and_nothing_is_lost(corpus, monkeypatch):
 MEASURE = """
 import json, sys
 from pathlib import Path
-from tokenizer_core.engines import native
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.training import count_pretokens
 

@@ -15,7 +15,7 @@ from tests.tokenizer_core.splitting.dialects.foreign_expressions import (
     random_text,
     split_by_tokenizers,
 )
-from tokenizer_core.engines.native import compiled_pattern
+from tokenizer_core.engines.native_stages import compiled_pattern
 from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import SPELLINGS
 from tokenizer_core.splitting.dialects.automaton import (
