@@ -38,13 +38,13 @@ class Normalizer:
     @property
     def is_of_characters(self) -> bool:
         """Whether it is one of SentencePiece, which writes a space as U+2581."""
-        return self.name.startswith("metaspace")
+        return False
 
     @property
     def strips_space(self) -> bool:
         """Whether decoding leaves out a space at the beginning, which encoding may have put
         there."""
-        return self.name.startswith("metaspace-")
+        return False
 
     def spell(self, content: str) -> str:
         """What an added token that is `normalized` is searched as, and decodes to."""

@@ -28,10 +28,20 @@ class Spaces(Normalizer):
     `prefix-space` is `metaspace-always` for byte-level BPE, where U+2581 is no space.
     """
 
+    @property
+    def is_of_characters(self) -> bool:
+        """All but the one of byte-level BPE."""
+        return self.name != "prefix-space"
+
+    @property
+    def strips_space(self) -> bool:
+        """Those of SentencePiece that put a space. `ByteLevel` does not take it away again."""
+        return self.is_of_characters and self.name != "metaspace"
+
     def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
         """Puts no space before a text that continues a part."""
-        if self.name != "prefix-space":
-            text = text.replace(METASPACE_CHARACTER, " ")
+        if self.is_of_characters:
+            text = with_spaces(text)
         if not text or continues or self.name == "metaspace":
             return text
         if self.name == "metaspace-prepend":
