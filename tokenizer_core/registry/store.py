@@ -1,8 +1,8 @@
 """Artifacts: the registry of published tokenizers, in a folder or a bucket.
 
-This class publishes, reads, promotes and fences. It opens every version from a folder: that of the
-store itself, or the cache of a store in a bucket. It moves the pointer by compare-and-set. A
-subclass writes, lists and removes the files; its methods are at the end of the class.
+This class publishes, reads and names versions; its base promotes them. It opens every version from
+a folder: that of the store itself, or the cache of a store in a bucket. A subclass writes, lists
+and removes the files; its methods are at the end of the class.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
 from tokenizer_core.errors import (
     AliasTakenError,
     ArtifactCorruptError,
     ArtifactError,
-    ArtifactInUseError,
     ArtifactNotFoundError,
     ArtifactStorageError,
     FormatError,
@@ -41,7 +40,7 @@ from tokenizer_core.registry.manifest import (
     Manifest,
     describe,
 )
-from tokenizer_core.registry.pointer import POINTER_NAME
+from tokenizer_core.registry.promotion import MAX_MOVES, PointerMoves
 from tokenizer_core.registry.version_folder import (
     open_artifact,
     read_artifact_file,
@@ -67,13 +66,11 @@ if TYPE_CHECKING:
     from tokenizer_core.registry.pointer import PointerState
     from tokenizer_core.spec import TokenizerSpec
 
-_MAX_MOVES: Final = 8
-
 Names = list[str]  # the class has a method named list
 Refs = list[ArtifactRef]
 
 
-class Artifacts(ABC):
+class Artifacts(PointerMoves):
     """Versions of tokenizers, the pointer to the active one, and aliases: `ArtifactStore` keeps
     them in a folder, `BucketArtifactStore` in a bucket.
 
@@ -328,100 +325,6 @@ class Artifacts(ABC):
 
         self._change_aliases(remove)
 
-    # The pointer
-
-    def promote(
-        self, ref: ArtifactRef, *, expected: PointerState | None = None, undo: bool = False
-    ) -> ArtifactRef | None:
-        """Point `active.json` at `ref`, which must open; return the version that was active before.
-
-        With `expected`, a state from `pointer_state`, promote only if the pointer is still in that
-        state: nobody else promoted between the caller's check and this call. With `undo`, the
-        history of active versions omits the one that is active now, because it was never served.
-
-        Raises:
-            ArtifactNotFoundError, ArtifactCorruptError: as `open`; the pointer is unchanged.
-            ArtifactStorageError: the pointer could not be written; it is unchanged.
-            PointerMovedError: the pointer was moved or fenced since `expected` was read; without
-                `expected`, other processes moved it repeatedly.
-        """
-        self.open(ref)
-        for _ in range(_MAX_MOVES if expected is None else 1):
-            state = expected or self.pointer_state()
-            previous: ArtifactRef | None = None
-            # A damaged pointer must not prevent a promotion.
-            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                previous = self.named_by(state)
-            if previous == ref:
-                if expected is None or self.pointer_state().version == expected.version:
-                    return previous
-            elif self._move_pointer(state.moved_to(ref, None if undo else previous), state, ref):
-                return previous
-        raise PointerMovedError(
-            f"{ref} is not promoted: somebody else moved the pointer meanwhile; see what is active "
-            f"now, and promote again"
-        )
-
-    def fence(self) -> None:
-        """Advance the pointer's generation and keep the version that it names: this refuses every
-        promotion that read the pointer before.
-
-        Raises:
-            ArtifactStorageError: the pointer could not be written.
-        """
-        state = self.pointer_state()
-        # If this fails, another process moved the pointer, which has the same effect.
-        self._move_pointer(state.fenced(), state, None)
-
-    poll_seconds: float
-    """The interval at which callers may poll the pointer."""
-
-    @abstractmethod
-    def pointer_mark(self) -> object:
-        """A cheap value that changes whenever the pointer moves; None without a pointer."""
-
-    @abstractmethod
-    def pointer_state(self) -> PointerState:
-        """The current state of the pointer; damaged content does not raise."""
-
-    def named_by(self, state: PointerState) -> ArtifactRef | None:
-        """The version that the pointer names in a state; raise as `active`."""
-        named = state.ref()
-        if named is None:
-            return None
-        ref = self.resolve(str(named))
-        if ref != named:
-            corrupt = ArtifactCorruptError(
-                f"active.json says another digest than the manifest of {ref}; promote it again"
-            )
-            corrupt.file = POINTER_NAME
-            raise corrupt
-        return ref
-
-    def active(self) -> ArtifactRef | None:
-        """The version that the pointer names; None before the first promotion.
-
-        Raises:
-            ArtifactCorruptError: the pointer is empty or garbage, or names another digest.
-            ArtifactNotFoundError: that version does not exist.
-        """
-        return self.named_by(self.pointer_state())
-
-    def previously_active(self) -> ArtifactRef | None:
-        """The version that was active before the current one, for a rollback; raise as `active`."""
-        history = self.history()
-        return self.resolve(history[0]) if history else None
-
-    def history(self) -> Names:
-        """`name@version` of what was active before the current version, the latest first; some may
-        have been removed.
-
-        Raises:
-            ArtifactCorruptError: the pointer is empty or garbage.
-        """
-        pointer = self.pointer_state().pointer()
-        return [] if pointer is None else pointer.history()
-
     # Internals
 
     def _ref(self, name: str, version: str) -> ArtifactRef:
@@ -444,7 +347,7 @@ class Artifacts(ABC):
     def _change_aliases(self, change: Callable[[dict[str, str]], None]) -> None:
         """Change the aliases; nobody publishes or changes them meanwhile, or this tries again."""
         with writing("change the aliases"), self._publishing():
-            for _ in range(_MAX_MOVES):
+            for _ in range(MAX_MOVES):
                 state = self._aliases_state()
                 aliases = parse_aliases(state)
                 before = dict(aliases)
@@ -475,15 +378,7 @@ class Artifacts(ABC):
         """Raise ArtifactCorruptError or ArtifactNotFoundError unless the version is whole."""
         self.open(ref)
 
-    def _refuse_active(self, name: str, version: str) -> None:
-        with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-            pointer = self.pointer_state().pointer()
-            if pointer is not None and pointer.active == f"{name}@{version}":
-                raise ArtifactInUseError(
-                    f"{name}@{version} is active; promote another version before removing it"
-                )
-
-    # A subclass implements these, and `remove`, `pointer_mark` and `pointer_state` above
+    # A subclass implements these, `remove` above, and what `PointerMoves` leaves to it
 
     @abstractmethod
     def _aliases_state(self) -> PointerState:
@@ -516,15 +411,6 @@ class Artifacts(ABC):
 
         Raises:
             ArtifactNotFoundError: the version does not exist.
-        """
-
-    @abstractmethod
-    def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
-        """Write the pointer if it is still in `state`, and return whether it was. `ref`, the new
-        version, must still exist.
-
-        Raises:
-            ArtifactNotFoundError: `ref` was removed meanwhile; the pointer is unchanged.
         """
 
 
