@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 
 import regex
@@ -71,14 +73,14 @@ SHIFT = 7
 fits a byte, and the tables are 38 kB."""
 
 N_CODE_POINTS = 0x110000
+EVERYTHING = "".join(map(chr, range(N_CODE_POINTS)))
 
 
 def classes_of_all_code_points() -> bytearray:
     """One byte for each code point, surrogates included."""
     bits = bytearray(N_CODE_POINTS)
-    everything = "".join(map(chr, range(N_CODE_POINTS)))
     for number, expression in enumerate(CLASSES.values()):
-        for run in regex.finditer(f"{expression}+", everything):
+        for run in regex.finditer(f"{expression}+", EVERYTHING):
             for code in range(*run.span()):
                 if bits[code]:
                     raise SystemExit(f"U+{code:04X} is in two classes; the scanner cannot hold it")
@@ -121,10 +123,15 @@ def _render_array(name: str, values: list[int], says: str) -> list[str]:
 
 
 def render_python() -> str:
-    """The Python source: property -> its ranges, each as `first-last` or one code point, in hex."""
-    everything = "".join(map(chr, range(N_CODE_POINTS)))
+    """The Python source: property -> the categories that it has whole, and its other ranges, each
+    as `first-last` or one code point, in hex."""
     lines = [
-        '"""The code points of each Unicode property. Made by make_unicode_tables.py."""',
+        '"""The code points of each Unicode property; `unicode_sets.ranges_of` reads them. Made by',
+        "make_unicode_tables.py.",
+        "",
+        "A property is the categories that it names and these ranges. `Cn` is all that no other",
+        "category has.",
+        '"""',
         "",
         "from types import MappingProxyType",
         "from typing import Final",
@@ -132,19 +139,31 @@ def render_python() -> str:
         "# fmt: off",
         "RANGES: Final = MappingProxyType({",
     ]
-    names = [
-        *CATEGORIES.split(),
-        *PROPERTIES.split(),
-        *(f"Script={name}" for name in SCRIPTS.split()),
-    ]
-    expressions = {name: rf"\p{{{name}}}" for name in names} | {"word": r"\w"}
-    for name, expression in expressions.items():
-        found = regex.finditer(f"{expression}+", everything)
-        spans = [(match.start(), match.end() - 1) for match in found]
-        ranges = " ".join(f"{a:x}-{b:x}" if a < b else f"{a:x}" for a, b in spans)
-        wrapped = textwrap.wrap(ranges, 86, break_on_hyphens=False)
-        lines += [f'    "{name}": (', *(f'        "{line} "' for line in wrapped), "    ),"]
+    categories = {name: _members(rf"\p{{{name}}}") for name in CATEGORIES.split()}
+    for name, members in categories.items():
+        lines += _render_property(name, [] if name == "Cn" else members)
+    for name in (*PROPERTIES.split(), *(f"Script={name}" for name in SCRIPTS.split()), "word"):
+        members = _members(r"\w" if name == "word" else rf"\p{{{name}}}")
+        whole = [] if "=" in name else [one for one in categories if members >= categories[one]]
+        others = members.difference(*(categories[one] for one in whole))
+        lines += _render_property(name, others, whole)
     return "\n".join([*lines, "})", "# fmt: on", ""])
+
+
+def _members(expression: str) -> set[int]:
+    return {match.start() for match in regex.finditer(expression, EVERYTHING)}
+
+
+def _render_property(name: str, members: Iterable[int], whole: Sequence[str] = ()) -> list[str]:
+    ranges = list(whole)
+    for _, run in groupby(enumerate(sorted(members)), lambda pair: pair[1] - pair[0]):
+        first, *others = (code for _, code in run)
+        ranges.append(f"{first:x}-{others[-1]:x}" if others else f"{first:x}")
+    line = f'    "{name}": "{" ".join(ranges)}",'
+    if len(line) <= 100:
+        return [line]
+    wrapped = textwrap.wrap(" ".join(ranges), 86, break_on_hyphens=False)
+    return [f'    "{name}": (', *(f'        "{line} "' for line in wrapped), "    ),"]
 
 
 if __name__ == "__main__":

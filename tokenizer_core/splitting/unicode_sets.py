@@ -85,8 +85,13 @@ def ranges_of(name: str) -> Ranges:
 
     if len(name) == 1 and name in _MAJOR:
         return join(ranges_of(known) for known in RANGES if len(known) == 2 and known[0] == name)
-    bounds = (one.partition("-") for one in RANGES[_SHORTHANDS.get(name, name)].split())
-    return tuple((int(first, 16), int(last or first, 16)) for first, _, last in bounds)
+    if name == "Cn":
+        return complement(join(ranges_of(one) for one in RANGES if len(one) == 2 and one != "Cn"))
+    listed = RANGES[_SHORTHANDS.get(name, name)].split()
+    whole = [one for one in listed if one in RANGES]
+    bounds = (one.partition("-") for one in listed[len(whole) :])
+    ranges = tuple((int(first, 16), int(last or first, 16)) for first, _, last in bounds)
+    return join([ranges, *map(ranges_of, whole)]) if whole else ranges
 
 
 def set_members(ranges: Ranges) -> str:
