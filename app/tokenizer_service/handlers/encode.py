@@ -70,7 +70,7 @@ def _read_options(rest: bytes) -> tuple[EncodeRequest, Policy] | None:
         return None
     if tuple(options.returned) != _IDS or options.disallowed_special:
         return None
-    return options, _policy_of(options)
+    return options, _unchecked_policy(options)
 
 
 def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
@@ -235,10 +235,10 @@ def policy_of(request: Any, live: LiveTokenizer) -> Policy:
     """
     if request.disallowed_special:
         require_known_specials(live, request.disallowed_special)
-    return _policy_of(request)
+    return _unchecked_policy(request)
 
 
-def _policy_of(request: Any) -> Policy:
+def _unchecked_policy(request: Any) -> Policy:
     if vars(request).get("segments") is not None:
         return Policy(added_tokens=request.added_tokens)
     allowed: Allowed = "ordinary" if request.added_tokens == "none" else request.allowed_special
