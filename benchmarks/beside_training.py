@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TypeVar
 
 from corpora import REPOSITORY, SEPARATOR, label, text_path
 from figures import Table, make_parser, report
@@ -37,8 +36,6 @@ STEPS_BEFORE = 150
 """Steps until the model is compiled and the GPU is warm."""
 
 QUIET_SECONDS = 10
-
-Result = TypeVar("Result")
 
 
 def encode(text, n_threads, rounds):

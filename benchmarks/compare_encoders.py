@@ -22,8 +22,6 @@ document.
 `--what decode`: MB/s from an array of ids to the bytes (or the `str`) of the text.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -20,8 +20,6 @@ milliseconds of small requests at 30% of the rate of `small`. *training*: the sa
 trains on the text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

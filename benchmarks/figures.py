@@ -12,8 +12,6 @@ Other documents show single cells: `<!-- figure: NAME; ROW; COLUMN -->335<!-- en
 numbers in a cell they show the first.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

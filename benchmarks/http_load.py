@@ -7,8 +7,6 @@ and Content-Length of a response, so it is several times faster than the servers
 `compare_http.py` starts it; the job is a JSON object, see `Job`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

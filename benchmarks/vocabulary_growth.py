@@ -10,8 +10,6 @@ falls as text grows. An extrapolation is therefore an upper bound for text of th
 says nothing about other kinds. docs/sizing.md explains how to read it.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import tempfile

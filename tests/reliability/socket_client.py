@@ -1,7 +1,5 @@
 """A client that sends raw bytes, also ones that no library sends, and reports how it ended."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """A real Chromium with a real server; without either, the tests skip by name."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass, field
 

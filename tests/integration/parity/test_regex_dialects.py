@@ -1,7 +1,5 @@
 """Translated expressions against their libraries: random ones, all classes, two published ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -12,8 +12,6 @@ that are kept need not be the first ones.
 - The bytes around a write are not damaged, and a sync that has returned is kept.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

@@ -5,8 +5,6 @@ this module does not know is an error, and the replayed operations must give the
 so that nothing is missed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
