@@ -9,16 +9,12 @@ The last column has the training steps per second meanwhile; the note has those 
 before and after.
 """
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from corpora import REPOSITORY, SEPARATOR, label, text_path
 from figures import Table, make_parser, report
@@ -41,10 +37,8 @@ STEPS_BEFORE = 150
 
 QUIET_SECONDS = 10
 
-Result = TypeVar("Result")
 
-
-def encode(text: Path, n_threads: int, rounds: int) -> list[float]:
+def encode(text, n_threads, rounds):
     """MB/s of the first and of the second pass."""
     command = [sys.executable, "-c", ENCODE, str(text), str(n_threads)]
     found = [
@@ -57,7 +51,7 @@ def encode(text: Path, n_threads: int, rounds: int) -> list[float]:
 class Training:
     """A model that trains in a process of its own until the block ends."""
 
-    def __init__(self, text: Path, folder: Path) -> None:
+    def __init__(self, text, folder):
         self._metrics = folder / "run" / "metrics.jsonl"
         tokenizer = [sys.executable, "-m", "tokenizer_service.cli"]
         for words in (
@@ -72,29 +66,29 @@ class Training:
             [sys.executable, *train], cwd=folder, stdout=subprocess.DEVNULL
         )
 
-    def __enter__(self) -> Training:
+    def __enter__(self):
         while not self._metrics.exists() or self._n_steps() < STEPS_BEFORE:
             if self._process.poll() is not None:
                 raise SystemExit("the training ended; its error is above")
             time.sleep(1)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._process.kill()
         self._process.wait()
 
-    def during(self, work: Callable[[], Result]) -> tuple[Result, float]:
+    def during(self, work):
         """The result of `work`, and the steps per second meanwhile."""
         n_steps, begin = self._n_steps(), time.perf_counter()
         result = work()
         return result, (self._n_steps() - n_steps) / (time.perf_counter() - begin)
 
-    def _n_steps(self) -> int:
+    def _n_steps(self):
         with self._metrics.open() as file:
             return sum('"loss"' in line for line in file)
 
 
-def main() -> None:
+def main():
     parser = make_parser(__doc__)
     parser.add_argument("text", type=text_path)
     parser.add_argument("--threads", default="1,2,4,8,16")

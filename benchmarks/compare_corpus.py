@@ -23,8 +23,6 @@ vocabulary and start workers. The contenders take turns in rotating order, and t
 medians. The text is in the page cache. The exit status is 1 if two files of ids differ.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -35,17 +33,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
 
 from corpora import REPOSITORY, label, text_path, vocab_path
 from corpora import SEPARATOR as END
 from figures import NOT_INSTALLED, Table, make_parser, report
 
-END_ID: Final = 50256
-CONTENDERS: Final = {
+END_ID = 50256
+CONTENDERS = {
     "ours-1": "`tokenizer corpus encode --workers 1`",
     "ours-2": "`tokenizer corpus encode --workers 2`",
     "gigatoken-1": "gigatoken's `encode_files`, `ndarray.tofile` (one thread)",
@@ -56,21 +52,21 @@ CONTENDERS: Final = {
 }
 
 
-def documents(text: str) -> list[str]:
+def documents(text):
     """The documents: the text before each separator, and the rest if it is not empty."""
     found = Path(text).read_bytes().decode().split(END)
     return found if found[-1] else found[:-1]
 
 
 @cache
-def hugging_face(vocab: str) -> Any:
+def hugging_face(vocab):
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(vocab)
 
 
 @cache
-def tiktoken_encoding(ranks: str) -> Any:
+def tiktoken_encoding(ranks):
     import tiktoken
     from tiktoken.load import load_tiktoken_bpe
     from tiktoken_ext.openai_public import r50k_pat_str
@@ -83,7 +79,7 @@ def tiktoken_encoding(ranks: str) -> Any:
     )
 
 
-def batch_of_ids(rows: dict[str, list[str]], *, vocab: str) -> dict[str, list[Any]]:
+def batch_of_ids(rows, *, vocab):
     tokenizer = hugging_face(vocab)
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)  # 1.0 has one only
     encodings = encode(rows["text"], add_special_tokens=False)
@@ -91,13 +87,13 @@ def batch_of_ids(rows: dict[str, list[str]], *, vocab: str) -> dict[str, list[An
     return {"ids": ids, "len": [len(one) for one in ids]}
 
 
-def row_of_ids(row: dict[str, str], *, ranks: str) -> dict[str, Any]:
+def row_of_ids(row, *, ranks):
     ids = tiktoken_encoding(ranks).encode_ordinary(row["text"])
     ids.append(END_ID)
     return {"ids": ids, "len": len(ids)}
 
 
-def array_of_ids(work: tuple[str, str]) -> Any:
+def array_of_ids(work):
     import numpy as np
 
     ranks, text = work
@@ -106,7 +102,7 @@ def array_of_ids(work: tuple[str, str]) -> Any:
     return np.array(ids, dtype=np.uint16)
 
 
-def with_datasets(job: dict[str, Any], function: Callable[..., Any], **options: Any) -> None:
+def with_datasets(job, function, **options):
     """nanoGPT's `prepare.py` from `split_dataset.map` on."""
     import numpy as np
     from datasets import Dataset
@@ -126,24 +122,24 @@ def with_datasets(job: dict[str, Any], function: Callable[..., Any], **options: 
     array.flush()
 
 
-def datasets(job: dict[str, Any]) -> None:
+def datasets(job):
     with_datasets(job, batch_of_ids, batched=True, fn_kwargs={"vocab": job["vocab"]})
 
 
-def nanogpt(job: dict[str, Any]) -> None:
+def nanogpt(job):
     with_datasets(job, row_of_ids, fn_kwargs={"ranks": job["ranks"]})
 
 
-def pool(job: dict[str, Any]) -> None:
+def pool(job):
     import multiprocessing
 
-    work: Iterator[tuple[str, str]] = ((job["ranks"], text) for text in documents(job["text"]))
+    work = ((job["ranks"], text) for text in documents(job["text"]))
     with multiprocessing.Pool(job["workers"]) as processes, Path(job["output"]).open("wb") as file:
         for ids in processes.imap(array_of_ids, work, chunksize=16):
             ids.tofile(file)
 
 
-def gigatoken(job: dict[str, Any]) -> None:
+def gigatoken(job):
     import awkward
     import numpy as np
     from gigatoken.gigatoken_rs import BPETokenizer, TextFileSource
@@ -155,7 +151,7 @@ def gigatoken(job: dict[str, Any]) -> None:
     np.insert(ids.astype(np.uint16), ends, END_ID).tofile(job["output"])
 
 
-def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespace) -> list[str]:
+def command_of(contender, text, folder, args):
     """The command of a contender; it writes `folder`/train.bin."""
     name, _, number = contender.partition("-")
     if name == "ours":
@@ -174,7 +170,7 @@ def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespac
     return [args.peers, str(Path(__file__).resolve()), "--job", json.dumps(job)]
 
 
-def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, float, str]:
+def run(contender, text, args):
     """Wall and processor seconds of a fresh process, and the hash of its output.
 
     Raises:
@@ -203,12 +199,12 @@ def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, fl
         return seconds, cpu, digest
 
 
-def children_cpu_seconds() -> float:
+def children_cpu_seconds():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def compare(text: Path, args: argparse.Namespace) -> tuple[dict[str, list[Any]], bool]:
+def compare(text, args):
     """For each contender its wall seconds, those of a text of one document, and the processor
     seconds of both; and whether the outputs are equal."""
     contenders = args.contenders.split(",")
@@ -216,8 +212,8 @@ def compare(text: Path, args: argparse.Namespace) -> tuple[dict[str, list[Any]],
         one = Path(scratch) / "one.txt"
         one.write_text(f"One document.{END}")
         jobs = [(contender, which) for contender in contenders for which in (text, one)]
-        seconds: dict[tuple[str, Path], list[tuple[float, float]]] = {job: [] for job in jobs}
-        seen: dict[str, set[str]] = {contender: set() for contender in contenders}
+        seconds = {job: [] for job in jobs}
+        seen = {contender: set() for contender in contenders}
         for round_number in range(args.rounds):
             turn = 2 * (round_number % len(contenders))
             for contender, which in jobs[turn:] + jobs[:turn]:
@@ -246,7 +242,7 @@ def compare(text: Path, args: argparse.Namespace) -> tuple[dict[str, list[Any]],
     return found, are_equal
 
 
-def main() -> int:
+def main():
     parser = make_parser(__doc__)
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="UTF-8 files")
     parser.add_argument("--vocab", help="GPT-2's tokenizer.json")

@@ -22,8 +22,6 @@ document.
 `--what decode`: MB/s from an array of ids to the bytes (or the `str`) of the text.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -61,7 +59,7 @@ class Engine:
 # ------------------------------------------------- the engines; `job` names the vocabulary's files
 
 
-def ours(job: dict[str, Any]) -> Engine:
+def ours(job):
     from tokenizer_core import Tokenizer
 
     tokenizer = Tokenizer.load(Path(job["vocab"]), engine=job["engine"])
@@ -76,13 +74,13 @@ def ours(job: dict[str, Any]) -> Engine:
     )
 
 
-def gigatoken(job: dict[str, Any]) -> Engine:
+def gigatoken(job):
     import awkward
     from gigatoken.gigatoken_rs import BPETokenizer
 
     tokenizer = BPETokenizer.from_hf(job["json"])
 
-    def encode(texts: list[str]) -> Any:
+    def encode(texts):
         if len(texts) == 1:
             return tokenizer.encode(texts[0])
         return awkward.to_numpy(awkward.flatten(tokenizer.encode_batch(texts), axis=None))
@@ -90,7 +88,7 @@ def gigatoken(job: dict[str, Any]) -> Engine:
     return Engine(encode, lambda text: tokenizer.encode(text).tolist(), tokenizer.decode)
 
 
-def fastokens(job: dict[str, Any]) -> Engine:
+def fastokens(job):
     import numpy as np
     from fastokens._native import Tokenizer
 
@@ -101,14 +99,14 @@ def fastokens(job: dict[str, Any]) -> Engine:
     )
 
 
-def tokie(job: dict[str, Any]) -> Engine:
+def tokie(job):
     import tokie
 
     tokenizer = tokie.Tokenizer.from_json(job["json"])
     return Engine(lambda texts: tokenizer.encode_batch_flat(texts, add_special_tokens=False)[0])
 
 
-def tiktoken(job: dict[str, Any]) -> Engine:
+def tiktoken(job):
     import numpy as np
     import tiktoken
     from tiktoken.load import load_tiktoken_bpe
@@ -128,7 +126,7 @@ def tiktoken(job: dict[str, Any]) -> Engine:
     )
 
 
-def riptoken(job: dict[str, Any]) -> Engine:
+def riptoken(job):
     import riptoken
     from tiktoken.load import load_tiktoken_bpe
 
@@ -138,7 +136,7 @@ def riptoken(job: dict[str, Any]) -> Engine:
     return _of_lists(lambda text: tokenizer.encode(text, set(specials)))
 
 
-def tokenizers(job: dict[str, Any]) -> Engine:
+def tokenizers(job):
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(job["json"])
@@ -146,14 +144,14 @@ def tokenizers(job: dict[str, Any]) -> Engine:
     return _of_lists(lambda text: encode([text], add_special_tokens=False)[0].ids)
 
 
-def splintr(job: dict[str, Any]) -> Engine:
+def splintr(job):
     import splintr
 
     tokenizer = splintr.from_json(job["json"])
     return _of_lists(tokenizer.encode_raw)
 
 
-def toktok(job: dict[str, Any]) -> Engine:
+def toktok(job):
     """Its public functions count; these are the ids that they count. It gets the documents between
     `<|endoftext|>`, because it is many times slower where it looks for special tokens itself."""
     import numpy as np
@@ -162,7 +160,7 @@ def toktok(job: dict[str, Any]) -> Engine:
     tokenizer = toktok._encoding(Path(job["vocab"]).name.partition(".")[0])
     end = "<|endoftext|>"
 
-    def encode(texts: list[str]) -> Any:
+    def encode(texts):
         documents = end.join(texts).split(end)
         ids, offsets = tokenizer.encode_batch_to_numpy(documents, job["threads"])
         return np.insert(ids, offsets[1:-1], job["special_tokens"][end])
@@ -170,7 +168,7 @@ def toktok(job: dict[str, Any]) -> Engine:
     return Engine(encode)
 
 
-def _of_lists(encode: Callable[[str], list[int]]) -> Engine:
+def _of_lists(encode):
     import numpy as np
 
     return Engine(
@@ -187,7 +185,7 @@ PEERS = {one.__name__: one for one in (
 # ---------------------------------------------------------------- measurements in a fresh process
 
 
-def measure(job: dict[str, Any]) -> dict[str, Any]:
+def measure(job):
     """One measurement; `job` says of what."""
     threads = job["threads"]
     resource.setrlimit(resource.RLIMIT_DATA, (job["most_bytes"], job["most_bytes"]))
@@ -203,11 +201,11 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     return work[job["what"]](engine, texts, job)
 
 
-def measure_encode(engine: Engine, texts: list[str], job: dict[str, Any]) -> dict[str, Any]:
+def measure_encode(engine, texts, job):
     clock = time.process_time if job["threads"] == 1 else time.perf_counter
     before, seconds, found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, [], set()
     for _ in range(1 if job["memory"] else 3):
-        ids: Any = None
+        ids = None
         start = clock()
         ids = engine.encode(texts)
         seconds.append(clock() - start)
@@ -220,7 +218,7 @@ def measure_encode(engine: Engine, texts: list[str], job: dict[str, Any]) -> dic
     return {"figures": figures, "ids": sorted(found)}
 
 
-def measure_list(engine: Engine, texts: list[str], job: dict[str, Any]) -> dict[str, Any]:
+def measure_list(engine, texts, job):
     assert engine.to_list is not None
     figures = []
     for size in LIST_SIZES:
@@ -235,7 +233,7 @@ def measure_list(engine: Engine, texts: list[str], job: dict[str, Any]) -> dict[
     return {"figures": figures, "ids": [str(engine.to_list(texts[0][:DOCUMENT]))]}
 
 
-def measure_decode(engine: Engine, texts: list[str], job: dict[str, Any]) -> dict[str, Any]:
+def measure_decode(engine, texts, job):
     assert engine.decode is not None
     ids, best, text = engine.encode(texts), float("inf"), texts[0].encode()
     for _ in range(3):
@@ -246,7 +244,7 @@ def measure_decode(engine: Engine, texts: list[str], job: dict[str, Any]) -> dic
     return {"figures": [len(text) / 1e6 / best], "ids": [hashlib.sha256(decoded).hexdigest()]}
 
 
-def documents_of(text: str) -> list[str]:
+def documents_of(text):
     documents, lines, length = [], [], 0
     for line in text.splitlines(keepends=True):
         lines.append(line)
@@ -260,7 +258,7 @@ def documents_of(text: str) -> list[str]:
 # ------------------------------------------------------------------------------ turns and tables
 
 
-def run(job: dict[str, Any], python: str) -> dict[str, Any]:
+def run(job, python):
     """`measure` in a fresh process of `python`; {"error": ...} when it fails."""
     command = [python, __file__, "--job", json.dumps(job)]
     environment = {
@@ -279,15 +277,14 @@ def run(job: dict[str, Any], python: str) -> dict[str, Any]:
         if "memory allocation of" in done.stderr or "MemoryError" in words[-1]:
             return {"error": f"needs more than {job['most_bytes'] / 1e9:g} GB"}
         return {"error": words[-1][:80]}
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def take_turns(job: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+def take_turns(job, args):
     """For each engine its median figures, or a word instead of them; and whether ours has the ids
     that most have."""
     engines = args.engines.split(",")
-    runs: dict[str, list[dict[str, Any]]] = {engine: [] for engine in engines}
+    runs = {engine: [] for engine in engines}
     for round_number in range(args.rounds):
         turn = round_number % len(engines)
         for engine in engines[turn:] + engines[:turn]:
@@ -299,7 +296,7 @@ def take_turns(job: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str,
     ids = {engine: {one for run in results for one in run.get("ids", ())}
            for engine, results in runs.items()}  # fmt: skip
     usual = next(iter(Counter(one for each in ids.values() for one in each).most_common()), [""])[0]
-    found: dict[str, Any] = {}
+    found = {}
     for engine, results in runs.items():
         error = next((result["error"] for result in results if "error" in result), None)
         medians = [
@@ -310,7 +307,7 @@ def take_turns(job: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str,
     return found, all(ids[engine] <= {usual} for engine in engines if engine in OURS)
 
 
-def ratio(found: dict[str, Any]) -> list[float] | None:
+def ratio(found):
     """The speeds of the first engine over those of the fastest of the others."""
     mine, *others = found.values()
     others = [speeds for speeds in others if not isinstance(speeds, str)]
@@ -319,13 +316,13 @@ def ratio(found: dict[str, Any]) -> list[float] | None:
     return [a / max(speeds) for a, *speeds in zip(mine, *others, strict=True)]
 
 
-def describe(vocab: Path, engines: list[str], folder: Path) -> dict[str, Any]:
+def describe(vocab, engines, folder):
     """The part of a job that tells a vocabulary; writes the forms that its readers take."""
     from tokenizer_core import Tokenizer
 
     tokenizer = Tokenizer.load(vocab)
     specials = dict(tokenizer.special_tokens)
-    told: dict[str, Any] = {"vocab": str(vocab), "json": str(vocab), "special_tokens": specials}
+    told = {"vocab": str(vocab), "json": str(vocab), "special_tokens": specials}
     if vocab.suffix != ".json":
         told["json"] = str(folder / f"{vocab.stem}.json")
         tokenizer.save_tokenizer_json(Path(told["json"]))
@@ -337,7 +334,7 @@ def describe(vocab: Path, engines: list[str], folder: Path) -> dict[str, Any]:
     return told
 
 
-def number_special_tokens_densely(path: Path) -> None:
+def number_special_tokens_densely(path):
     """Keep special tokens out of the vocabulary of a `tokenizer.json`, and fill the gaps of their
     ids: fastokens reads no other file, and `tokenizers` would give them other ids."""
     data = json.loads(path.read_text(encoding="utf-8"))
@@ -351,7 +348,7 @@ def number_special_tokens_densely(path: Path) -> None:
     path.write_text(json.dumps(data), encoding="utf-8")
 
 
-def main() -> int:
+def main():
     parser = make_parser(__doc__)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
     parser.add_argument("--vocab", nargs="+", metavar="VOCABULARY")
@@ -379,7 +376,7 @@ def main() -> int:
     unknown = set(engines) - {*OURS, *PEERS}
     if unknown:
         parser.error(f"unknown engines: {', '.join(sorted(unknown))}")
-    rows: list[list[Any]] = []
+    rows = []
     are_ours_right = True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

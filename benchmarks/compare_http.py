@@ -20,8 +20,6 @@ milliseconds of small requests at 30% of the rate of `small`. *training*: the sa
 trains on the text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -31,10 +29,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 from corpora import text_path, vocab_path
@@ -51,10 +47,7 @@ TURN_SECONDS = 1.0
 LOAD_SHARE = 0.3
 JSON = "application/json"
 BINARY = "application/octet-stream; dtype=u32"
-Address = int | str
-"""A port, or the path of a Unix socket."""
-
-PROCESSES: dict[Address, int] = {}
+PROCESSES = {}
 
 
 @dataclass
@@ -69,7 +62,7 @@ class Plan:
     large: Path = field(init=False)
     corpus: Path = field(init=False)
 
-    def write_bodies(self) -> None:
+    def write_bodies(self):
         text = self.text.read_bytes()
         self.small, self.large = self.folder / "small", self.folder / "large"
         for path, n_bytes, most in (
@@ -89,7 +82,7 @@ class Plan:
 
 
 @contextlib.contextmanager
-def ours(plan: Plan, path: str = "") -> Iterator[Address]:
+def ours(plan, path=""):
     """Start this service with the vocabulary as its default; return its port, or `path`."""
     artifacts = plan.folder / "artifacts"
     environment = {
@@ -106,16 +99,16 @@ def ours(plan: Plan, path: str = "") -> Iterator[Address]:
              "--special", "<|endoftext|>=50256"],
             env=environment, check=True, stdout=subprocess.DEVNULL, cwd=HERE.parent,
         )  # fmt: skip
-    address: Address = path or free_port()
+    address = path or free_port()
     there = ["--host", f"unix:{path}"] if path else ["--port", str(address)]
     with serving([*command, "serve", *there], address, environment):
         yield address
 
 
 @contextlib.contextmanager
-def ten_lines(plan: Plan, path: str = "") -> Iterator[Address]:
+def ten_lines(plan, path=""):
     """Start the other service; return its port, or `path`."""
-    address: Address = path or free_port()
+    address = path or free_port()
     command = [sys.executable, "-m", "uvicorn", "ten_line_service:app", "--app-dir", str(HERE)]
     command += ["--uds", path] if path else ["--port", str(address)]
     command += ["--loop", "uvloop", "--http", "httptools"]
@@ -125,7 +118,7 @@ def ten_lines(plan: Plan, path: str = "") -> Iterator[Address]:
 
 
 @contextlib.contextmanager
-def serving(command: list[str], address: Address, environment: dict[str, str]) -> Iterator[None]:
+def serving(command, address, environment):
     """Run `command` on the first processor; yield once it responds."""
     first = min(os.sched_getaffinity(0))
     with tempfile.TemporaryFile() as log, subprocess.Popen(
@@ -148,28 +141,26 @@ def serving(command: list[str], address: Address, environment: dict[str, str]) -
             process.terminate()
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.getsockname()[1]
 
 
-def body(text: str) -> dict[str, str]:
+def body(text):
     """The request; the ten lines ignore the fields they do not know."""
     return {"text": text, "allowed_special": "none"}
 
 
-def ask(address: Address, text: str) -> list[int]:
+def ask(address, text):
     host = f"127.0.0.1:{address}" if isinstance(address, int) else "localhost"
     transport = httpx.HTTPTransport(uds=address) if isinstance(address, str) else None
     with httpx.Client(transport=transport, timeout=60) as client:
         answer = client.post(f"http://{host}/encode", json=body(text))
-    ids: list[int] = answer.raise_for_status().json()["tokens"]
-    return ids
+    return answer.raise_for_status().json()["tokens"]
 
 
-def put_load(address: Address, bodies: Path, seconds: float, **options: Any) -> dict[str, Any]:
+def put_load(address, bodies, seconds, **options):
     """Run `http_load` on the last processor and return its report."""
     last = max(os.sched_getaffinity(0))
     there = {"port": address} if isinstance(address, int) else {"port": 0, "socket": address}
@@ -178,22 +169,22 @@ def put_load(address: Address, bodies: Path, seconds: float, **options: Any) -> 
         [sys.executable, str(HERE / "http_load.py")],
         input=json.dumps(job), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    result: dict[str, Any] = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     if result["n_wrong"] or not result["n_requests"]:
         raise SystemExit(f"{result['n_wrong']} errors, {result['n_requests']} answers")
     return result
 
 
-def compare_ids(plan: Plan, our_port: Address, their_port: Address) -> None:
+def compare_ids(plan, our_port, their_port):
     for line in plan.small.read_bytes().splitlines()[:500] + plan.large.read_bytes().splitlines():
         text = json.loads(line)["text"]
         if ask(our_port, text) != ask(their_port, text):
             raise SystemExit("the services answer with different ids")
 
 
-def measure_round(plan: Plan) -> dict[str, dict[str, float]]:
+def measure_round(plan):
     """The figures of fresh servers: requests per second, MB per second, milliseconds."""
-    found: dict[str, dict[str, float]] = {"ours": {}, "ten lines": {}}
+    found = {"ours": {}, "ten lines": {}}
     with ours(plan) as json_port, ours(plan) as binary_port, ten_lines(plan) as their_port:
         servers = [(json_port, JSON), (binary_port, BINARY), (their_port, JSON)]
         found["ours"]["first"], found["ours"]["first binary"], theirs = measure_first(plan, servers)
@@ -221,16 +212,14 @@ def measure_round(plan: Plan) -> dict[str, dict[str, float]]:
     return found
 
 
-def rate_of(turns: list[dict[str, Any]], what: str) -> float:
-    n_seconds: float = sum(turn["seconds"] for turn in turns)
+def rate_of(turns, what):
+    n_seconds = sum(turn["seconds"] for turn in turns)
     return float(sum(turn[what] for turn in turns) / n_seconds)
 
 
-def take_turns(
-    plan: Plan, addresses: dict[str, Address], bodies: Path, **options: Any
-) -> dict[str, list[dict[str, Any]]]:
+def take_turns(plan, addresses, bodies, **options):
     """The reports of all turns of each server."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in addresses}
+    found = {name: [] for name in addresses}
     for turn in range(max(2, round(plan.seconds / TURN_SECONDS))):
         in_order = list(addresses.items())[:: -1 if turn % 2 else 1]
         for name, address in in_order:
@@ -239,7 +228,7 @@ def take_turns(
     return found
 
 
-def measure_first(plan: Plan, servers: list[tuple[Address, str]]) -> list[float]:
+def measure_first(plan, servers):
     """Send each large body once to each of these fresh servers, a few in a turn. Returns MB of
     bodies per second of the processor time of each."""
     bodies = plan.large.read_bytes().splitlines()
@@ -261,18 +250,18 @@ def measure_first(plan: Plan, servers: list[tuple[Address, str]]) -> list[float]
     ]
 
 
-def processor_seconds(address: Address) -> float:
+def processor_seconds(address):
     """The processor time of all threads of a server."""
     return time.clock_gettime((~PROCESSES[address] << 3) | 2)  # the clock of clock_getcpuclockid(3)
 
 
-def p99_milliseconds(plan: Plan, port: Address, rate: float) -> float:
+def p99_milliseconds(plan, port, rate):
     result = put_load(port, plan.small, plan.seconds, requests_per_second=rate * LOAD_SHARE)
     return float(result["p99_milliseconds"])
 
 
 @contextlib.contextmanager
-def training(plan: Plan, port: Address) -> Iterator[None]:
+def training(plan, port):
     """Keep a training job running."""
     url, headers = f"http://127.0.0.1:{port}/train", {"X-API-Key": ADMIN_KEY}
     job = {"input_paths": [plan.corpus.name], "vocab_size": 50_000, "promote": "manual"}
@@ -289,13 +278,13 @@ def training(plan: Plan, port: Address) -> Iterator[None]:
     httpx.delete(url, headers=headers)
 
 
-def main() -> None:
+def main():
     parser = make_parser(__doc__)
     parser.add_argument("--vocab", type=vocab_path, required=True, help="r50k_base.tiktoken")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("text", type=text_path)
     options = parser.parse_args()
-    found: dict[str, dict[str, list[float]]] = {"ours": {}, "ten lines": {}}
+    found = {"ours": {}, "ten lines": {}}
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(options.vocab, options.text, Path(folder), options.seconds)
         plan.write_bodies()
@@ -309,7 +298,7 @@ def main() -> None:
     report([table(found)], options.json, note)
 
 
-def table(found: dict[str, dict[str, list[float]]]) -> Table:
+def table(found):
     names = {
         "small": "texts of 130 bytes, 32 connections, requests/s",
         "large": "texts of 1 MB, JSON response, MB/s",

@@ -9,9 +9,6 @@ its processors (which other work on the machine disturbs less), and peak memory.
 turns, and the table shows medians. gigatoken breaks ties its own way, so its merges are others.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import resource
 import statistics
@@ -20,7 +17,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from corpora import DATA, SEPARATOR, label, text_in
 from figures import NOT_INSTALLED, Table, make_parser, report
@@ -44,14 +40,14 @@ print(len(train_bpe(source, size, [sys.argv[3]], tie_breaking="assembled_bytes")
 CONTENDERS = {"native engine": OURS, "gigatoken": GIGATOKEN}
 
 
-def run(contender: str, text: Path, args: argparse.Namespace) -> list[float] | str:
+def run(contender, text, args):
     """Seconds, processor seconds and peak MB of a fresh process, or why there are none."""
     python = sys.executable if contender == "native engine" else args.peers or sys.executable
     command = [python, "-c", CONTENDERS[contender], str(text), str(args.vocab_size), SEPARATOR]
     processors = sorted(os.sched_getaffinity(0))[: args.threads]
     most = int(args.most_gb * 1e9)
 
-    def limit() -> None:
+    def limit():
         os.sched_setaffinity(0, processors)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
@@ -80,14 +76,14 @@ def run(contender: str, text: Path, args: argparse.Namespace) -> list[float] | s
     return [seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3]
 
 
-def write_all(path: Path) -> None:
+def write_all(path):
     """All texts, one after the other."""
     with path.open("wb") as file:
         for text in sorted((DATA / "corpora").glob("*.txt")):
             file.write(text.read_bytes() + SEPARATOR.encode())
 
 
-def main() -> None:
+def main():
     parser = make_parser(__doc__)
     parser.add_argument("texts", nargs="+", metavar="TEXT")
     parser.add_argument("--vocab-size", type=int, default=32_000)
@@ -99,7 +95,7 @@ def main() -> None:
     for contender in CONTENDERS:
         columns += [f"{contender}, s", "processor s", "memory, MB"]
     columns.append("processor time over ours")
-    rows: list[list[Any]] = []
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for text in args.texts:
             path = Path(folder) / text
@@ -108,8 +104,8 @@ def main() -> None:
             else:
                 path = text_in(Path(folder), text)
             size = path.stat().st_size / 1e6
-            row: list[Any] = [f"{'all texts' if text == 'all' else label(path)}, {size:,.0f} MB"]
-            found: dict[str, list[Any]] = {contender: [] for contender in CONTENDERS}
+            row = [f"{'all texts' if text == 'all' else label(path)}, {size:,.0f} MB"]
+            found = {contender: [] for contender in CONTENDERS}
             for _ in range(args.rounds):
                 for contender, runs in found.items():
                     runs.append(run(contender, path, args))

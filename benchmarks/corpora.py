@@ -4,8 +4,6 @@ A name is a file of `../shared/data` (or of the folder that TOKENIZER_TEST_DATA 
 ending: `en_reuters_news`, `gpt2`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path
@@ -39,12 +37,12 @@ LABELS = {
 }
 
 
-def text_path(name: str) -> Path:
+def text_path(name):
     """A UTF-8 file, for argparse's `type`."""
     return _find(name, ["corpora"], [".txt"])
 
 
-def text_in(folder: Path, name: str) -> Path:
+def text_in(folder, name):
     """The file of `text_path`, or `distinct-20`, written to the folder."""
     if not name.startswith(DISTINCT):
         return text_path(name)
@@ -54,12 +52,12 @@ def text_in(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def vocab_path(name: str) -> Path:
+def vocab_path(name):
     """A file that `Tokenizer.load` reads, for argparse's `type`."""
     return _find(name, ["vocab", "vocab_open"], [".tiktoken", ".tokenizer.json", ".json"])
 
 
-def _find(name: str, folders: list[str], endings: list[str]) -> Path:
+def _find(name, folders, endings):
     named = (DATA / folder / (name + ending) for folder in folders for ending in endings)
     tried = [Path(name), *named]
     found = next((path for path in tried if path.is_file()), None)
@@ -71,7 +69,7 @@ def _find(name: str, folders: list[str], endings: list[str]) -> Path:
     return found.resolve()
 
 
-def label(path: Path) -> str:
+def label(path):
     """How the tables call a text or a vocabulary."""
     stem = path.name.partition(".")[0]
     return "distinct text" if stem.startswith(DISTINCT) else LABELS.get(stem, stem)

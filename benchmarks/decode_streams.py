@@ -9,8 +9,6 @@ ends inside a character. A figure is the median of the rounds, in processor time
 that other load on the machine counts less.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 
@@ -18,18 +16,15 @@ import numpy as np
 import tokenizers
 from corpora import label, text_path, vocab_path
 from figures import Table, make_parser, report
-from numpy.typing import NDArray
 from tokenizers.decoders import DecodeStream
 
 from tokenizer_core import DecodeStreams, Tokenizer
 
 STOPS = ["<|im_end|>", "\n\nUser:", "###", "</answer>"]
-Steps = NDArray[np.uint32]
-"""Shape (n_steps, n_streams)."""
 
 
-def ours(tokenizer: Tokenizer, steps: Steps, stop: list[str]) -> tuple[float, list[str]]:
-    """The seconds of all steps, and the text of each stream."""
+def ours(tokenizer, steps, stop):
+    """The seconds of all `steps`, of shape (n_steps, n_streams), and the text of each stream."""
     streams = DecodeStreams(tokenizer, stop=stop)
     numbers = [streams.open() for _ in range(steps.shape[1])]
     parts = []
@@ -41,7 +36,7 @@ def ours(tokenizer: Tokenizer, steps: Steps, stop: list[str]) -> tuple[float, li
     return seconds, ["".join(texts) for texts in zip(*parts, strict=True)]
 
 
-def huggingface(tokenizer: tokenizers.Tokenizer, steps: Steps) -> tuple[float, list[str]]:
+def huggingface(tokenizer, steps):
     """As `ours`; a text lacks what the stream still holds at its end."""
     streams = [DecodeStream(skip_special_tokens=False) for _ in range(steps.shape[1])]
     rows = steps.tolist()
@@ -53,11 +48,9 @@ def huggingface(tokenizer: tokenizers.Tokenizer, steps: Steps) -> tuple[float, l
     return seconds, ["".join(map(str, filter(None, texts))) for texts in zip(*parts, strict=True)]
 
 
-def compare(
-    tokenizer: Tokenizer, reference: tokenizers.Tokenizer, steps: Steps, rounds: int
-) -> list[float]:
+def compare(tokenizer, reference, steps, rounds):
     """Million ids a second: ours, ours with stop strings, theirs."""
-    seconds: list[list[float]] = [[], [], []]
+    seconds = [[], [], []]
     for _ in range(rounds):
         plain, texts = ours(tokenizer, steps, [])
         stopping, _ = ours(tokenizer, steps, STOPS)
@@ -70,7 +63,7 @@ def compare(
     return [steps.size / statistics.median(taken) / 1e6 for taken in seconds]
 
 
-def main() -> None:
+def main():
     parser = make_parser(__doc__, rounds=7)
     parser.add_argument("texts", type=text_path, nargs="+", metavar="TEXT")
     parser.add_argument("--vocab", type=vocab_path, required=True, help="a tokenizer.json")

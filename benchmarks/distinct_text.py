@@ -6,22 +6,17 @@ contractions and marks that split patterns treat differently. Rates measured on 
 of cache misses, not of real text.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 
 PIECE_CHARS = 1 << 18
 """Characters per piece, approximately; a piece has one script."""
 
 
-def _syllables(consonants: str, vowels: str) -> list[str]:
+def _syllables(consonants, vowels):
     return [c + v for c in consonants for v in vowels]
 
 
-def _code_points(first: int, last: int) -> list[str]:
+def _code_points(first, last):
     return [chr(code) for code in range(first, last)]
 
 
@@ -46,14 +41,14 @@ _SCRIPTS = [
 ]  # fmt: skip
 
 
-def _table(words: list[str], spaces: list[str]) -> list[str]:
+def _table(words, spaces):
     """The population to draw from uniformly: about three of `words` for one of `spaces`."""
     n_spaces = max(1, round(len(words) / (3 * len(spaces))))
     n_words = max(1, round(3 * n_spaces * len(spaces) / len(words)))
     return [*words * n_words, *spaces * n_spaces]
 
 
-def distinct_text(n_bytes: int, seed: int = 2026) -> Iterator[str]:
+def distinct_text(n_bytes, seed=2026):
     """Yield pieces of text, in total `n_bytes` of UTF-8 or a little more."""
     rng = np.random.default_rng(seed)
     tables = [_table(words, spaces) for words, spaces in _SCRIPTS]
@@ -67,7 +62,7 @@ def distinct_text(n_bytes: int, seed: int = 2026) -> Iterator[str]:
         yield piece
 
 
-def write_distinct_text(path: Path, n_bytes: int) -> None:
+def write_distinct_text(path, n_bytes):
     """Write this much text."""
     with path.open("w", encoding="utf-8", newline="") as file:
         file.writelines(distinct_text(n_bytes))

@@ -12,8 +12,6 @@ Other documents show single cells: `<!-- figure: NAME; ROW; COLUMN -->335<!-- en
 numbers in a cell they show the first.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -22,7 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FIGURES = REPOSITORY / "benchmarks" / "figures.json"
@@ -31,7 +29,6 @@ PAGE = REPOSITORY / "docs" / "benchmarks.md"
 Cell: TypeAlias = "str | float | Sequence[Cell] | None"
 """A word, a number, nothing, or several of these: `[321.0, 577.0]` is shown as `321 / 577`."""
 
-Entry: TypeAlias = dict[str, Any]
 CELL_PLACE = re.compile(r"(<!-- figure: ([^>]+?) -->)[^<]*(<!-- end -->)")
 PLACE = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 NOT_INSTALLED = "not installed"
@@ -45,7 +42,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     title: str = ""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"{row} does not have {len(self.columns)} cells")
@@ -54,7 +51,7 @@ class Table:
 # ------------------------------------------------------------------------------------ to people
 
 
-def render_cell(cell: Cell) -> str:
+def render_cell(cell):
     """Numbers keep three digits or two decimals."""
     if cell is None:
         return ""
@@ -69,18 +66,18 @@ def render_cell(cell: Cell) -> str:
     return f"{cell:.2f}" if abs(cell) >= 0.1 or not cell else f"{cell:.2g}"
 
 
-def render_row(cells: Sequence[Cell]) -> str:
+def render_row(cells):
     """A line of a table in Markdown."""
     return f"| {' | '.join(map(render_cell, cells))} |\n"
 
 
-def render_table(table: Table) -> str:
+def render_table(table):
     """The table in Markdown."""
     text = "".join(map(render_row, [table.columns, ["---"] * len(table.columns), *table.rows]))
     return f"{table.title}\n\n{text}" if table.title else text
 
 
-def render_entry(name: str, entry: Entry) -> str:
+def render_entry(name, entry):
     """The tables, then a line that says when and where they were measured."""
     repeat = [f"`measure.py {name}`"] if entry["command"] else []
     if not entry["tables"]:
@@ -105,7 +102,7 @@ def render_entry(name: str, entry: Entry) -> str:
     return f"{tables}\n*{'. '.join([*parts, *repeat])}.*\n"
 
 
-def render_page(page: str, entries: dict[str, Entry]) -> str:
+def render_page(page, entries):
     """The page with the figures of `entries` in its places; raises ValueError for a name without
     an entry, an entry without a place, and a name that is there twice."""
     names = [name for _, name, _ in PLACE.findall(page)]
@@ -117,7 +114,7 @@ def render_page(page: str, entries: dict[str, Entry]) -> str:
     )
 
 
-def render_cells(text: str, entries: dict[str, Entry]) -> str:
+def render_cells(text, entries):
     """The document with the cells of `entries` in its places; raises ValueError for a place that
     names no cell."""
     return CELL_PLACE.sub(
@@ -125,17 +122,17 @@ def render_cells(text: str, entries: dict[str, Entry]) -> str:
     )
 
 
-def _cell(place: str, entries: dict[str, Entry]) -> Cell:
+def _cell(place, entries):
     name, row, column = place.split("; ")
     for table in entries.get(name, {}).get("tables", ()):
         for cells in table["rows"]:
             if cells[0] == row and column in table["columns"]:
-                cell: Any = cells[table["columns"].index(column)]
+                cell = cells[table["columns"].index(column)]
                 return cell[0] if isinstance(cell, list) else cell
     raise ValueError(f"figures.json has no cell {place!r}")
 
 
-def documents() -> list[Path]:
+def documents():
     """The documents that may show cells."""
     return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
@@ -143,7 +140,7 @@ def documents() -> list[Path]:
 # -------------------------------------------------------------------------------- from the scripts
 
 
-def make_parser(description: str | None, rounds: int = 3) -> argparse.ArgumentParser:
+def make_parser(description, rounds=3):
     """A parser with the options of all scripts: `--json`, and `--rounds` unless `rounds` is 0."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -154,7 +151,7 @@ def make_parser(description: str | None, rounds: int = 3) -> argparse.ArgumentPa
     return parser
 
 
-def report(tables: Sequence[Table], json_path: Path | None, note: str = "") -> None:
+def report(tables, json_path, note=""):
     """Print the tables, and write them to the file of `--json`; `note` tells the conditions."""
     for table in tables:
         print(f"\n{render_table(table)}", flush=True)
@@ -165,7 +162,7 @@ def report(tables: Sequence[Table], json_path: Path | None, note: str = "") -> N
         json_path.write_text(json.dumps(told), encoding="utf-8")
 
 
-def machine() -> dict[str, Any]:
+def machine():
     """The machine on which this process runs."""
     told = {"model name": platform.processor() or platform.machine(), "flags": ""}
     if Path("/proc/cpuinfo").exists():
@@ -182,7 +179,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def load_average() -> float | None:
+def load_average():
     """The mean number of running and waiting processes of the last minute."""
     return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
@@ -190,17 +187,16 @@ def load_average() -> float | None:
 # -------------------------------------------------------------------------------------- the file
 
 
-def load_figures() -> dict[str, Entry]:
-    entries: dict[str, Entry] = json.loads(FIGURES.read_text(encoding="utf-8"))
-    return entries
+def load_figures():
+    return json.loads(FIGURES.read_text(encoding="utf-8"))
 
 
-def render_figures(entries: dict[str, Entry]) -> str:
+def render_figures(entries):
     """JSON with a line for each row, so that a diff shows what changed."""
     return _render_json(entries, "\n") + "\n"
 
 
-def _render_json(value: Any, line_end: str, key: str = "") -> str:
+def _render_json(value, line_end, key=""):
     deeper = line_end + "  "
     if isinstance(value, dict) and value:
         items = [
@@ -214,7 +210,7 @@ def _render_json(value: Any, line_end: str, key: str = "") -> str:
     return json.dumps(_rounded(value), ensure_ascii=False)
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value):
     """Numbers with four digits."""
     if isinstance(value, list):
         return [_rounded(part) for part in value]

@@ -7,8 +7,6 @@ and Content-Length of a response, so it is several times faster than the servers
 `compare_http.py` starts it; the job is a JSON object, see `Job`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -18,7 +16,6 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -57,18 +54,18 @@ class Result:
 class Connection(asyncio.Protocol):
     """One client: sends the next request after the whole response, or when it is due."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load):
         self._load = load
         self._received = bytearray()
         self._answer_bytes = 0
         self._size = 0
         self._sent_at = 0.0
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport):
         self._transport = transport
         self._send_next()
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data):
         if not self._answer_bytes:
             self._received += data
             end = self._received.find(b"\r\n\r\n")
@@ -86,18 +83,18 @@ class Connection(asyncio.Protocol):
             self._answer_bytes = 0
             self._send_next()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, error):
         if not self._load.is_over:
             self._load.note(self._sent_at, 0, is_right=False)
 
-    def _send_next(self) -> None:
+    def _send_next(self):
         wait = self._load.seconds_until_due()
         if wait > 0:
             asyncio.get_running_loop().call_later(wait, self._send)
         else:
             self._send()
 
-    def _send(self) -> None:
+    def _send(self):
         request, self._size = self._load.next_request()
         self._sent_at = time.perf_counter()
         self._transport.write(request)
@@ -106,10 +103,10 @@ class Connection(asyncio.Protocol):
 class Load:
     """All connections of one job."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job):
         self._job = job
         self._result = Result()
-        self._latencies: list[float] = []
+        self._latencies = []
         self.is_over = False
         bodies = Path(job.bodies).read_bytes().splitlines()
         self._requests = [(self._head(len(body)) + body, len(body)) for body in bodies]
@@ -117,7 +114,7 @@ class Load:
         self._next_due = 0.0
         self._from = self._until = 0.0
 
-    async def run(self) -> Result:
+    async def run(self):
         loop = asyncio.get_running_loop()
         warm_up_seconds = 0.0 if self._job.is_once else self._job.warm_up_seconds
         self._from = self._next_due = time.perf_counter() + warm_up_seconds
@@ -140,7 +137,7 @@ class Load:
             self._result.p99_milliseconds = 1e3 * in_order[len(in_order) * 99 // 100]
         return self._result
 
-    def note(self, sent_at: float, n_bytes: int, is_right: bool) -> None:
+    def note(self, sent_at, n_bytes, is_right):
         now = time.perf_counter()
         self._result.n_wrong += not is_right
         if self._from <= now < self._until:
@@ -150,25 +147,25 @@ class Load:
         if self._job.is_once and self._result.n_requests == len(self._requests):
             self._all_are_answered.set()
 
-    def seconds_until_due(self) -> float:
+    def seconds_until_due(self):
         if not self._job.requests_per_second:
             return 0.0
         self._next_due += 1 / self._job.requests_per_second
         return self._next_due - time.perf_counter()
 
-    def next_request(self) -> tuple[bytes, int]:
+    def next_request(self):
         request = self._requests[self._next]
         self._next = (self._next + 1) % len(self._requests)
         return request
 
-    def _head(self, n_bytes: int) -> bytes:
+    def _head(self, n_bytes):
         return (
             f"POST {self._job.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._job.accept}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {n_bytes}\r\n\r\n"
         ).encode()
 
 
-def main() -> None:
+def main():
     job = Job(**json.load(sys.stdin))
     if job.processor is not None:
         os.sched_setaffinity(0, {job.processor})

@@ -25,7 +25,7 @@ MIX = {
 }
 
 
-def main(folder: Path) -> None:
+def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for corpus, n_bytes in MIX.items():
         with (DATA / "corpora" / f"{corpus}.txt").open("rb") as file:

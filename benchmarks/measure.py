@@ -11,8 +11,6 @@ machine. Other libraries need an environment of their own:
 `--peers` names the Python of another one. A table says which library was missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex
@@ -21,13 +19,11 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from figures import (
     FIGURES,
     PAGE,
     REPOSITORY,
-    Entry,
     documents,
     load_average,
     load_figures,
@@ -54,18 +50,17 @@ print(json.dumps(found))
 """
 
 
-def versions(python: str, names: list[str]) -> dict[str, str | None]:
+def versions(python, names):
     """The installed versions of these distributions; None for one that is missing."""
     command = [python, "-c", VERSIONS, *names]
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError):
         return dict.fromkeys(names)
-    found: dict[str, str | None] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
-def measure(name: str, entry: Entry, peers_python: str) -> Entry:
+def measure(name, entry, peers_python):
     """Run the command of an entry; return the entry with the new figures."""
     command = shlex.split(entry["command"])
     python = peers_python if PEERS in command else sys.executable
@@ -80,7 +75,7 @@ def measure(name: str, entry: Entry, peers_python: str) -> Entry:
         subprocess.run(
             [sys.executable, *command, "--json", str(result)], check=True, cwd=REPOSITORY
         )
-        told: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        told = json.loads(result.read_text(encoding="utf-8"))
     return entry | {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": machine() | {"load": [before, load_average()]},
@@ -89,7 +84,7 @@ def measure(name: str, entry: Entry, peers_python: str) -> Entry:
     }
 
 
-def write(entries: dict[str, Entry]) -> None:
+def write(entries):
     """Write `figures.json` and the documents."""
     text = render_figures(entries)
     rounded = json.loads(text)
@@ -102,7 +97,7 @@ def write(entries: dict[str, Entry]) -> None:
         )
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

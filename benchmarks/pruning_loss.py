@@ -9,13 +9,9 @@ has as many distinct pre-tokens as the pruned counts. `merges above it` is the n
 merges that occur more often than the bound. docs/benchmarks.md has the figures for our corpora.
 """
 
-from __future__ import annotations
-
 import random
 import tempfile
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 from corpora import SEPARATOR, label, text_path
 from figures import Table, make_parser, report
@@ -23,8 +19,6 @@ from figures import Table, make_parser, report
 from tokenizer_core import Tokenizer
 from tokenizer_core.splitting.patterns import resolve_pattern
 from tokenizer_core.training import (
-    PretokenCounts,
-    TrainingResult,
     count_pretokens,
     prune_counts,
     train_from_counts,
@@ -37,10 +31,10 @@ COLUMNS = [
 STEPS = 10
 """Steps of the search for a sample of the wanted size."""
 
-COUNTING: dict[str, Any] = {"special_tokens": [SEPARATOR], "num_workers": 1}
+COUNTING = {"special_tokens": [SEPARATOR], "num_workers": 1}
 
 
-def draw(path: Path, seed: int) -> tuple[list[str], list[str]]:
+def draw(path, seed):
     """Split the documents into a tenth and the rest."""
     text = path.read_text(encoding="utf-8")
     parts = (text.split(separator) for separator in (SEPARATOR, "\n\n", "\n"))
@@ -50,7 +44,7 @@ def draw(path: Path, seed: int) -> tuple[list[str], list[str]]:
     return documents[:n_held], documents[n_held:]
 
 
-def count(documents: list[str], pattern: str) -> PretokenCounts:
+def count(documents, pattern):
     """Count these documents."""
     text = SEPARATOR.join(documents)
     with tempfile.NamedTemporaryFile(suffix=".txt") as file:
@@ -59,26 +53,26 @@ def count(documents: list[str], pattern: str) -> PretokenCounts:
         return count_pretokens([file.name], pattern=resolve_pattern(pattern), **COUNTING)
 
 
-def bytes_per_token(run: TrainingResult, texts: list[str]) -> float:
+def bytes_per_token(run, texts):
     """Bytes per token on these texts."""
     ids, _ = Tokenizer.from_spec(run.spec).encode_batch_to_numpy(texts)
     return sum(len(text.encode()) for text in texts) / len(ids)
 
 
-def n_equal(a: TrainingResult, b: TrainingResult) -> int:
+def n_equal(a, b):
     """The length of the common prefix of two merge lists."""
     pairs = zip(a.merges, b.merges, strict=False)
     return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a.merges), len(b.merges)))
 
 
-def n_above(run: TrainingResult, bound: int) -> int:
+def n_above(run, bound):
     """The number of leading merges that joined more positions than the bound."""
     counts = run.learned.token_counts
     joined = (before - after for before, after in pairwise(counts))
     return next((n for n, places in enumerate(joined) if places <= bound), len(counts) - 1)
 
 
-def sample(documents: list[str], pattern: str, n_distinct: int) -> PretokenCounts:
+def sample(documents, pattern, n_distinct):
     """The counts of as many documents as have about this many distinct pre-tokens."""
     low, high = 0, len(documents)
     for _ in range(STEPS):
@@ -88,16 +82,14 @@ def sample(documents: list[str], pattern: str, n_distinct: int) -> PretokenCount
     return counts
 
 
-def compare(
-    path: Path, pattern: str, vocab_size: int, min_counts: list[int], seed: int
-) -> list[list[Any]]:
+def compare(path, pattern, vocab_size, min_counts, seed):
     """The rows of one file."""
     held, documents = draw(path, seed)
     counts = count(documents, pattern)
     whole = train_from_counts(counts, vocab_size)
     n_bytes, n_distinct = counts.n_pre_token_bytes, len(counts.counts)
     best = bytes_per_token(whole, held)
-    rows: list[list[Any]] = []
+    rows = []
     for min_count in min_counts:
         pruned = prune_counts(counts, min_count=min_count)
         assert pruned.pruning is not None
@@ -116,7 +108,7 @@ def compare(
     return rows
 
 
-def main() -> None:
+def main():
     """Print the tables."""
     parser = make_parser(__doc__, rounds=0)
     parser.add_argument("files", type=text_path, nargs="+")

@@ -12,35 +12,29 @@ are those of the process (`time.process_time`), so that other work on the machin
 quote ratios of one run.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from corpora import label, text_path, vocab_path
-from figures import Cell, Table, make_parser, report
+from figures import Table, make_parser, report
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.presets import PRESETS
 from tokenizer_core.splitting.patterns import PATTERNS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 PASSES = 3
 
 
-def find(name: str) -> tuple[Path, str]:
+def find(name):
     """The file (or folder) of a vocabulary, and its pattern."""
     path, _, pattern = name.partition(":")
     return Path(path) if Path(path).is_dir() else vocab_path(path), pattern
 
 
-def load(name: str) -> Tokenizer:
+def load(name):
     try:
         path, pattern = find(name)
     except argparse.ArgumentTypeError:
@@ -52,7 +46,7 @@ def load(name: str) -> Tokenizer:
     return Tokenizer.load(path)
 
 
-def speeds(tokenizer: Tokenizer, text: str) -> tuple[float, float]:
+def speeds(tokenizer, text):
     """MB/s of the first pass of a new tokenizer, and of the best later one."""
     fresh = Tokenizer.from_spec(tokenizer.spec)
     fresh.encode_to_numpy("a b")  # makes the cache
@@ -65,7 +59,7 @@ def speeds(tokenizer: Tokenizer, text: str) -> tuple[float, float]:
     return n_megabytes / seconds[0], n_megabytes / min(seconds[1:])
 
 
-def load_in_peer(name: str) -> object:
+def load_in_peer(name):
     """Load the same file in the library that it is made for; None for anything else."""
     path, pattern = find(name)
     if path.suffix == ".tiktoken":
@@ -83,7 +77,7 @@ def load_in_peer(name: str) -> object:
     return tokenizers.Tokenizer.from_file(str(path))
 
 
-def seconds_of(load: Callable[[str], object], name: str) -> float | None:
+def seconds_of(load, name):
     gc.collect()
     start = time.process_time()
     loaded = load(name)
@@ -91,8 +85,8 @@ def seconds_of(load: Callable[[str], object], name: str) -> float | None:
     return None if loaded is None else seconds
 
 
-def loading_table(names: list[str], n_rounds: int) -> Table:
-    rows: list[list[Cell]] = []
+def loading_table(names, n_rounds):
+    rows = []
     for name in names:
         rounds = [(seconds_of(load, name), seconds_of(load_in_peer, name)) for _ in range(n_rounds)]
         ours, others = (
@@ -104,17 +98,17 @@ def loading_table(names: list[str], n_rounds: int) -> Table:
     return Table(["vocabulary", "load, s", "its own library", "ratio"], rows)
 
 
-def speed_table(names: list[str], paths: list[Path], args: argparse.Namespace) -> Table:
+def speed_table(names, paths, args):
     tokenizers = {name: load(name) for name in names}
     texts = [read(path, int(args.megabytes * 1e6)) for path in paths]
-    measured: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    measured = {}
     for _ in range(args.rounds):
         for number, text in enumerate(texts):
             for name, tokenizer in tokenizers.items():
                 measured.setdefault((name, number), []).append(speeds(tokenizer, text))
-    rows: list[list[Cell]] = []
+    rows = []
     for name in tokenizers:
-        row: list[Cell] = [name]
+        row = [name]
         for number in range(len(texts)):
             columns = zip(*measured[name, number], strict=True)
             first, again = (round(statistics.median(column)) for column in columns)
@@ -123,12 +117,12 @@ def speed_table(names: list[str], paths: list[Path], args: argparse.Namespace) -
     return Table(["vocabulary", *map(label, paths)], rows)
 
 
-def read(path: Path, n_bytes: int) -> str:
+def read(path, n_bytes):
     with path.open("rb") as file:
         return file.read(n_bytes).decode("utf-8", "ignore")
 
 
-def main() -> None:
+def main():
     parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--texts", type=text_path, nargs="+", default=[], help="files in UTF-8")
     parser.add_argument("--loading", action="store_true", help="how long loading takes")

@@ -10,15 +10,11 @@ falls as text grows. An extrapolation is therefore an upper bound for text of th
 says nothing about other kinds. docs/sizing.md explains how to read it.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from corpora import SEPARATOR, label, text_path
 from figures import Table, make_parser, report
@@ -29,7 +25,7 @@ from tokenizer_core.training import TrainingOptions, count_pretokens, train
 
 SMALLEST = 1 << 19
 PARTS = (1, 2, 4, 8, 16)
-COUNTING: dict[str, Any] = {"special_tokens": [SEPARATOR], "num_workers": 1}
+COUNTING = {"special_tokens": [SEPARATOR], "num_workers": 1}
 TABLE_BYTES = 64
 """The most memory that counting needs per distinct pre-token in addition to its bytes: slots of 24
 bytes in a table that doubles when it is three quarters full."""
@@ -49,12 +45,12 @@ class Growth:
     beta: float
     bytes_per_second: float
 
-    def distinct_at(self, n_bytes: float) -> float:
+    def distinct_at(self, n_bytes):
         """The estimated distinct pre-tokens in `n_bytes` of such text."""
         return self.n_distinct * (n_bytes / self.n_bytes) ** self.beta
 
 
-def measure(path: Path, pattern: str) -> Growth:
+def measure(path, pattern):
     """Count a file at doubling sizes."""
     data = path.read_bytes()
     sizes = [len(data)]
@@ -77,7 +73,7 @@ def measure(path: Path, pattern: str) -> Growth:
     return Growth(label(path), n_last, last, mean, beta, n_last / seconds)
 
 
-def growth_table(found: list[Growth]) -> Table:
+def growth_table(found):
     columns = [
         "text",
         "MB",
@@ -100,7 +96,7 @@ def growth_table(found: list[Growth]) -> Table:
     return Table(columns, rows)
 
 
-def predict(found: list[Growth], terabytes: float, shard_gigabytes: float, cores: int) -> Table:
+def predict(found, terabytes, shard_gigabytes, cores):
     """The estimated cost of counting this much of each kind."""
     n_bytes, shard = terabytes * 1e12, shard_gigabytes * 1e9
     title = f"{terabytes:g} TB in shards of {shard_gigabytes:g} GB, {cores} cores:"
@@ -126,7 +122,7 @@ def predict(found: list[Growth], terabytes: float, shard_gigabytes: float, cores
     return Table(columns, rows, title)
 
 
-def lose_by_sampling(path: Path, pattern: str, vocab_size: int, seed: int = 1) -> list[float]:
+def lose_by_sampling(path, pattern, vocab_size, seed=1):
     """Bytes per token of tokenizers trained on ever smaller samples (`PARTS`), on a held-out tenth
     of the documents."""
     documents = path.read_text(encoding="utf-8").split(SEPARATOR)
@@ -141,14 +137,14 @@ def lose_by_sampling(path: Path, pattern: str, vocab_size: int, seed: int = 1) -
         with tempfile.NamedTemporaryFile(suffix=".txt") as file:
             file.write(sample.encode())
             file.flush()
-            how: dict[str, Any] = {"special_tokens": [SEPARATOR], "pattern": pattern}
+            how = {"special_tokens": [SEPARATOR], "pattern": pattern}
             trained = train([file.name], TrainingOptions(vocab_size=vocab_size, **how))
         ids, _ = Tokenizer.from_spec(trained.spec).encode_batch_to_numpy(held)
         found.append(n_held / len(ids))
     return found
 
 
-def sampling_table(paths: list[Path], pattern: str, vocab_size: int) -> Table:
+def sampling_table(paths, pattern, vocab_size):
     found = [lose_by_sampling(path, pattern, vocab_size) for path in paths]
     rows = [["all", *(f"{losses[0]:.3f} bytes per token" for losses in found)]]
     rows += [
@@ -159,7 +155,7 @@ def sampling_table(paths: list[Path], pattern: str, vocab_size: int) -> Table:
     return Table(["trained on", *map(label, paths)], rows)
 
 
-def main() -> None:
+def main():
     """Print the tables."""
     parser = make_parser(__doc__, rounds=0)
     parser.add_argument("files", type=text_path, nargs="+")

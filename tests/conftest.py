@@ -17,7 +17,7 @@ profiles.register()
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Mark the tests of the integration tier, which its folder holds."""
     folder = REPOSITORY / "tests" / "integration"
     for item in items:
@@ -25,20 +25,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("integration")
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Take what lives as long as the session out of later collections of garbage."""
     gc.collect()
     gc.freeze()
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     """Skips a test marked `torch` without torch."""
     if item.get_closest_marker("torch"):
         pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
+def shared_data():
     """The folder with `corpora/`, `vocab/` and `cs336/`; tests that request it skip without it."""
     named = os.environ.get("TOKENIZER_TEST_DATA")
     folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
@@ -48,9 +48,8 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session", params=["python", "native"])
-def engine(request: pytest.FixtureRequest) -> str:
+def engine(request):
     """The name of an engine; a test that requests it runs on each. Skips where one is missing."""
     if request.param == "native":
         native_module()
-    name: str = request.param
-    return name
+    return request.param

@@ -4,7 +4,6 @@ For drivers that fork: each runs in a separate process, because pytest's may hav
 """
 
 import os
-from collections.abc import Callable
 from functools import partial
 
 _ON_FILES = ["open", "write", "lseek", "fsync", "close"]
@@ -13,7 +12,7 @@ DEAD = 9
 """Exit status of a process that died as planned; 0 means that its work ended first."""
 
 
-def die_at(k: int, when: str, work: Callable[[], object]) -> int:
+def die_at(k, when, work):
     """Do `work` in a child that dies `before` or `after` its k-th call, or during it (`torn`);
     return the child's exit status, 1 if the work itself failed."""
     child = os.fork()
@@ -27,7 +26,7 @@ def die_at(k: int, when: str, work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _arm(k: int, when: str) -> None:
+def _arm(k, when):
     calls = 0
 
     def call(real, *args, **kwargs):

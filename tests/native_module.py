@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import os
-from types import ModuleType
 
 import pytest
 
@@ -12,7 +11,7 @@ IS_INSTALLED = importlib.util.find_spec(MODULE) is not None
 IS_REQUIRED = os.environ.get("TOKENIZER_REQUIRE_NATIVE", "") not in ("", "0")
 
 
-def native_module() -> ModuleType:
+def native_module():
     """The module; if it was not built, skips the test, or fails it where it is required."""
     if not IS_INSTALLED and not IS_REQUIRED:
         pytest.skip(f"{MODULE} is not in this installation")

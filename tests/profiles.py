@@ -5,11 +5,6 @@ expensive examples uses a fraction of the profile's. One that looks at everythin
 `thorough`, which `make test` leaves out; one that takes minutes is `slow`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -17,7 +12,7 @@ from hypothesis.internal.conjecture import providers
 PROFILES = {"quick": 30, "ci": 100, "full": 1500}
 
 
-def register() -> None:
+def register():
     """Register the profiles, and load `quick` for a run that chooses none.
 
     `quick` and `ci` try the same examples in every run, but not the same as each other; `full`
@@ -39,22 +34,22 @@ def register() -> None:
     settings.load_profile("quick")
 
 
-def examples(fraction: float, **options: Any) -> settings:
+def examples(fraction, **options):
     """The settings of a test with expensive examples: this fraction of the profile's number."""
     n_examples = max(1, round(settings().max_examples * fraction))
     return settings(max_examples=n_examples, **options)
 
 
-def first_and_slow(values: Iterable[Any]) -> list[Any]:
+def first_and_slow(values):
     """Values to parametrize with: the first always runs, the others are slow."""
     return _first_and_others(values, pytest.mark.slow)
 
 
-def first_and_thorough(values: Iterable[Any]) -> list[Any]:
+def first_and_thorough(values):
     """Values to parametrize with: the first always runs, the others are thorough."""
     return _first_and_others(values, pytest.mark.thorough)
 
 
-def _first_and_others(values: Iterable[Any], mark: pytest.MarkDecorator) -> list[Any]:
+def _first_and_others(values, mark):
     first, *others = values
     return [first, *(pytest.param(value, marks=mark) for value in others)]

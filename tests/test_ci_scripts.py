@@ -15,29 +15,29 @@ CARGO_FILE = REPOSITORY / "tokenizer_core" / "native" / "Cargo.toml"
 class Machine:
     """A home and a folder of programs that print what a test says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.bin, self.home = folder / "bin", folder / "home"
         self.bin.mkdir()
         self.home.mkdir()
 
-    def put(self, name: str, says: str = "", *, exit_code: int = 0, folder: Path | None = None):
+    def put(self, name, says="", *, exit_code=0, folder=None):
         program = (folder or self.bin) / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\n[ -z '{says}' ] || echo '{says}'\nexit {exit_code}\n")
         program.chmod(0o755)
 
-    def run(self, *command: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *command, path=""):
         environment = {"PATH": f"{self.bin}{path}", "HOME": str(self.home), "LC_ALL": "C"}
         return subprocess.run(
             command, cwd=REPOSITORY, env=environment, capture_output=True, text=True
         )
 
-    def find_python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def find_python(self, *arguments):
         return self.run("/bin/sh", ".ci/find-python", *arguments)
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path):
     return Machine(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_a_cargo_that_is_new_enough_is_found_on_the_path_or_at_home(machine):
     needed = re.search(r'^rust-version = "1\.(\d+)"$', CARGO_FILE.read_text("utf-8"), re.MULTILINE)
     minor, at_home = int(needed[1]), machine.home / ".cargo" / "bin"
 
-    def find_cargo() -> subprocess.CompletedProcess[str]:
+    def find_cargo():
         return machine.run(".ci/find-cargo", "--no-install", path=":/usr/bin:/bin")
 
     nothing = find_cargo()

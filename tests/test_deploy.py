@@ -1,16 +1,11 @@
 """The files for Prometheus, Grafana, Docker Compose, Kubernetes and the container name only what
 exists, and the container's entry point works."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
 
 import promql_parser as promql
 import pytest
@@ -30,22 +25,22 @@ SEED = "/usr/local/share/tokenizer/tokenizers"
 OF_PROMETHEUS = {"up", "ALERTS"}
 
 
-def read(name: str) -> Any:
+def read(name):
     text = (DEPLOY / name).read_text(encoding="utf-8")
     return json.loads(text) if name.endswith("json") else yaml.safe_load(text)
 
 
-def alerts() -> list[dict[str, Any]]:
+def alerts():
     return [rule for group in read("alerts.yml")["groups"] for rule in group["rules"]]
 
 
-def metrics_of(query: str) -> set[str]:
+def metrics_of(query):
     """The metrics that a PromQL query names; raises ValueError if it is not PromQL."""
     for variable, value in {"$__rate_interval": "1m", "$instance": ".*", "$handler": ".*"}.items():
         query = query.replace(variable, value)
     found = set()
 
-    def note(node: promql.Expr) -> None:
+    def note(node):
         selector = node.vector_selector if isinstance(node, promql.MatrixSelector) else node
         if isinstance(selector, promql.VectorSelector):
             found.add(selector.name)
@@ -54,7 +49,7 @@ def metrics_of(query: str) -> set[str]:
     return found
 
 
-def container() -> tuple[dict[str, Any], dict[str, Any]]:
+def container():
     """The pod of the stateful set, and its container."""
     pod = read("kubernetes/statefulset.yaml")["spec"]["template"]["spec"]
     (only,) = pod["containers"]
@@ -62,7 +57,7 @@ def container() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def metrics(tmp_path_factory):
     """Each metric of the service and its samples, and the metric's family."""
     settings = Settings(artifacts_dir=tmp_path_factory.mktemp("artifacts"))
     with TestClient(create_app(settings)) as client:
@@ -89,7 +84,7 @@ def test_manual_lists_every_metric_and_alert(metrics):
     rows = set(re.findall(r"^\| `(\w+)", MANUAL, flags=re.MULTILINE))
     assert {row for row in rows if row.startswith("Tokenizer")} == {r["alert"] for r in alerts()}
 
-    def ours(names: Iterable[str]) -> set[str]:
+    def ours(names):
         own = (name for name in names if re.match("(http|tokenizer)_", name))
         return {re.sub("_(total|created)$", "", name) for name in own}
 
@@ -154,11 +149,8 @@ def test_the_container_is_not_root_and_cannot_write():
     assert service["cap_drop"] == ["ALL"]
 
 
-Enter = Callable[[Path], subprocess.CompletedProcess[str]]
-
-
 @pytest.fixture
-def enter(tmp_path: Path) -> Enter:
+def enter(tmp_path):
     """Run the entry point with a seed and the test's own artifacts folder."""
     seed = tmp_path / "seed"
     (seed / "starter" / "1").mkdir(parents=True)
@@ -167,7 +159,7 @@ def enter(tmp_path: Path) -> Enter:
     script = tmp_path / "entrypoint.sh"
     script.write_text(ENTRYPOINT.replace(SEED, str(seed)))
 
-    def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    def run(folder):
         return subprocess.run(
             ["/bin/sh", script, "echo", "started", "it"],
             env={"PATH": "/usr/bin:/bin", "TOKENIZER_ARTIFACTS_DIR": str(folder)},
@@ -179,7 +171,7 @@ def enter(tmp_path: Path) -> Enter:
 
 
 @pytest.mark.parametrize("inside", [[], ["tokenizers"], [".seeding/half"], ["lost+found"]])
-def test_an_empty_folder_gets_the_starter(enter: Enter, tmp_path: Path, inside: list[str]) -> None:
+def test_an_empty_folder_gets_the_starter(enter, tmp_path, inside):
     folder = tmp_path / "artifacts"
     for name in ["", *inside]:
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -190,9 +182,7 @@ def test_an_empty_folder_gets_the_starter(enter: Enter, tmp_path: Path, inside: 
     assert not (folder / "tokenizers" / "half").exists()
 
 
-def test_another_folder_is_left_as_it_is_or_ends_the_container(
-    enter: Enter, tmp_path: Path
-) -> None:
+def test_another_folder_is_left_as_it_is_or_ends_the_container(enter, tmp_path):
     (tmp_path / "tokenizers" / "mine").mkdir(parents=True)
     assert enter(tmp_path).stdout == "started it\n"
     assert [path.name for path in (tmp_path / "tokenizers").iterdir()] == ["mine"]
@@ -202,7 +192,7 @@ def test_another_folder_is_left_as_it_is_or_ends_the_container(
     assert "chown" in ended.stderr
 
 
-def test_files_that_the_image_copies_reach_the_builder_and_exist() -> None:
+def test_files_that_the_image_copies_reach_the_builder_and_exist():
     lines = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, flags=re.MULTILINE)
     copied = {name for line in lines for name in line.split()[:-1]}
     assert "deploy/entrypoint.sh" in copied
@@ -217,7 +207,7 @@ def test_files_that_the_image_copies_reach_the_builder_and_exist() -> None:
 
 
 @pytest.mark.parametrize("extras", ["", "s3 postgres"])
-def test_the_image_has_the_extras_it_is_built_with(extras: str) -> None:
+def test_the_image_has_the_extras_it_is_built_with(extras):
     script = re.search(r"python -c '(import os, tomllib.*?)' > requirements.txt", DOCKERFILE)
     assert script
     command = [sys.executable, "-c", script[1]]

@@ -8,8 +8,6 @@ the model's weights and the larger sample are kept by Git LFS, so that a plain c
 their pointers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -25,7 +23,7 @@ LFS_POINTER = b"version https://git-lfs"
 TIKTOKEN_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/"
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments):
     """Run the suite of the folder named first; pass the other arguments on to pytest."""
     if not arguments or not (Path(arguments[0]) / "tests" / "test_tokenizer.py").is_file():
         print(
@@ -47,7 +45,7 @@ def main(arguments: list[str]) -> int:
         return int(pytest.main([*options, "tests"], plugins=[SkipMissingFixtures(suite)]))
 
 
-def remove_pointers(folder: Path) -> None:
+def remove_pointers(folder):
     """Remove the pointers that stand for files of Git LFS: a pointer is a missing file."""
     for path in folder.rglob("*"):
         is_small = path.is_file() and path.stat().st_size < 1000
@@ -55,7 +53,7 @@ def remove_pointers(folder: Path) -> None:
             path.unlink()
 
 
-def offer_files_of_tiktoken(suite: Path) -> None:
+def offer_files_of_tiktoken(suite):
     """Put GPT-2's two files into tiktoken's cache, so that it downloads nothing.
 
     The suite's fixtures are these files, the merges without their first line. tiktoken checks their
@@ -75,7 +73,7 @@ def offer_files_of_tiktoken(suite: Path) -> None:
 class SkipMissingFixtures:
     """Skips a test that fails because the suite's folder lacks a file, and names the file."""
 
-    def __init__(self, suite: Path) -> None:
+    def __init__(self, suite):
         self._suite = suite
 
     @pytest.hookimpl(wrapper=True)

@@ -4,14 +4,11 @@ A tokenizer's vocabulary needs a token for each of the 256 bytes. Two kilobytes 
 input would slow the fuzzer down, so in a text a NUL means these entries.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
 import pickle
 import re
-from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 from tokenizer_client.schemas.tokens import BatchTooLargeError
@@ -45,7 +42,7 @@ BYTE_LINES = b"".join(base64.b64encode(token) + b" %d\n" % id_ for id_, token in
 
 
 @contextlib.contextmanager
-def taken() -> Iterator[None]:
+def taken():
     """The reader has accepted its input; nothing inside this block may refuse it."""
     try:
         yield
@@ -53,7 +50,7 @@ def taken() -> Iterator[None]:
         raise AssertionError("what was taken is refused afterwards") from error
 
 
-def plain_pickle(data: bytes) -> None:
+def plain_pickle(data):
     """`pickle` reads what the target accepts, and it can be written and read again."""
     value = parse_plain_pickle(data)
     with taken():
@@ -61,7 +58,7 @@ def plain_pickle(data: bytes) -> None:
         assert parse_plain_pickle(render_pickle(value)) == value
 
 
-def tiktoken(data: bytes) -> None:
+def tiktoken(data):
     """Reading at once equals reading by lines; ranks and their merges give the same ids."""
     data = data.replace(b"\0", BYTE_LINES)
     at_once = tiktoken_file._parse_plain_lines(data)
@@ -78,7 +75,7 @@ def tiktoken(data: bytes) -> None:
         assert Tokenizer.from_spec(merging, engine="python").encode(text) == ids
 
 
-def tokenizer_json(data: bytes) -> None:
+def tokenizer_json(data):
     """An accepted tokenizer that can be written can be read again; its texts round-trip."""
     spec = parse_tokenizer_json(data.replace(b"\0", BYTE_ENTRIES))
     with taken():
@@ -91,7 +88,7 @@ def tokenizer_json(data: bytes) -> None:
         assert parse_tokenizer_json(written) == spec
 
 
-def manifest(data: bytes) -> None:
+def manifest(data):
     """The reader checks the seal first; a valid seal tests the code after that check."""
     for sealed in (data, _sealed(data)):
         try:
@@ -105,7 +102,7 @@ def manifest(data: bytes) -> None:
         assert read.build_spec(SPEC.vocab, SPEC.merges) == SPEC
 
 
-def _sealed(data: bytes) -> bytes:
+def _sealed(data):
     """The manifest `data` with a valid seal; unchanged where it cannot have one."""
     try:
         fields = json.loads(data)
@@ -116,7 +113,7 @@ def _sealed(data: bytes) -> bytes:
         return data
 
 
-def corpus_address(data: bytes) -> None:
+def corpus_address(data):
     """A root, then an address below it: the standard library reads both in the same way, and
     messages show no password and no query."""
     root, _, path = data.decode("latin-1").partition("\n")

@@ -5,8 +5,6 @@ inputs worth keeping to `corpus/`; git ignores both. After a fix, the input goes
 where the ordinary tests read it.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess
@@ -16,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-def fuzz(target: str, options: list[str]) -> None:
+def fuzz(target, options):
     """Send inputs to one target until libFuzzer ends the process."""
     import atheris
 
@@ -26,7 +24,7 @@ def fuzz(target: str, options: list[str]) -> None:
     atheris.Fuzz()
 
 
-def run(target: str, seconds: int) -> bool:
+def run(target, seconds):
     """Whether the run had no finding; it begins with the seeds and the earlier findings."""
     from tests.fuzz.targets import FOUND, seeds
 
@@ -51,7 +49,7 @@ def run(target: str, seconds: int) -> bool:
     return done.returncode == 0
 
 
-def main() -> int:
+def main():
     if sys.argv[1:2] == ["--only"]:
         fuzz(sys.argv[2], sys.argv[3:])
         return 0

@@ -1,12 +1,9 @@
 """Targets that read requests: each takes any bytes, see `targets`."""
 
-from __future__ import annotations
-
 import io
 import ipaddress
 import json
 import re
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -58,7 +55,7 @@ _MOST_BRACKETS = 500
 """The stack limits the nesting of what a reader accepts, and the limit differs between readers."""
 
 
-def request_json(data: bytes) -> None:
+def request_json(data):
     """The strict reader agrees with the standard library's, in windows or in one call."""
     value, code = _value_or_code(data)
     again, code_of_windows = _value_or_code(data, window_chars=16)
@@ -82,14 +79,14 @@ def request_json(data: bytes) -> None:
         raise AssertionError("the standard library reads it")
 
 
-def _value_or_code(data: bytes, **options: int) -> tuple[str, str]:
+def _value_or_code(data, **options):
     try:
         return repr(parse_strict_json(data, **options)), ""
     except (Problem, AccessError) as error:
         return "", error.code
 
 
-def ids_body(data: bytes) -> None:
+def ids_body(data):
     """numpy reads what the target accepts, and it can be written again."""
     form = FORMS[data[0] % len(FORMS)] if data else FORMS[0]
     ids = parse_ids_body(data[1:], form)
@@ -106,7 +103,7 @@ def ids_body(data: bytes) -> None:
 MODELS = [CheckedTrainRequest, CountRequest, DecodeRequest, EncodeCorpusRequest, VerifyRequest]
 
 
-def request_body(data: bytes) -> None:
+def request_body(data):
     """Both readers of JSON lead to the same request; the first byte chooses the model."""
     model = MODELS[data[0] % len(MODELS)] if data else MODELS[0]
     wanted = read_model(model, data[1:], choose_engine())
@@ -117,11 +114,11 @@ def request_body(data: bytes) -> None:
 DIGEST = "0123456789abcdef" * 4
 
 
-def request_headers(data: bytes) -> None:
+def request_headers(data):
     """Headers, as lines of `name: value`, that routes read: a response or a Problem."""
     request = _request_of(data)
     accept, kind = header_of(request, b"accept"), header_of(request, b"content-type")
-    looks: list[Any] = [
+    looks = [
         lambda: require_json(request),
         lambda: require_text(request, ""),
         lambda: require_acceptable(request, "application/json"),
@@ -148,7 +145,7 @@ def request_headers(data: bytes) -> None:
     assert span is None or 0 <= span[0] < span[1] <= len(data) or span == (0, len(data))
 
 
-def corpus_url(data: bytes) -> None:
+def corpus_url(data):
     """A line of the operator's list, then a URL: the standard library reads every accepted URL, and
     reads the same after it was written."""
     entry, _, url = data.decode("latin-1").partition("\n")
@@ -166,14 +163,14 @@ def corpus_url(data: bytes) -> None:
     assert (parts.port or {"http": 80, "https": 443}[taken.scheme]) == taken.port
 
 
-def _answer_or_problem(look: Any) -> Any:
+def _answer_or_problem(look):
     try:
         return look()
     except Problem:
         return None
 
 
-def _request_of(data: bytes) -> Request:
+def _request_of(data):
     lines = [line.partition(b":") for line in data.split(b"\n")]
     headers = [(name.strip().lower(), value.strip()) for name, colon, value in lines if colon]
     return Request({"type": "http", "method": "POST", "path": "/", "headers": headers})

@@ -6,14 +6,10 @@ the ordinary suite also runs their seeds and the earlier findings (`found/TARGET
 the seeds, so that they follow the formats.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -33,10 +29,10 @@ from tokenizer_service.http.problem import Problem, problem_response
 from tokenizer_service.jobs.errors import JobsError
 from tokenizer_service.responses.problem_table import problem_of
 
-_FILE: Final = (FormatError, InvalidSpecError)
-_REFUSED: Final = (Problem, AccessError, BatchTooLargeError, JobsError)
+_FILE = (FormatError, InvalidSpecError)
+_REFUSED = (Problem, AccessError, BatchTooLargeError, JobsError)
 
-TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
+TARGETS = {
     file_targets.plain_pickle: (FormatError,),
     file_targets.tiktoken: _FILE,
     file_targets.tokenizer_json: _FILE,
@@ -50,10 +46,10 @@ TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
 }
 """Each target, and the errors that it may end with."""
 
-NAMES: Final = {target.__name__: target for target in TARGETS}
+NAMES = {target.__name__: target for target in TARGETS}
 
 
-def try_target(name: str, data: bytes) -> bool:
+def try_target(name, data):
     """Give `data` to the target; return whether it was accepted. Raises what is a finding."""
     target = NAMES[name]
     try:
@@ -64,7 +60,7 @@ def try_target(name: str, data: bytes) -> bool:
     return True
 
 
-def _check_told(error: Exception) -> None:
+def _check_told(error):
     """A refusal can be reported: in a response that blames the client, or in a line of a log."""
     str(error).encode()
     if isinstance(error, _REFUSED):
@@ -116,14 +112,14 @@ Authorization: Bearer a""",
 ]
 
 
-def _short(table: bytes) -> bytes:
+def _short(table):
     """Without white space, and with a NUL for the entries of the 256 bytes."""
     packed = json.dumps(json.loads(table), ensure_ascii=False, separators=(",", ":")).encode()
     return packed.replace(BYTE_ENTRIES, b"\0")
 
 
 @cache
-def seeds() -> dict[str, list[bytes]]:
+def seeds():
     """Target -> inputs that it accepts."""
     plain = TokenizerSpec.from_merges(VOCAB, MERGES)
     records = {name: FileRecord("0" * 64, 5) for name in ("vocab.pkl", "merges.pkl")}

@@ -1,9 +1,5 @@
 """The targets without a fuzzer: their seeds, mutated seeds, and earlier findings."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +13,7 @@ scraps = st.binary(max_size=3) | st.sampled_from(words)
 edits = st.lists(st.tuples(places, st.integers(0, 4), scraps), min_size=1, max_size=4)
 
 
-def edit(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
+def edit(data, changes):
     """With some bytes replaced by others; one in five is also truncated at such an offset."""
     for where, n_replaced, scrap in changes:
         at = int(where * (len(data) + 1))
@@ -26,7 +22,7 @@ def edit(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_seeds_are_accepted(name: str) -> None:
+def test_seeds_are_accepted(name):
     assert [seed for seed in seeds()[name] if not try_target(name, seed)] == []
 
 
@@ -34,11 +30,11 @@ def test_seeds_are_accepted(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @examples(1 / 5)
 @given(data=st.data())
-def test_edited_seeds_end_with_no_other_error(name: str, data: st.DataObject) -> None:
+def test_edited_seeds_end_with_no_other_error(name, data):
     try_target(name, edit(data.draw(st.sampled_from(seeds()[name])), data.draw(edits)))
 
 
 @pytest.mark.promise(19)
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*/*")), ids=lambda path: path.name)
-def test_earlier_findings_are_mended(path: Path) -> None:
+def test_earlier_findings_are_mended(path):
     try_target(path.parent.name, path.read_bytes())

@@ -1,23 +1,18 @@
 """The integration tier: servers, databases, object storage, a cluster, a browser."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.integration.s3_server import s3_bucket, s3_server
-from tests.integration.server_process import Server, serve
+from tests.integration.server_process import serve
 from tests.tokenizer_service.chats import with_templates
 from tests.tokenizer_service.conftest import other_spec, small_spec, small_tokenizer
-from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 
 __all__ = ["other_spec", "s3_bucket", "s3_server", "small_spec", "small_tokenizer"]
 
 
 @pytest.fixture(scope="session")
-def server(
-    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec, other_spec: TokenizerSpec
-) -> Iterator[Server]:
+def server(tmp_path_factory, small_spec, other_spec):
     """One server with `starter` and `other`; a test that changes it restores it."""
     root = tmp_path_factory.mktemp("server") / "artifacts"
     ArtifactStore(root).publish(with_templates(small_spec), name="starter")

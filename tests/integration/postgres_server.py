@@ -4,8 +4,6 @@ It refuses to run as root, so it runs as another user if the tests do. Without a
 the tests that use it skip by name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd
@@ -14,9 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,10 +38,10 @@ _SETTINGS = {
 class PostgresServer:
     """One server; `address` is that of its database of that name, which `make` creates."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._folder, self._user = folder, _unprivileged_user()
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = None
         password = folder / "password"
         password.write_text(PASSWORD)
         if self._user is not None:
@@ -55,16 +51,16 @@ class PostgresServer:
         initdb = self._run("initdb", "-D", f"{folder}/data", *options, f"--pwfile={password}")
         initdb.communicate()
 
-    def address(self, database: str = "postgres") -> str:
+    def address(self, database="postgres"):
         """The value of TOKENIZER_JOBS_DATABASE."""
         return f"postgresql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
 
-    def make(self, database: str) -> str:
+    def make(self, database):
         """Create a database; return its address."""
         self.execute(f"CREATE DATABASE {database}")
         return self.address(database)
 
-    def execute(self, statement: str, *values: Any, database: str = "postgres") -> list[Any]:
+    def execute(self, statement, *values, database="postgres"):
         """Run a statement as the owner of the server; return its rows."""
         import psycopg
 
@@ -72,7 +68,7 @@ class PostgresServer:
             cursor = connection.execute(statement.encode(), values)
             return cursor.fetchall() if cursor.description else []
 
-    def start(self) -> None:
+    def start(self):
         """Start it, and wait until it accepts connections."""
         settings = {**_SETTINGS, "port": self.port, "listen_addresses": "127.0.0.1"}
         options = [f"-c{name}={value}" for name, value in settings.items()]
@@ -85,7 +81,7 @@ class PostgresServer:
             assert self._process.poll() is None, log
             time.sleep(0.02)
 
-    def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+    def stop(self, number=signal.SIGINT):
         """Stop it: SIGINT breaks all connections, SIGQUIT acts like a crash."""
         if self._process is not None:
             self._process.send_signal(number)
@@ -93,7 +89,7 @@ class PostgresServer:
             self._process = None
 
     @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
+    def frozen(self):
         """Inside the block it is silent and closes nothing, as if the network were cut."""
         assert self._process is not None
         import psutil
@@ -109,7 +105,7 @@ class PostgresServer:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.resume()
 
-    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _run(self, program, *arguments):
         command = [_program(program), *arguments]
         if self._user is not None:
             ids = [f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}"]
@@ -121,7 +117,7 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def run_postgres() -> Iterator[PostgresServer]:
+def run_postgres():
     """A server for the block; skips if none is installed."""
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     if _INITDB is None:
@@ -136,12 +132,12 @@ def run_postgres() -> Iterator[PostgresServer]:
             server.stop(signal.SIGQUIT)
 
 
-def _program(name: str) -> str:
+def _program(name):
     assert _INITDB is not None
     return str(Path(_INITDB).resolve().with_name(name))
 
 
-def _unprivileged_user() -> pwd.struct_passwd | None:
+def _unprivileged_user():
     if os.getuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -6,19 +6,18 @@ A module gets it by importing the fixture; its tests are skipped where Ray is no
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.integration.s3_server import S3Server, aws_environment
+from tests.integration.s3_server import aws_environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def ray_cluster(s3_server: S3Server) -> Iterator[str]:
+def ray_cluster(s3_server):
     """Connected, with two processors; yields its address, for other processes to connect to.
 
     Its workers know the S3 server of the tests.
@@ -47,7 +46,7 @@ def ray_cluster(s3_server: S3Server) -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def ray_workers() -> list[psutil.Process]:
+def ray_workers():
     """The processes of the cluster that currently run a task."""
     found = []
     for process in psutil.Process().children(recursive=True):

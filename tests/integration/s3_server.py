@@ -5,19 +5,15 @@ and writes in two steps, so that two writers can both succeed; here writes run o
 promises.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import httpx
 import pytest
 
-from tokenizer_core.blobs import Storage, open_storage
+from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.bucket import ObjectStorage
 
 AWAY_SECONDS = 60.0
@@ -26,11 +22,11 @@ AWAY_SECONDS = 60.0
 class S3Server:
     """`start` and `stop` keep the stored objects and the port."""
 
-    def __init__(self) -> None:
-        self._server: Any = None
+    def __init__(self):
+        self._server = None
         self._port = 0
         self._writing = threading.Lock()
-        self.ignored_headers: tuple[str, ...] = ()
+        self.ignored_headers = ()
         """Conditions that it ignores, such as `HTTP_IF_MATCH`."""
         self.lost_answers = 0
         """This many of the next writes succeed and respond with an error."""
@@ -38,19 +34,19 @@ class S3Server:
         """The bodies of this many of the next reads end one byte early."""
         self.is_silent = threading.Event()
         """While set, it responds to no request."""
-        self.requests: list[str] = []
+        self.requests = []
         """Method and path of each."""
 
     @property
-    def endpoint(self) -> str:
+    def endpoint(self):
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self) -> None:
+    def start(self):
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import WSGIRequestHandler, make_server
 
         class Quiet(WSGIRequestHandler):
-            def log(self, *_: object) -> None:
+            def log(self, *_):
                 pass
 
         app = DomainDispatcherApplication(create_backend_app)
@@ -60,12 +56,12 @@ class S3Server:
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def stop(self) -> None:
+    def stop(self):
         self._server.shutdown()
         self._server.server_close()
 
-    def _guard(self, app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
-        def guarded(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    def _guard(self, app):
+        def guarded(environ, start_response):
             self.requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}")
             until = time.monotonic() + AWAY_SECONDS
             while self.is_silent.is_set() and time.monotonic() < until:
@@ -90,7 +86,7 @@ class S3Server:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
+def s3_server():
     """The server of this process; skips where moto is not installed."""
     pytest.importorskip("moto", reason="the extra dev is not installed")
     pytest.importorskip("s3transfer", reason="the extra s3 is not installed")
@@ -100,7 +96,7 @@ def s3_server() -> Iterator[S3Server]:
     server.stop()
 
 
-def aws_environment(server: S3Server) -> dict[str, str]:
+def aws_environment(server):
     """The environment variables of S3 clients for this server."""
     return {
         "AWS_ENDPOINT_URL": server.endpoint,
@@ -114,7 +110,7 @@ def aws_environment(server: S3Server) -> dict[str, str]:
 
 
 @pytest.fixture
-def s3_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3_bucket(s3_server, monkeypatch):
     """`s3://bucket`, new for each test; the environment points clients to it."""
     for name, value in aws_environment(s3_server).items():
         monkeypatch.setenv(name, value)
@@ -124,10 +120,10 @@ def s3_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{bucket}"
 
 
-_CLIENTS: dict[str, Any] = {}
+_CLIENTS = {}
 
 
-def open_with_shared_client(address: str) -> Storage:
+def open_with_shared_client(address):
     """Like `open_storage`, without the probe, and with one shared client: creating one is slow."""
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     bucket, _, prefix = address.removeprefix("s3://").partition("/")

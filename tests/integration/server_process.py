@@ -3,8 +3,6 @@
 It does not import pytest, so that the benchmarks can use it as well.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -15,15 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import psutil
 
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
 
 ADMIN_KEY = "end-to-end-key"
@@ -38,32 +33,32 @@ class Server:
 
     host = "127.0.0.1"
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process):
         self.process = process
-        self.lines: list[str] = []
+        self.lines = []
         self.url = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def _read(self) -> None:
+    def _read(self):
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
 
     @property
-    def output(self) -> str:
+    def output(self):
         return "\n".join(self.lines)
 
     @property
-    def port(self) -> int:
+    def port(self):
         return int(self.url.rpartition(":")[2])
 
     @property
-    def socket_path(self) -> str | None:
+    def socket_path(self):
         """The Unix socket it listens at, if it does."""
         return self.url.removeprefix("unix:") if self.url.startswith("unix:") else None
 
-    def wait_until_ready(self, *, workers: int) -> None:
+    def wait_until_ready(self, *, workers):
         """Wait for the printed address, until every serving process has started, and until the
         port accepts: uvicorn listens a moment after it says that the startup is complete."""
         deadline = time.monotonic() + START_SECONDS
@@ -80,40 +75,39 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"the server did not start:\n{self.output}")
 
-    def client(self, **options: Any) -> httpx.Client:
+    def client(self, **options):
         url = self.url
         if self.socket_path is not None:
             url = "http://localhost"
             options["transport"] = httpx.HTTPTransport(uds=self.socket_path)
         return httpx.Client(base_url=url, headers=ADMIN, timeout=30, **options)
 
-    def metric(self, name: str) -> float:
+    def metric(self, name):
         """The sum of the samples whose lines begin with `name`."""
         lines = httpx.get(f"{self.url}/metrics", timeout=30).text.splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
-    def wait_for_in_flight(self, wanted: int) -> None:
+    def wait_for_in_flight(self, wanted):
         """Wait until this many requests are in progress besides the one that asks."""
         wait_until(lambda: self.metric("tokenizer_inflight ") - 1 == wanted)
 
-    def resident_bytes(self) -> int:
-        rss: int = psutil.Process(self.process.pid).memory_info().rss
-        return rss
+    def resident_bytes(self):
+        return psutil.Process(self.process.pid).memory_info().rss
 
-    def encode_on_new_connection(self, text: str) -> httpx.Response:
+    def encode_on_new_connection(self, text):
         """With several workers each connection may reach another of them."""
         return httpx.post(f"{self.url}/encode", json={"text": text}, timeout=30)
 
-    def processes(self) -> list[psutil.Process]:
+    def processes(self):
         """The server and all its descendants."""
         leader = psutil.Process(self.process.pid)
         return [leader, *leader.children(recursive=True)]
 
-    def serving_pids(self) -> list[int]:
+    def serving_pids(self):
         """The processes that serve."""
         return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", self.output)]
 
-    def terminate(self, *, seconds: float = 60) -> float:
+    def terminate(self, *, seconds=60):
         """SIGTERM; returns how long the server took to end. Fails if it takes longer than
         `seconds`."""
         started = time.monotonic()
@@ -125,13 +119,13 @@ class Server:
 
 @contextlib.contextmanager
 def serve(
-    artifacts_dir: Path,
+    artifacts_dir,
     *,
-    workers: int = 1,
-    arguments: tuple[str, ...] = (),
-    command: Sequence[str] = (sys.executable, "-m", "tokenizer_service.cli", "serve"),
-    **settings: str,
-) -> Iterator[Server]:
+    workers=1,
+    arguments=(),
+    command=(sys.executable, "-m", "tokenizer_service.cli", "serve"),
+    **settings,
+):
     """A server on a free port; the block's end stops it in any case."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
     environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
@@ -162,33 +156,32 @@ def serve(
         process.wait()
 
 
-def free_port() -> int:
+def free_port():
     """A port that nothing listens on now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+        return free.getsockname()[1]
 
 
-def publish_bytes(artifacts_dir: Path, name: str, *, first_id: int = 0) -> ArtifactRef:
+def publish_bytes(artifacts_dir, name, *, first_id=0):
     """Publish a tokenizer of single bytes whose ids begin at `first_id`."""
     vocab = {first_id + byte: bytes([byte]) for byte in range(256)}
     spec = TokenizerSpec.from_merges(vocab, [], ["<|endoftext|>"])
     return ArtifactStore(artifacts_dir).publish(spec, name=name)
 
 
-def slow_corpus(folder: Path, n_bytes: int) -> None:
+def slow_corpus(folder, n_bytes):
     """Make the folder with `slow.txt`: words of random letters, whose training takes a while."""
     letters = bytes(ord(" ") if byte % 10 == 0 else ord("a") + byte % 26 for byte in range(256))
     folder.mkdir()
     (folder / "slow.txt").write_bytes(random.Random(2).randbytes(n_bytes).translate(letters))
 
 
-def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 300) -> dict[str, Any]:
+def wait_for_job(client, job_id, *, seconds=300):
     """The job, after it has ended."""
     start = time.monotonic()
     while True:
-        job: dict[str, Any] = client.get(f"/train/{job_id}").raise_for_status().json()
+        job = client.get(f"/train/{job_id}").raise_for_status().json()
         if job["state"] not in ("queued", "running"):
             return job
         waited = time.monotonic() - start
@@ -197,7 +190,7 @@ def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 300) -> 
         time.sleep(min(max(0.02, waited / 20), 0.25))
 
 
-def wait_until(condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
+def wait_until(condition, *, seconds=PATIENCE_SECONDS):
     """Fail unless the condition holds within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -205,12 +198,12 @@ def wait_until(condition: Callable[[], object], *, seconds: float = PATIENCE_SEC
         time.sleep(0.02)
 
 
-def wait_until_gone(pids: list[int], *, seconds: float = PATIENCE_SECONDS) -> None:
+def wait_until_gone(pids, *, seconds=PATIENCE_SECONDS):
     """Fail unless all these processes end within `seconds`."""
     wait_until(lambda: not any(map(_is_running, pids)), seconds=seconds)
 
 
-def _is_running(pid: int) -> bool:
+def _is_running(pid):
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

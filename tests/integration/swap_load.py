@@ -4,18 +4,13 @@ Two tokenizers without a common id alternate, while clients encode and stream wi
 response must be complete, and all its ids must be of the tokenizer that its header names.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.integration.server_process import Server
 from tests.tokenizer_service.raw_http import RawRequest
-from tokenizer_core.registry import ArtifactRef
 
 SECOND_FIRST_ID = 10_000
 """The second tokenizer's ids begin here; those of the first end far below."""
@@ -34,7 +29,7 @@ class SwapLoad:
     `first` has ids below SECOND_FIRST_ID (single bytes), `second` the same from there on.
     """
 
-    def __init__(self, server: Server, first: ArtifactRef, second: ArtifactRef) -> None:
+    def __init__(self, server, first, second):
         self._server, self._refs = server, (first, second)
         self._ids = {
             str(ref): [first_id + byte for byte in _TEXT.encode()]
@@ -43,10 +38,10 @@ class SwapLoad:
         self._digests = {str(ref): ref.digest for ref in self._refs}
         self._stop = threading.Event()
         self.n_swaps = 0
-        self.answers: list[tuple[str, str]] = []
+        self.answers = []
         """`encode`, `stream` or `stream across a swap`, and the version that the header names."""
 
-    def run(self, n_swaps: int) -> None:
+    def run(self, n_swaps):
         with ThreadPoolExecutor(2 * _CLIENTS) as threads:
             load = [threads.submit(self._encode) for _ in range(_CLIENTS)]
             load += [threads.submit(self._stream) for _ in range(_CLIENTS)]
@@ -58,7 +53,7 @@ class SwapLoad:
         for client in load:
             client.result()
 
-    def _swap(self, ref: ArtifactRef) -> None:
+    def _swap(self, ref):
         with self._server.client() as client:
             client.put("/tokenizers/active", json={"tokenizer": str(ref)}).raise_for_status()
         self.n_swaps += 1
@@ -66,7 +61,7 @@ class SwapLoad:
             after = self._server.encode_on_new_connection("a")
             assert after.headers["tokenizer-version"] == str(ref)
 
-    def _encode(self) -> None:
+    def _encode(self):
         with self._server.client() as client:
             # A thread processes large requests: a swap can come between two reads of the version.
             for n_times in itertools.cycle((1, _LARGE_TIMES)):
@@ -78,7 +73,7 @@ class SwapLoad:
                 assert named == answer.headers["tokenizer-version"]
                 self._check("encode", answer.headers, body["tokens"], n_times)
 
-    def _stream(self) -> None:
+    def _stream(self):
         data, kind = _TEXT.encode(), "Content-Type: text/plain; charset=utf-8"
         while not self._stop.is_set():
             swaps_before = self.n_swaps
@@ -94,7 +89,7 @@ class SwapLoad:
             ids = [id_ for part in parts for id_ in part["tokens"]]
             self._check("stream across a swap" if is_across else "stream", request.headers, ids)
 
-    def _check(self, what: str, headers: Mapping[str, str], ids: list[int], times: int = 1) -> None:
+    def _check(self, what, headers, ids, times=1):
         version = headers["tokenizer-version"]
         assert self._digests[version] == headers["tokenizer-digest"]
         assert ids == self._ids[version] * times

@@ -26,7 +26,7 @@ from tests.parity.vocabularies import (
 DIGESTS = Path(__file__).with_name("digests.json")
 
 
-def main(data: Path) -> None:
+def main(data):
     """Run the libraries on all texts."""
     texts = {engine: digest_texts(data, n_bytes) for engine, n_bytes in DIGEST_BYTES.items()}
     ids = {}

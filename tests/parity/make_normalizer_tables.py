@@ -7,10 +7,7 @@ after a change of the pinned `tokenizers`:
     python -m tests.parity.make_normalizer_tables
 """
 
-from __future__ import annotations
-
 import textwrap
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tokenizers import normalizers
@@ -21,7 +18,7 @@ TARGET = Path(tokenizer_core.__file__).parent / "normalizers" / "tables.py"
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
 
-def render() -> str:
+def render():
     """The Python source of the tables."""
     lines = [
         '"""What the normalizers do to single code points. Made by '
@@ -46,11 +43,11 @@ def render() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(items: Iterable[str]) -> list[str]:
+def _rows(items):
     return [f'    "{row} "' for row in textwrap.wrap(" ".join(items), 90, break_on_hyphens=False)]
 
 
-def _ranges(codes: list[int]) -> Iterator[str]:
+def _ranges(codes):
     start = 0
     for i, code in enumerate(codes):
         if i + 1 == len(codes) or codes[i + 1] != code + 1:
@@ -59,7 +56,7 @@ def _ranges(codes: list[int]) -> Iterator[str]:
             start = i + 1
 
 
-def _lowercase_runs() -> Iterator[str]:
+def _lowercase_runs():
     lower = normalizers.Lowercase().normalize_str
     changes = {code: lower(chr(code)) for code in CODES if lower(chr(code)) != chr(code)}
     if {code for code, text in changes.items() if len(text) != 1} != {0x130}:
@@ -77,7 +74,7 @@ def _lowercase_runs() -> Iterator[str]:
         yield f"{first:x}-{last:x}/{step}{added:+x}"
 
 
-def _marks() -> list[int]:
+def _marks():
     strip = normalizers.StripAccents().normalize_str
     return [code for code in CODES if not strip(chr(code))]
 

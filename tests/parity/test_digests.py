@@ -24,8 +24,6 @@ from tests.parity.vocabularies import (
 
 DIGESTS = json.loads(Path(__file__).with_name("digests.json").read_text(encoding="utf-8"))
 
-Texts = dict[str, list[str]]
-
 
 # The Python engine is slow to load and to encode.
 CASES = [
@@ -36,7 +34,7 @@ CASES = [
 
 
 @functools.cache
-def texts_of(data: Path, engine: str) -> Texts:
+def texts_of(data, engine):
     found = digest_texts(data, DIGEST_BYTES[engine])
     there = {name: digest_of_texts(parts) for name, parts in found.items()}
     assert there == DIGESTS["texts"][engine], "other data: run tests/parity/make_digests.py"
@@ -45,7 +43,7 @@ def texts_of(data: Path, engine: str) -> Texts:
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize(("name", "engine"), CASES)
-def test_ids_have_the_digests_of_the_references(name: str, engine: str, shared_data: Path) -> None:
+def test_ids_have_the_digests_of_the_references(name, engine, shared_data):
     data = vocabulary_file(shared_data, name).read_bytes()
     assert hashlib.sha256(data).hexdigest() == DIGESTS["vocabularies"][name], "another vocabulary"
     tokenizer, texts = load_ours(shared_data, name, engine), texts_of(shared_data, engine)

@@ -1,8 +1,6 @@
 """The public vocabularies, and the texts that the parity tests encode with them."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -76,14 +74,14 @@ DIGEST_BYTES = {"native": 500_000, "python": 20_000}
 """The part of each corpus that each engine encodes for the digests; the Python engine is slow."""
 
 
-def vocabulary_file(data: Path, name: str) -> Path:
+def vocabulary_file(data, name):
     """The file of a vocabulary in the shared data."""
     if name in OPEN_FILES:
         return data / "vocab_open" / OPEN_FILES[name]
     return data / "vocab" / (JSON_FILES.get(name) or f"{RANK_FILES[name]}.tiktoken")
 
 
-def load_ours(data: Path, name: str, engine: str) -> Tokenizer:
+def load_ours(data, name, engine):
     """A public vocabulary on one of our engines."""
     path = vocabulary_file(data, name)
     if name in RANK_FILES:
@@ -95,21 +93,21 @@ def load_ours(data: Path, name: str, engine: str) -> Tokenizer:
     return Tokenizer.from_tokenizer_json(path, engine=engine)
 
 
-def read_sample(path: Path, n_bytes: int, offset: int = 0) -> str:
+def read_sample(path, n_bytes, offset=0):
     """A part of a file that cuts no character."""
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(n_bytes).decode("utf-8", "ignore")
 
 
-def digest_texts(data: Path, n_bytes: int) -> dict[str, list[str]]:
+def digest_texts(data, n_bytes):
     """Texts by name: the beginning of each corpus, and texts made to find differences."""
     corpora = {c: [read_sample(data / "corpora" / f"{c}.txt", n_bytes)] for c in CORPORA}
     made = {"adversarial": adversarial_texts(), "class borders": [*class_borders_in_context()]}
     return corpora | made
 
 
-def digest_of_ids(encode: Callable[[str], Sequence[int]], texts: Iterable[str]) -> str:
+def digest_of_ids(encode, texts):
     """The digest of the ids of these texts, each preceded by the number of its ids."""
     digest = hashlib.sha256()
     for text in texts:
@@ -119,6 +117,6 @@ def digest_of_ids(encode: Callable[[str], Sequence[int]], texts: Iterable[str]) 
     return digest.hexdigest()
 
 
-def digest_of_texts(texts: Iterable[str]) -> str:
+def digest_of_texts(texts):
     """The digest of these texts, to detect other data."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.tokenizer_core.every_way import check_cuts, check_every_way, check_parts, check_stream
 from tests.tokenizer_core.formats.small_specs import check_round_trips, trained_spec
-from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.corpus.document_batches import DocumentBatch
@@ -42,7 +42,7 @@ steps = st.sampled_from([("none", False), ("nfc", False), ("none", True)])
 
 
 @st.composite
-def tokens_and_texts(draw: st.DrawFn) -> tuple[list[dict[str, object]], str]:
+def tokens_and_texts(draw):
     tokens = draw(added_tokens)
     parts = st.sampled_from([*(token["content"] for token in tokens)]) | st.text(
         LETTERS, max_size=3
@@ -50,14 +50,7 @@ def tokens_and_texts(draw: st.DrawFn) -> tuple[list[dict[str, object]], str]:
     return tokens, "".join(draw(st.lists(parts, max_size=9)))
 
 
-def table_of(
-    tokens: list[dict[str, object]],
-    normalizer: str,
-    puts_space: bool,
-    *,
-    ignore_merges: bool = False,
-    first: bool = False,
-) -> dict:
+def table_of(tokens, normalizer, puts_space, *, ignore_merges=False, first=False):
     """A file with these added tokens, which are in the vocabulary too: their ids stay when some of
     them are left out. With `first` they have the smallest ids, also below those of tokens with the
     same bytes."""
@@ -75,7 +68,7 @@ def table_of(
     }
 
 
-def read(table: dict) -> TokenizerSpec:
+def read(table):
     """The spec of a file that is not refused."""
     try:
         return parse_tokenizer_json(json.dumps(table).encode())
@@ -85,11 +78,11 @@ def read(table: dict) -> TokenizerSpec:
     return reject()
 
 
-def token(content: str, **flags_set: bool) -> dict[str, object]:
+def token(content, **flags_set):
     return {"content": content, **dict.fromkeys(flags, False), **flags_set}
 
 
-def theirs(table: dict) -> tokenizers.Tokenizer:
+def theirs(table):
     return tokenizers.Tokenizer.from_str(json.dumps(table))
 
 

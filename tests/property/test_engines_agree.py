@@ -25,9 +25,8 @@ from tests.tokenizer_core.every_way import check_cuts
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines import DOCUMENTS, JSON
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.specials.matcher import matcher_of
-from tokenizer_core.specials.policy import Allowed, resolve_policy
+from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.splitting.patterns import PATTERNS
 
 
@@ -36,7 +35,7 @@ def compiled():
     native_module()
 
 
-def both_of(spec: TokenizerSpec) -> tuple[Tokenizer, Tokenizer]:
+def both_of(spec):
     return Tokenizer.from_spec(spec, engine="native"), Tokenizer.from_spec(spec, engine="python")
 
 
@@ -98,7 +97,7 @@ def test_ranks_in_any_order_give_the_ids_of_tiktoken(seed, pattern, text):
         assert tokenizer.encode_ordinary(text) == reference.encode_ordinary(text)
 
 
-def many_words(n_words: int, seed: int) -> list[str]:
+def many_words(n_words, seed):
     """Words of 1 to 30 characters, with hardly two equal across all seeds."""
     rng = random.Random(seed)
     units = ["as", "s'", "中", "ſ", "é", "🙂", "a\u0301"]
@@ -128,7 +127,7 @@ def test_more_words_than_the_caches_hold_and_then_the_first_again(kind):
     assert np.array_equal(native.encode_to_numpy(text), python.encode_to_numpy(text))
 
 
-def _in_one_scan(native: Tokenizer, text: str, allowed_special: Allowed) -> np.ndarray:
+def _in_one_scan(native, text, allowed_special):
     """The ids of UTF-8 by one thread, which never cuts it."""
     recognised, _ = resolve_policy(native.spec.added_tokens, allowed_special, ())
     return native.engine.encode_batch([text.encode()], matcher_of(recognised), DOCUMENTS).ids
@@ -167,7 +166,7 @@ _BETWEEN = ["。", " ", "", "\n", "1", "「", " A", "a", "'s", "\u3000", "/", "\
 runs = st.tuples(st.sampled_from(_BETWEEN), st.sampled_from(_LETTERS), st.integers(0, 300))
 
 
-def _taken_whole_only(character: str) -> list[tuple[bytes, bytes]]:
+def _taken_whole_only(character):
     """Merges that never produce this character of three bytes, though it is a token."""
     first, second, third = (bytes([byte]) for byte in character.encode())
     return [(second, third), (first, second), (first + second, third)]

@@ -55,23 +55,23 @@ TEXTS = st.lists(FRAGMENTS, min_size=1, max_size=60).map("".join)
 CHUNK_BYTES = st.integers(1, 120)
 
 
-def mix(rng: random.Random, kinds: list[bytes]) -> bytes:
+def mix(rng, kinds):
     """Many times longer than the window searched for a cut, with few kinds of fragments and long
     runs, so that special tokens are close together and cross the edges."""
     filler, *others = rng.sample(kinds, rng.randint(2, min(6, len(kinds))))
     longest_run = rng.choice([0, 0, 10, 90])
-    parts: list[bytes] = []
+    parts = []
     while len(parts) < 1500:
         parts += [filler] * rng.randint(0, longest_run)
         parts += rng.choices(others, k=rng.randint(1, 12))
     return b"".join(parts)
 
 
-def count_documents(text: str, specials: list[str]) -> int:
+def count_documents(text, specials):
     return sum(bool(text) for text, _ in reference.split_at_special_tokens(text, specials))
 
 
-def write_corpus(folder: str, data: str | bytes) -> Path:
+def write_corpus(folder, data):
     path = Path(folder, "corpus.txt")
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
@@ -94,7 +94,7 @@ def test_learner_equals_oracle(
     n_merges += len(first)
     learned = LEARNERS[engine](counts, n_merges, tie_break=tie_break, rules=rules)
 
-    def may_merge(pair: tuple[bytes, bytes], count: int) -> bool:
+    def may_merge(pair, count):
         is_short = max_token_length is None or len(pair[0] + pair[1]) <= max_token_length
         return is_short and count >= min_frequency
 
@@ -111,7 +111,7 @@ def test_learner_equals_oracle(
     assert len(learned.token_counts) == len(expected) - len(first) + 1
 
 
-def check_training(text: str, specials: list[str], n_merges: int, **options: object) -> None:
+def check_training(text, specials, n_merges, **options):
     vocab_size = 256 + len(specials) + n_merges
     fields = TrainingOptions(vocab_size=vocab_size, special_tokens=specials, **options)
     with tempfile.TemporaryDirectory() as folder:

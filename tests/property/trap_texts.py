@@ -21,7 +21,7 @@ _EDGES = [0, 1, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 62, 63, 64, 65, 127, 128, 1
 _FILLERS = [*"aZ1 .^\n\r\u3000", "é", "中", "\u0301", "🙂", "\u200d", "\u0301"]
 
 
-def _filled(filler: str, n_bytes: int, behind: str) -> str:
+def _filled(filler, n_bytes, behind):
     """About `n_bytes` of one character, and the text at the edge after it."""
     return filler * (n_bytes // len(filler.encode())) + behind
 
@@ -34,9 +34,7 @@ short_trap_texts = st.lists(fragments, max_size=14).map("".join)
 KINDS = ["merges", "whole merges", "ranks"]
 
 
-def tiny_spec(
-    seed: int, kind: str, pattern: str, normalizer: str = "none", specials: list[str] = SPECIALS
-) -> TokenizerSpec:
+def tiny_spec(seed, kind, pattern, normalizer="none", specials=SPECIALS):
     """Merges that overlap, repeat and contradict each other, within characters and across them;
     with kind `ranks`, their ids in any order and with gaps. `specials` that no merge produces are
     special."""

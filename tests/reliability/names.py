@@ -82,7 +82,7 @@ ALL_NAMES = {
 }
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_itemcollected(item):
     """`@pytest.mark.row(7)` gives the name `row_07`, to `-k` and to the reports."""
     for kind, titles in NAMED.items():
         for marker in item.iter_markers(kind):
@@ -94,9 +94,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
                 item.keywords[name] = name
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter):
     """The outcome of the tests of each name; only with `-p tests.reliability.names`."""
-    outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    outcomes = defaultdict(Counter)
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):
             for name in ALL_NAMES.keys() & report.keywords:

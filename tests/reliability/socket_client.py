@@ -1,12 +1,9 @@
 """A client that sends raw bytes, also ones that no library sends, and reports how it ended."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 PATIENCE_SECONDS = 60.0
 """Far more than any deadline of the servers under test; only a defect waits so long."""
@@ -22,7 +19,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.data:
             head, _, self.body = self.data.partition(b"\r\n\r\n")
             first, *lines = head.decode("latin-1").split("\r\n")
@@ -31,17 +28,17 @@ class Answer:
                 name, _, value = line.partition(":")
                 self.headers[name.lower()] = value.strip()
 
-    def problem(self) -> dict[str, Any]:
+    def problem(self):
         """The document; checks what every problem promises."""
         assert self.headers["content-type"] == "application/problem+json"
         assert len(self.body) == int(self.headers["content-length"]) <= 4096
-        document: dict[str, Any] = json.loads(self.body)
+        document = json.loads(self.body)
         assert document["status"] == self.status
         assert {"type", "title", "detail", "instance", "code", "error"} <= set(document)
         return document
 
 
-def connect(port: int, *, receive_buffer: int | None = None) -> socket.socket:
+def connect(port, *, receive_buffer=None):
     connection = socket.socket()
     if receive_buffer is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -50,7 +47,7 @@ def connect(port: int, *, receive_buffer: int | None = None) -> socket.socket:
     return connection
 
 
-def send(connection: socket.socket, data: bytes) -> int:
+def send(connection, data):
     """Send; return how many bytes went out before the server closed."""
     view = memoryview(data)
     sent = 0
@@ -62,7 +59,7 @@ def send(connection: socket.socket, data: bytes) -> int:
     return sent
 
 
-def read_answer(connection: socket.socket, *, seconds: float = PATIENCE_SECONDS) -> Answer:
+def read_answer(connection, *, seconds=PATIENCE_SECONDS):
     """Everything received until the server closes, or until these seconds pass."""
     started = time.monotonic()
     data, end = b"", "open"
@@ -82,7 +79,7 @@ def read_answer(connection: socket.socket, *, seconds: float = PATIENCE_SECONDS)
     return Answer(data, end)
 
 
-def read_one(connection: socket.socket) -> Answer:
+def read_one(connection):
     """One response with a length, on a connection that stays open."""
     data = b""
     while True:
@@ -95,7 +92,7 @@ def read_one(connection: socket.socket) -> Answer:
                 return answer
 
 
-def exchange(port: int, *pieces: bytes) -> Answer:
+def exchange(port, *pieces):
     """Send these pieces on one connection, then read until the server closes it."""
     with connect(port) as connection:
         for piece in pieces:
@@ -103,11 +100,11 @@ def exchange(port: int, *pieces: bytes) -> Answer:
         return read_answer(connection)
 
 
-def head(line: str, *headers: str, host: str = "Host: localhost") -> bytes:
+def head(line, *headers, host="Host: localhost"):
     return "\r\n".join([line, *([host] if host else []), *headers, "", ""]).encode("latin-1")
 
 
-def post(path: str, body: Any, *headers: str) -> bytes:
+def post(path, body, *headers):
     """A whole request with JSON, or with the bytes that it is given in place of JSON."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind, length = "Content-Type: application/json", f"Content-Length: {len(data)}"

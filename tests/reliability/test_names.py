@@ -1,7 +1,5 @@
 """Every row and every promise has a test; and P16, which is about the code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -34,7 +32,7 @@ STAMPS = {
 the time of day may jump. A new use needs such a reason."""
 
 
-def test_each_row_and_promise_has_a_test() -> None:
+def test_each_row_and_promise_has_a_test():
     held = {
         f"{kind}_{int(number):02}"
         for path in (REPOSITORY / "tests").rglob("test_*.py")
@@ -46,7 +44,7 @@ def test_each_row_and_promise_has_a_test() -> None:
 
 
 @pytest.mark.promise(16)
-def test_the_clock_is_read_for_stamps_only() -> None:
+def test_the_clock_is_read_for_stamps_only():
     readers = {
         path.relative_to(REPOSITORY).as_posix()
         for package in ("app", "tokenizer_client", "tokenizer_core")

@@ -10,7 +10,6 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -64,14 +63,14 @@ print(json.dumps([result, seconds, extra, unit_seconds]))
 Content = bytes | dict
 
 
-def rank_lines(tokens: Iterable[bytes]) -> bytes:
+def rank_lines(tokens):
     return b"".join(b"%b %d\n" % (base64.b64encode(token), i) for i, token in enumerate(tokens))
 
 
 BYTES_OF_TIKTOKEN = rank_lines(bytes([i]) for i in range(256))
 
 
-READERS: dict[str, Callable[[Path], object]] = {
+READERS = {
     "load": lambda folder: Tokenizer.load(folder / "tokenizer.json"),
     "folder": Tokenizer.load,
     "tokenizer_json": lambda folder: Tokenizer.from_tokenizer_json(folder / "tokenizer.json"),
@@ -86,12 +85,12 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def read(reader: str, folder: Path) -> object:
+def read(reader, folder):
     """What a reader makes of the files in `folder`."""
     return READERS[reader](folder)
 
 
-def measure(reader: str, folder: Path, max_seconds: float) -> tuple[str, float, int]:
+def measure(reader, folder, max_seconds):
     """The result, the seconds and the extra bytes, in a process of its own; fails if it takes too
     long."""
     command = [sys.executable, "-c", READER, reader, str(folder)]
@@ -103,32 +102,32 @@ def measure(reader: str, folder: Path, max_seconds: float) -> tuple[str, float, 
     return result, seconds, extra_bytes
 
 
-def write(folder: Path, files: dict[str, Content]) -> None:
+def write(folder, files):
     for name, content in files.items():
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         (folder / name).write_bytes(data)
 
 
-def table(**model: object) -> dict:
+def table(**model):
     made = json.loads(render_tokenizer_json(trained_spec()))
     made["model"].update(model)
     return made
 
 
 TABLE = table()
-NOTHING_ADDED: dict[str, list] = {"added_tokens": []}
+NOTHING_ADDED = {"added_tokens": []}
 WITH_SPLIT = json.loads(render_tokenizer_json(trained_spec(pattern="cl100k")))
 
 
-def with_entries(entries: dict[str, object]) -> dict:
+def with_entries(entries):
     return table(vocab=TABLE["model"]["vocab"] | entries)
 
 
-def with_merges(*merges: object) -> dict:
+def with_merges(*merges):
     return table(merges=[*TABLE["model"]["merges"], *merges])
 
 
-def with_added(contents: list[str]) -> dict:
+def with_added(contents):
     first = TABLE["added_tokens"][0]
     added = [
         {**first, "id": 356 + i, "content": content, "normalized": i % 2 == 1}
@@ -137,21 +136,21 @@ def with_added(contents: list[str]) -> dict:
     return {**TABLE, "added_tokens": added}
 
 
-def with_regex(expression: str) -> dict:
+def with_regex(expression):
     return changed(WITH_SPLIT, "pre_tokenizer.pretokenizers.0.pattern.Regex", expression)
 
 
-def with_steps(n_steps: int) -> dict:
+def with_steps(n_steps):
     digits = {"type": "Digits", "individual_digits": True}
     steps = [*[digits] * n_steps, TABLE["pre_tokenizer"]]
     return {**TABLE, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 
-def values(item: bytes, n: int) -> bytes:
+def values(item, n):
     return b'{"version":[' + (item + b",") * (n - 1) + item + b"]}"
 
 
-def large_vocabulary(*merges: str) -> dict:
+def large_vocabulary(*merges):
     """300,000 entries: all strings of one and two bytes, and many of three; after their merges,
     these."""
     alphabet = [text for text, id_ in TABLE["model"]["vocab"].items() if id_ < 256]
@@ -164,7 +163,7 @@ def large_vocabulary(*merges: str) -> dict:
     return made | NOTHING_ADDED
 
 
-def tekken(n_more: int = 0, **config: object) -> dict:
+def tekken(n_more=0, **config):
     made = small_tekken(["<a>"], n_special=5)
     made["config"].update(config)
     entries = range(316, 316 + n_more)
@@ -172,19 +171,19 @@ def tekken(n_more: int = 0, **config: object) -> dict:
     return made
 
 
-def gpt2(**entries: object) -> dict[str, Content]:
+def gpt2(**entries):
     return {"vocab.json": TABLE["model"]["vocab"] | entries, "merges.txt": b"l o\n"}
 
 
-def in_json(make: Callable[[], Content], message: str) -> tuple:
+def in_json(make, message):
     return "tokenizer_json", lambda: {"tokenizer.json": make()}, message
 
 
-def in_ranks(make: Callable[[], Content], message: str) -> tuple:
+def in_ranks(make, message):
     return "tiktoken", lambda: {"x.tiktoken": make()}, message
 
 
-def colliding_ints() -> bytes:
+def colliding_ints():
     """Keys that all fall on one slot of a dict's table: 280 kB that cost seconds."""
     step = (1 << 61) - 1  # the modulus of hash(int)
     entries = b"".join(
@@ -248,7 +247,7 @@ def test_large_files_are_refused_at_once_and_in_little_memory(name, tmp_path):
     assert extra_bytes < MAX_EXTRA_BYTES
 
 
-def after(n_bytes: int, rest: bytes) -> bytes:
+def after(n_bytes, rest):
     return n_bytes.to_bytes(8, "little") + rest
 
 

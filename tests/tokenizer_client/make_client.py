@@ -4,17 +4,14 @@
 other module `x.py` from `async_x.py`. With `--check`, as in `make check`, it compares them.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
-SOURCES: Final = sorted((Path(__file__).parents[2] / "tokenizer_client").glob("async_*.py"))
+SOURCES = sorted((Path(__file__).parents[2] / "tokenizer_client").glob("async_*.py"))
 
-_REPLACED: Final = (
+_REPLACED = (
     (r"AsyncClient: every call of the service as a method to await",
      "Client: every call of the service as a blocking method"),
     (r"The service, awaited, from one event loop",
@@ -32,7 +29,7 @@ _REPLACED: Final = (
 )  # fmt: skip
 
 
-def make(source: Path) -> str:
+def make(source):
     """The text of the blocking module."""
     text = source.read_text(encoding="utf-8")
     for pattern, new in _REPLACED:

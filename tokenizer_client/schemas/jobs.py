@@ -18,9 +18,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN, invalid
 
 MAX_VOCAB_SIZE: Final = 1 << 20
 MAX_RESERVED: Final = 1 << 14
@@ -122,7 +121,7 @@ class _SkipsBad(Protocol):
 def check_max_bad(asked: _SkipsBad) -> None:
     """Raise PydanticCustomError if a request has `max_bad` and not `skip_bad`."""
     if asked.max_bad is not None and not asked.skip_bad:
-        raise PydanticCustomError("invalid", "max_bad belongs to skip_bad; set it, or omit max_bad")
+        raise invalid("max_bad belongs to skip_bad; set it, or omit max_bad")
 
 
 class TrainRequest(BaseModel):
@@ -231,26 +230,24 @@ class TrainRequest(BaseModel):
     @classmethod
     def _check_name(cls, name: str) -> str:
         if name == RESERVED_NAME:
-            raise PydanticCustomError("invalid", "this name is reserved; choose another")
+            raise invalid("this name is reserved; choose another")
         return name
 
     @field_validator("special_tokens")
     @classmethod
     def _check_special_tokens(cls, tokens: list[str]) -> list[str]:
         if len(set(tokens)) != len(tokens):
-            raise PydanticCustomError("invalid", "a special token is given twice")
+            raise invalid("a special token is given twice")
         # The trainer has the same check, but its message quotes the request.
         if any(len(token.encode()) == 1 for token in tokens):
-            raise PydanticCustomError(
-                "invalid", "a special token is a single byte, which has an id already"
-            )
+            raise invalid("a special token is a single byte, which has an id already")
         return tokens
 
     @field_validator("seed_tokens")
     @classmethod
     def _check_seed_tokens(cls, seeds: list[str]) -> list[str]:
         if len(set(seeds)) != len(seeds):
-            raise PydanticCustomError("invalid", "a seed token is given twice")
+            raise invalid("a seed token is given twice")
         return seeds
 
     @model_validator(mode="after")
@@ -258,24 +255,17 @@ class TrainRequest(BaseModel):
         check_max_bad(self)
         sources = (self.input_paths, self.input_urls, self.corpus_ids, self.documents)
         if sum(source is not None for source in sources) != 1:
-            raise PydanticCustomError(
-                "invalid", "give exactly one of input_paths, input_urls, corpus_ids and documents"
-            )
+            raise invalid("give exactly one of input_paths, input_urls, corpus_ids and documents")
         if self.documents is not None:
             if (self.format or self.field or self.separator) is not None:
-                raise PydanticCustomError(
-                    "invalid", "format, field and separator describe files; documents are texts"
-                )
+                raise invalid("format, field and separator describe files; documents are texts")
             if not any(self.documents):
-                raise PydanticCustomError(
-                    "invalid", "every document is empty; there is nothing to learn from"
-                )
+                raise invalid("every document is empty; there is nothing to learn from")
             separate = find_document_separator(self.special_tokens) is None
             if separate and len(self.documents) > MAX_SEPARATE_DOCUMENTS:
-                raise PydanticCustomError(
-                    "invalid",
+                raise invalid(
                     f"more than {MAX_SEPARATE_DOCUMENTS} documents need a special token that "
-                    f"can stand between them; leave special_tokens at its default",
+                    f"can stand between them; leave special_tokens at its default"
                 )
         return self
 

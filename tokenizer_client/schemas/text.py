@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, field_validator
 from pydantic import model_validator as validate_model
-from pydantic_core import PydanticCustomError
 
 from tokenizer_client.schemas.tokens import (
     MAX_ID,
@@ -19,6 +18,7 @@ from tokenizer_client.schemas.tokens import (
     TextsField,
     TokenizerIdentity,
     TokenizerName,
+    invalid,
     parse_ids,
 )
 
@@ -39,7 +39,7 @@ MAX_MERGES_TOKENS: Final = 4096
 
 def _check_ids(value: Any, info: ValidationInfo) -> NDArray[np.uint32]:
     if not isinstance(value, list):
-        raise PydanticCustomError("ids", "must be a list of token ids")
+        raise invalid("must be a list of token ids")
     return parse_ids(value, f"/{info.field_name}")
 
 
@@ -100,7 +100,7 @@ class ChunkRequest(TextRequest):
     @classmethod
     def _check_overlap(cls, value: int, info: ValidationInfo) -> int:
         if value >= info.data.get("max_tokens", MAX_TOKEN_LIMIT + 1):
-            raise PydanticCustomError("overlap", "must be below max_tokens")
+            raise invalid("must be below max_tokens")
         return value
 
 
@@ -113,7 +113,7 @@ class VerifyRequest(TextRequest):
     @validate_model(mode="after")
     def _check_one(self) -> Self:
         if (self.text is None) == (self.tokens is None):
-            raise PydanticCustomError("one_of", "give either text or tokens")
+            raise invalid("give either text or tokens")
         return self
 
 
@@ -192,7 +192,7 @@ class MergesRequest(RequestModel):
     @validate_model(mode="after")
     def _check_number(self) -> Self:
         if len(self.tokens) > MAX_MERGES_TOKENS:
-            raise PydanticCustomError("too_long", f"give at most {MAX_MERGES_TOKENS:,} tokens")
+            raise invalid(f"give at most {MAX_MERGES_TOKENS:,} tokens")
         return self
 
 

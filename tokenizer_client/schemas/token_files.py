@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from tokenizer_client.schemas.chat import TemplateName
 from tokenizer_client.schemas.jobs import (
@@ -31,6 +30,7 @@ from tokenizer_client.schemas.tokens import (
     DisallowedSpecial,
     RequestModel,
     TokenizerName,
+    invalid,
 )
 
 END_OF_TEXT: Final = "<|endoftext|>"
@@ -167,26 +167,17 @@ class EncodeCorpusRequest(RequestModel):
     def _check_together(self) -> EncodeCorpusRequest:
         is_text = self.format is not None and self.format.startswith("t")
         if is_text and self.field is not None:
-            raise PydanticCustomError(
-                "invalid", "field needs format jsonl or parquet; omit it, or set another format"
-            )
+            raise invalid("field needs format jsonl or parquet; omit it, or set another format")
         if self.format is not None and not is_text and self.separator:
-            raise PydanticCustomError(
-                "invalid", "a line or row is a document; omit separator, or set format to text"
-            )
+            raise invalid("a line or row is a document; omit separator, or set format to text")
         if self.max_length is None and self.over_length != "truncate":
-            raise PydanticCustomError(
-                "invalid", "over_length belongs to max_length; omit it, or set max_length"
-            )
+            raise invalid("over_length belongs to max_length; omit it, or set max_length")
         is_chat = self.format == "chat"
         if is_chat and (self.field is not None or self.separator):
-            raise PydanticCustomError(
-                "invalid", "a conversation is a whole record; omit field and separator"
-            )
+            raise invalid("a conversation is a whole record; omit field and separator")
         if not is_chat and (self.loss != "auto" or self.chat_template or self.turn_ends):
-            raise PydanticCustomError(
-                "invalid",
-                "loss, chat_template and turn_ends need format chat; omit them, or set it",
+            raise invalid(
+                "loss, chat_template and turn_ends need format chat; omit them, or set it"
             )
         check_max_bad(self)
         return self

@@ -65,29 +65,33 @@ class IdsError(Exception):
         super().__init__(f"{count} entries are not token ids")
 
 
+def invalid(what: str) -> PydanticCustomError:
+    """The error of a validator. Of a ValueError, pydantic would put a prefix before the message."""
+    return PydanticCustomError("invalid", "{what}", {"what": what})
+
+
 def _check_text(value: Any) -> str | list[str]:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise PydanticCustomError("text", "must be a string or a list of strings")
+        raise invalid("must be a string or a list of strings")
     _check_batch_size(value)
     for index, item in enumerate(value):
         if not isinstance(item, str):
-            raise PydanticCustomError("text", "entry {index} must be a string", {"index": index})
+            raise invalid(f"entry {index} must be a string")
     return value
 
 
 def _check_segments(value: Any, info: ValidationInfo) -> Segments:
     if info.data.get("text") is not None:
-        raise PydanticCustomError("one_of", "give either text or segments")
+        raise invalid("give either text or segments")
     if info.data.get("allowed_special") != "all" or info.data.get("disallowed_special"):
-        raise PydanticCustomError(
-            "policy",
+        raise invalid(
             "allowed_special and disallowed_special belong to text; in segments, special says "
-            "where special tokens are recognised",
+            "where special tokens are recognised"
         )
     if not isinstance(value, list):
-        raise PydanticCustomError("segments", "must be a list of objects with text and special")
+        raise invalid("must be a list of objects with text and special")
     _check_batch_size(value)
     for index, item in enumerate(value):
         if not isinstance(item, dict) or item.keys() != _SEGMENT_FIELDS:
@@ -98,7 +102,7 @@ def _check_segments(value: Any, info: ValidationInfo) -> Segments:
             reason = "must have true or false as special"
         else:
             continue
-        raise PydanticCustomError("segments", f"entry {index} {reason}")
+        raise invalid(f"entry {index} {reason}")
     return tuple((item["text"], item["special"]) for item in value)
 
 
@@ -107,7 +111,7 @@ def _check_policy(value: Any, words: tuple[str, ...]) -> str | frozenset[str]:
         return value
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         expected = " or ".join(f"'{word}'" for word in words)
-        raise PydanticCustomError("policy", f"must be {expected} or a list of strings")
+        raise invalid(f"must be {expected} or a list of strings")
     return check_special_names(value)
 
 
@@ -122,10 +126,9 @@ def check_special_names(names: list[str]) -> frozenset[str]:
     if len(names) > MAX_SPECIAL_NAMES or any(
         not 0 < len(name) <= MAX_SPECIAL_NAME_CHARS for name in names
     ):
-        raise PydanticCustomError(
-            "policy",
+        raise invalid(
             f"may list at most {MAX_SPECIAL_NAMES} names of 1 to {MAX_SPECIAL_NAME_CHARS} "
-            f"characters",
+            f"characters"
         )
     return frozenset(names)
 
@@ -136,9 +139,7 @@ def _check_allowed(value: Any) -> str | frozenset[str]:
 
 def _check_added(value: str, info: ValidationInfo) -> str:
     if value == "none" and isinstance(info.data.get("allowed_special"), frozenset):
-        raise PydanticCustomError(
-            "policy", "'none' recognises no added token; leave the names of allowed_special out"
-        )
+        raise invalid("'none' recognises no added token; leave the names of allowed_special out")
     return value
 
 
@@ -151,7 +152,7 @@ def _check_tokens(
 ) -> NDArray[np.uint32] | list[NDArray[np.uint32]]:
     field = f"/{info.field_name}"
     if not isinstance(value, list):
-        raise PydanticCustomError("ids", "must be a list of token ids or a list of such lists")
+        raise invalid("must be a list of token ids or a list of such lists")
     if not value or not isinstance(value[0], list):
         return parse_ids(value, field)
     _check_batch_size(value)

@@ -4,12 +4,12 @@ The forms are raw little-endian ids (`application/octet-stream; dtype=u32` or `u
 them (`; layout=batch`: u32 n, n x u64 lengths, then all ids), and one-dimensional NumPy `.npy`. The
 Content-Type of a response is one that `/decode` accepts, so a client can send a response back
 unchanged. A body is checked before it is used: an `.npy` header is parsed as a literal of at most a
-kilobyte, and each of its values is compared with the body.
+kilobyte, and its shape is compared with the body.
 """
 
 from __future__ import annotations
 
-import ast
+import io
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
@@ -30,8 +31,11 @@ NPY: Final = "application/x-npy"
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {"u32": np.dtype("<u4"), "u16": np.dtype("<u2")}
 _WINDOW: Final = 1 << 16
 _ANYTHING: Final[list[tuple[str, dict[str, str], float]]] = [("*/*", {}, 1.0)]
-_NPY_MAGIC: Final = b"\x93NUMPY"
-_NPY_HEADER_LENGTHS: Final = {b"\1\0": "<H", b"\2\0": "<I", b"\3\0": "<I"}
+_NPY_HEADERS: Final = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+    (3, 0): npy.read_array_header_2_0,  # in UTF-8 instead of Latin-1, for names of fields
+}
 _MAX_NPY_HEADER_BYTES: Final = 1024
 
 
@@ -73,12 +77,12 @@ def choose_ids_form(accept: str) -> IdsForm | None:
     kind, parameters = _choose(accept, (JSON, OCTETS, NPY))
     if kind == JSON:
         return None
-    dtype, layout = parameters.get("dtype", "u32"), parameters.get("layout", "")
-    if dtype not in _DTYPES or layout not in ("", "batch") or (layout and kind == NPY):
+    form = _form_of(kind, parameters)
+    if form is None:
         raise _not_acceptable(
             f"Responses with ids take dtype=u32 or dtype=u16 and, as {OCTETS}, layout=batch."
         )
-    return IdsForm(kind, dtype, bool(layout))
+    return form
 
 
 @lru_cache(maxsize=64)
@@ -96,15 +100,22 @@ def ids_form_of(content_type: str) -> IdsForm | None:
     kind, parameters = parse_media_type(content_type)
     if kind not in (OCTETS, NPY):
         return None
-    dtype, layout = parameters.get("dtype", "u32"), parameters.get("layout", "")
-    if dtype not in _DTYPES or layout not in ("", "batch") or (layout and kind == NPY):
+    form = _form_of(kind, parameters)
+    if form is None:
         raise Problem(
             415,
             "ids_form_unsupported",
             f"Ids are taken as {OCTETS}; dtype=u32 or dtype=u16, for many texts with "
             f"; layout=batch, or as {NPY}.",
         )
-    return IdsForm(kind, dtype, bool(layout))
+    return form
+
+
+def _form_of(kind: str, parameters: dict[str, str]) -> IdsForm | None:
+    """The form that the parameters of a media type name, or None."""
+    dtype, layout = parameters.get("dtype", "u32"), parameters.get("layout", "")
+    is_known = dtype in _DTYPES and layout in ("", "batch") and not (layout and kind == NPY)
+    return IdsForm(kind, dtype, bool(layout)) if is_known else None
 
 
 def require_fit(form: IdsForm, largest_id: int) -> None:
@@ -172,9 +183,12 @@ def _parse_batch(body: bytes, dtype: np.dtype[Any]) -> list[NDArray[np.uint32]]:
 
 
 def _parse_npy(body: bytes) -> NDArray[np.uint32]:
-    descr, shape, start = _parse_npy_header(body)
-    dtype = next((one for one in _DTYPES.values() if one.str == descr), None)
-    if dtype is None:
+    head = io.BytesIO(body[:_MAX_NPY_HEADER_BYTES])
+    try:
+        shape, _, dtype = _NPY_HEADERS[npy.read_magic(head)](head)
+    except Exception:  # of a hostile literal, almost any
+        raise _malformed("The body is no .npy file, or its header is too long.") from None
+    if dtype not in _DTYPES.values():
         raise Problem(
             422,
             "unsupported_dtype",
@@ -188,41 +202,17 @@ def _parse_npy(body: bytes) -> NDArray[np.uint32]:
             "The array must have one dimension; for many texts, send "
             f"{OCTETS}; dtype=u32; layout=batch.",
         )
-    if len(body) - start != shape[0] * dtype.itemsize:
+    start = head.tell()
+    if type(shape[0]) is bool or len(body) - start != shape[0] * dtype.itemsize:
         raise _malformed("The .npy header names another number of ids than the body has.")
     return np.frombuffer(body, dtype, offset=start).astype(np.uint32)
 
 
-def _parse_npy_header(body: bytes) -> tuple[str, tuple[int, ...], int]:
-    """Return (descr, shape, offset of the data)."""
-    version = body[6:8] if body.startswith(_NPY_MAGIC) else b""
-    length_format = _NPY_HEADER_LENGTHS.get(version)
-    if length_format is None or len(body) < 8 + struct.calcsize(length_format):
-        raise _malformed("The body is no .npy file.")
-    start = 8 + struct.calcsize(length_format)
-    (n_bytes,) = struct.unpack_from(length_format, body, 8)
-    if n_bytes > min(_MAX_NPY_HEADER_BYTES, len(body) - start):
-        raise _malformed("The .npy header is cut off, or too long.")
-    try:
-        header = ast.literal_eval(body[start : start + n_bytes].decode("latin-1"))
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise _malformed("The .npy header cannot be read.") from None
-    if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
-        raise _malformed("The .npy header must have descr, fortran_order and shape.")
-    descr, shape = header["descr"], header["shape"]
-    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise _malformed("The shape in the .npy header is none.")
-    if not isinstance(header["fortran_order"], bool):
-        raise _malformed("fortran_order in the .npy header is neither True nor False.")
-    return descr if isinstance(descr, str) else "", shape, start + n_bytes
-
-
 def _render_npy_header(dtype: np.dtype[Any], n_ids: int) -> bytes:
-    header = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({n_ids},), }}"
-    n_before = len(_NPY_MAGIC) + 2 + 2
-    padding = -(n_before + len(header) + 1) % 64  # aligns the data
-    text = header.encode() + b" " * padding + b"\n"
-    return _NPY_MAGIC + b"\x01\x00" + struct.pack("<H", len(text)) + text
+    file = io.BytesIO()
+    header = {"descr": dtype.str, "fortran_order": False, "shape": (n_ids,)}
+    npy.write_array_header_1_0(file, header)
+    return file.getvalue()
 
 
 def _choose(accept: str, kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:

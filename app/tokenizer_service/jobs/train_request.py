@@ -7,9 +7,9 @@ patterns, whether each seed token can be one token, and whether the vocabulary h
 from __future__ import annotations
 
 from pydantic import ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from tokenizer_client.schemas.jobs import TrainRequest
+from tokenizer_client.schemas.tokens import invalid
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.splitting.patterns import ALIASES, PATTERNS
 from tokenizer_core.training.vocabulary_plan import make_seed_merges, plan_vocabulary
@@ -25,10 +25,9 @@ class CheckedTrainRequest(TrainRequest):
         # Accept only names: an expression from the network could take exponential time.
         name = ALIASES.get(pattern, pattern)
         if name not in PATTERNS:
-            raise PydanticCustomError(
-                "invalid",
+            raise invalid(
                 f"only named split patterns are taken here ({', '.join(PATTERNS)}); "
-                f"an expression of your own works on the command line: tokenizer train --pattern",
+                f"an expression of your own works on the command line: tokenizer train --pattern"
             )
         return name
 
@@ -46,11 +45,10 @@ class CheckedTrainRequest(TrainRequest):
                     max_token_length=known.data.get("max_token_length"),
                 )
             except InvalidSpecError:
-                raise PydanticCustomError(
-                    "invalid",
+                raise invalid(
                     f"number {index} (from 0) cannot be one token: it is a single byte, has more "
                     f"bytes than max_token_length, holds a special token, or the pattern divides "
-                    f"it; leave it out",
+                    f"it; leave it out"
                 ) from None
         return seeds
 
@@ -61,12 +59,11 @@ class CheckedTrainRequest(TrainRequest):
             plan = plan_vocabulary(self.special_tokens, PATTERNS[self.pattern], options)
             plan.n_merges(self.vocab_size)
         except VocabSizeError as error:  # its message has only numbers
-            raise PydanticCustomError("invalid", "{why}", {"why": str(error)}) from None
+            raise invalid(str(error)) from None
         except InvalidSpecError:
             # Each option is valid by itself, so the names collide.
-            raise PydanticCustomError(
-                "invalid",
+            raise invalid(
                 "a special token has the name of a reserved one; call it otherwise, or leave "
-                "reserved and pad_to_multiple out",
+                "reserved and pad_to_multiple out"
             ) from None
         return self

@@ -1,20 +1,15 @@
 """A real Chromium with a real server; without either, the tests skip by name."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.server_process import ADMIN, Server, serve
+from tests.integration.server_process import ADMIN, serve
 from tests.tokenizer_service.chats import SPEC, with_templates
 from tests.tokenizer_service.conftest import other_spec
-from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -28,7 +23,7 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     """One browser for the module, not for the session: it runs an event loop in this thread, and
     tests of other modules start their own."""
     path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
@@ -41,7 +36,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, other_spec: TokenizerSpec) -> Iterator[Server]:
+def site(tmp_path_factory, other_spec):
     """The service with the starter tokenizer, `bytes`, which has no merges, and `chat`, which has
     chat templates."""
     artifacts = tmp_path_factory.mktemp("site") / "artifacts"
@@ -59,23 +54,20 @@ class Service:
     url: str
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
 
-    def ask(self, method: str, path: str, **options: Any) -> Any:
+    def ask(self, method, path, **options):
         answer = self.client.request(method, self.url + path, headers=ADMIN, **options)
         assert answer.is_success, answer.text
         return answer.json()
 
-    def encode(self, text: str, tokenizer: str = "starter") -> list[int]:
-        ids: list[int] = self.ask("POST", "/encode", json={"text": text, "tokenizer": tokenizer})[
-            "tokens"
-        ]
-        return ids
+    def encode(self, text, tokenizer="starter"):
+        return self.ask("POST", "/encode", json={"text": text, "tokenizer": tokenizer})["tokens"]
 
-    def promote(self, tokenizer: str) -> None:
+    def promote(self, tokenizer):
         self.ask("PUT", "/tokenizers/active", json={"tokenizer": tokenizer})
 
 
 @pytest.fixture
-def service(site: Server) -> Iterator[Service]:
+def service(site):
     """Before each test the starter becomes active, and reading needs no key."""
     asked = Service(site.url)
     asked.promote("starter")
@@ -84,22 +76,20 @@ def service(site: Server) -> Iterator[Service]:
 
 
 @pytest.fixture
-def open_page(browser: Any, service: Service) -> Iterator[Callable[..., Any]]:
+def open_page(browser, service):
     """Open the page in a new context; `with_problems`: responses of 4xx are part of the test.
 
     At the end of the test: no error in any console, and no request to another origin.
     """
     contexts, errors, foreign = [], [], []
 
-    def open_one(
-        fragment: str = "", *, url: str = service.url, with_problems: bool = False, **options: Any
-    ) -> Any:
+    def open_one(fragment="", *, url=service.url, with_problems=False, **options):
         context = browser.new_context(**options)
         context.set_default_timeout(WAIT_MILLISECONDS)
         contexts.append(context)
         page = context.new_page()
 
-        def hear(message: Any) -> None:
+        def hear(message):
             is_problem = message.text.startswith("Failed to load resource: the server responded")
             if message.type in ("error", "warning") and not (with_problems and is_problem):
                 errors.append(message.text)

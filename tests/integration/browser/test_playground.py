@@ -1,21 +1,15 @@
 """The page in a real browser: what a person sees, points at, types and presses."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 import shutil
 import zlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.browser.conftest import Service
 from tests.integration.server_process import ADMIN_KEY, serve
 from tests.tokenizer_service.conftest import CORPUS
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -25,31 +19,29 @@ api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 expect = api.expect
 
-Open = Callable[..., Any]
-
 PANES = "#panes .pane"
 PARROT = "a 🦜\tb\n"
 
 
-def wait_for_ids(pane: Any, ids: list[int]) -> None:
+def wait_for_ids(pane, ids):
     expect(pane.locator(".n-tokens")).to_have_text(f"{len(ids):,}")
     expect(pane.locator(".ids .id")).to_have_text(list(map(str, ids)))
 
 
-def with_text(open_page: Open, text: str, **options: Any) -> Any:
+def with_text(open_page, text, **options):
     page = open_page(f"#text={quote(text)}", **options)
     expect(page.locator(f"{PANES} .piece").first).to_be_visible()
     return page
 
 
-def unlock(page: Any, key: str = ADMIN_KEY) -> None:
+def unlock(page, key=ADMIN_KEY):
     page.click("#tab-train")
     page.click("#train-unlock")
     page.fill("#key-input", key)
     page.keyboard.press("Enter")
 
 
-def test_typing_shows_pieces_ids_and_counts(open_page: Open, service: Service) -> None:
+def test_typing_shows_pieces_ids_and_counts(open_page, service):
     page = open_page("#text=a")
     pane = page.locator(PANES)
     page.fill("#text", "naïve 中文 the en")
@@ -63,7 +55,7 @@ def test_typing_shows_pieces_ids_and_counts(open_page: Open, service: Service) -
     expect(page.locator("#counts")).to_have_text(said)
 
 
-def test_parts_of_a_character_are_shown_as_bytes(open_page: Open) -> None:
+def test_parts_of_a_character_are_shown_as_bytes(open_page):
     page = with_text(open_page, PARROT)
     parts = page.locator(f"{PANES} .raw")
     shown = [part.replace(" ", "") for part in parts.all_text_contents()]
@@ -79,7 +71,7 @@ def test_parts_of_a_character_are_shown_as_bytes(open_page: Open) -> None:
     expect(parts.first).to_contain_text("🇸")
 
 
-def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Service) -> None:
+def test_two_tokenizers_and_the_merges_of_a_token(open_page, service):
     page = open_page()
     first, second = page.locator(PANES).nth(0), page.locator(PANES).nth(1)
     wait_for_ids(second, service.encode(page.input_value("#text"), "gpt2"))
@@ -109,9 +101,7 @@ def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Serv
     expect(details.locator("h2")).to_have_text("Token 11039")
 
 
-def test_the_slider_gives_the_ids_of_a_smaller_vocabulary(
-    open_page: Open, service: Service
-) -> None:
+def test_the_slider_gives_the_ids_of_a_smaller_vocabulary(open_page, service):
     text = "Hello, world! naïve 中文<|endoftext|>"
     page = with_text(open_page, text)
     pane = page.locator(PANES)
@@ -133,9 +123,7 @@ def test_the_slider_gives_the_ids_of_a_smaller_vocabulary(
     wait_for_ids(pane, service.encode(text + "!"))
 
 
-def test_the_language_tax_as_bars_table_and_png(
-    open_page: Open, service: Service, tmp_path: Path
-) -> None:
+def test_the_language_tax_as_bars_table_and_png(open_page, service, tmp_path):
     page = with_text(open_page, "a")
     page.click("#tab-languages")
     chosen = page.locator("#languages-tokenizers input:checked")
@@ -163,14 +151,14 @@ def test_the_language_tax_as_bars_table_and_png(
     assert download.value.suggested_filename == "language-tax.png"
 
 
-def test_the_documentation_follows_the_colour_scheme(open_page: Open) -> None:
+def test_the_documentation_follows_the_colour_scheme(open_page):
     page = open_page("docs", color_scheme="dark")
     expect(page.locator("html")).to_have_class("dark-mode")
     page.emulate_media(color_scheme="light")
     expect(page.locator("html")).not_to_have_class("dark-mode")
 
 
-def test_the_page_works_by_keyboard(open_page: Open) -> None:
+def test_the_page_works_by_keyboard(open_page):
     page = with_text(open_page, "Hello, world! And more.\nA second line.")
     page.locator("#panes .piece").nth(0).focus()
     focused = page.locator(":focus")
@@ -192,7 +180,7 @@ def test_the_page_works_by_keyboard(open_page: Open) -> None:
     expect(page.locator("#panel-chat")).to_be_visible()
 
 
-def test_ids_are_decoded_to_text(open_page: Open, service: Service) -> None:
+def test_ids_are_decoded_to_text(open_page, service):
     page = open_page(with_problems=True)
     page.click("#tab-decode")
     page.fill("#ids", json.dumps(service.encode("Hello, world!")))
@@ -206,7 +194,7 @@ def test_ids_are_decoded_to_text(open_page: Open, service: Service) -> None:
     expect(page.locator("#decode-problem")).to_contain_text("Number 2 is no token id")
 
 
-def test_a_conversation_is_shown_by_role(open_page: Open, service: Service) -> None:
+def test_a_conversation_is_shown_by_role(open_page, service):
     service.promote("chat")
     page = open_page(with_problems=True)
     page.click("#tab-chat")
@@ -240,7 +228,7 @@ def test_a_conversation_is_shown_by_role(open_page: Open, service: Service) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["naïve & #1 = 中文 🦜\n", "long, again. " * 200])
-def test_a_link_holds_the_view_and_is_not_sent(open_page: Open, text: str) -> None:
+def test_a_link_holds_the_view_and_is_not_sent(open_page, text):
     page = with_text(open_page, text)
     page.click("#compare")
     page.select_option("#special", "none")
@@ -248,7 +236,7 @@ def test_a_link_holds_the_view_and_is_not_sent(open_page: Open, text: str) -> No
     page.click("#link")
     expect(page).to_have_url(re.compile("#.*b=gpt2"))
     address = page.url
-    sent: list[str] = []
+    sent = []
     page.on("request", lambda request: sent.append(request.url))
     page.goto("about:blank")
     page.goto(address)
@@ -261,7 +249,7 @@ def test_a_link_holds_the_view_and_is_not_sent(open_page: Open, text: str) -> No
     expect(page).not_to_have_url(re.compile("#"))  # the message would be outdated
 
 
-def packed_link(text: bytes) -> str:
+def packed_link(text):
     """The fragment of a link with a compressed text, as the page writes it."""
     compressor = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     packed = compressor.compress(text) + compressor.flush()
@@ -272,7 +260,7 @@ def packed_link(text: bytes) -> str:
     ("n_bytes", "notice"),
     [(999_999, None), (1_000_001, "longer than 1 MB"), (60_000_000, "too long")],
 )
-def test_a_link_may_hold_a_megabyte(open_page: Open, n_bytes: int, notice: str | None) -> None:
+def test_a_link_may_hold_a_megabyte(open_page, n_bytes, notice):
     page = open_page(packed_link(b"ab " * (n_bytes // 3) + b"ab"[: n_bytes % 3]))
     if notice is None:
         expect(page.locator("#text-figures")).to_contain_text("999,999 bytes")
@@ -283,7 +271,7 @@ def test_a_link_may_hold_a_megabyte(open_page: Open, n_bytes: int, notice: str |
 
 
 @pytest.mark.slow
-def test_a_large_text_is_shown_in_part(open_page: Open, service: Service) -> None:
+def test_a_large_text_is_shown_in_part(open_page, service):
     text = "".join(f"line {number} of a long text\n" for number in range(12_000))
     page = with_text(open_page, "a")
     page.evaluate(
@@ -309,9 +297,7 @@ def test_a_large_text_is_shown_in_part(open_page: Open, service: Service) -> Non
     expect(page.locator("#panes .n-tokens")).to_have_text("0")
 
 
-def test_upload_train_see_it_live_roll_back_and_be_swapped(
-    open_page: Open, service: Service, tmp_path: Path
-) -> None:
+def test_upload_train_see_it_live_roll_back_and_be_swapped(open_page, service, tmp_path):
     page = with_text(open_page, "the quick brown fox")
     unlock(page)
     corpus = tmp_path / "My Corpus.txt"
@@ -342,9 +328,7 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(
 
 
 @pytest.mark.slow
-def test_a_run_under_way_is_followed_and_can_be_cancelled(
-    open_page: Open, service: Service
-) -> None:
+def test_a_run_under_way_is_followed_and_can_be_cancelled(open_page, service):
     documents = [" ".join(str(number * 7919 % 1_000_003) for number in range(400_000))]
     body = {"documents": documents, "vocab_size": 100_000, "name": "large", "promote": "manual"}
     service.ask("POST", "/train", json=body)
@@ -358,9 +342,7 @@ def test_a_run_under_way_is_followed_and_can_be_cancelled(
 
 
 @pytest.mark.slow
-def test_a_key_to_read_can_be_typed(
-    open_page: Open, tmp_path: Path, other_spec: TokenizerSpec
-) -> None:
+def test_a_key_to_read_can_be_typed(open_page, tmp_path, other_spec):
     ArtifactStore(tmp_path / "artifacts").publish(other_spec, name="starter")
     with serve(tmp_path / "artifacts", read_keys="to-read") as locked:
         page = open_page(url=locked.url, with_problems=True)
@@ -372,9 +354,7 @@ def test_a_key_to_read_can_be_typed(
 
 
 @pytest.mark.slow
-def test_the_page_says_why_nothing_is_served_and_promotes(
-    open_page: Open, tmp_path: Path, other_spec: TokenizerSpec
-) -> None:
+def test_the_page_says_why_nothing_is_served_and_promotes(open_page, tmp_path, other_spec):
     store = ArtifactStore(tmp_path / "artifacts")
     store.publish(other_spec, name="starter")
     lost = store.publish(other_spec, name="lost")
@@ -391,7 +371,7 @@ def test_the_page_says_why_nothing_is_served_and_promotes(
         expect(page.locator("#served")).to_contain_text("The active pointer cannot be loaded")
 
 
-def every_view(page: Any) -> Any:
+def every_view(page):
     """The page in each of its states, one after the other."""
     page.locator("#panes .pieces .piece").nth(0).click()
     expect(page.locator("#details")).to_be_visible()
@@ -416,17 +396,16 @@ def every_view(page: Any) -> Any:
     yield "train"
 
 
-def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(open_page: Open) -> None:
+def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(open_page):
     wide, narrow = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
     page = with_text(open_page, "x" * 40 + PARROT, reduced_motion="reduce", viewport=wide)
     page.evaluate(axe.Axe().axe_script)
 
-    def violations() -> list[str]:
-        found: list[str] = page.evaluate(
+    def violations():
+        return page.evaluate(
             """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
                 .flatMap(({id, nodes}) => nodes.map(({html}) => `${id}: ${html}`))"""
         )
-        return found
 
     for view in every_view(page):
         page.emulate_media(color_scheme="light")

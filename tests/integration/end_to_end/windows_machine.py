@@ -7,8 +7,6 @@ can be neither removed nor renamed, nothing is renamed over an existing file, `f
 that is open for writing, and `msvcrt` locks. What remains is that paths are those of POSIX.
 """
 
-from __future__ import annotations
-
 import builtins
 import errno
 import importlib

@@ -3,9 +3,8 @@
 import base64
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -45,7 +44,7 @@ class Pair:
     encode_ordinary: Callable[[str], list[int]] | None = None
     encode_parts: Callable[[list[str]], list[list[int]]] | None = None
 
-    def encode_long(self, text: str) -> np.ndarray:
+    def encode_long(self, text):
         """Like `encode`, for a text of any length; shape (n_tokens,), uint32."""
         if self.encode_parts is None:
             return np.array(self.encode(text), dtype=np.uint32)
@@ -58,7 +57,7 @@ class Pair:
         return np.concatenate([np.empty(0, dtype=np.uint32), *arrays])
 
 
-def parts_of(text: str) -> Iterator[str]:
+def parts_of(text):
     """Split a text at safe cuts: the ids of the parts, joined, are the ids of the text."""
     start = 0
     while start < len(text):
@@ -68,7 +67,7 @@ def parts_of(text: str) -> Iterator[str]:
         start = end
 
 
-def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> str:
+def first_difference(ours, theirs):
     """Describe the first difference of two lists of ids, or return an empty string."""
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b:
@@ -77,7 +76,7 @@ def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> str:
     return "" if len(ours) == len(theirs) else f"{len(ours)} ids, theirs {len(theirs)}"
 
 
-def check_samples(pair: Pair, data: Path, n_bytes: int) -> None:
+def check_samples(pair, data, n_bytes):
     """The ids of the end of each corpus, and of texts made to find differences, also streamed."""
     for corpus in CORPORA:
         path = data / "corpora" / f"{corpus}.txt"
@@ -97,16 +96,15 @@ def check_samples(pair: Pair, data: Path, n_bytes: int) -> None:
             assert pair.ours.encode_ordinary(text) == pair.encode_ordinary(text), repr(text[:80])
 
 
-def published_pattern(name: str) -> str:
+def published_pattern(name):
     """The pattern in tiktoken's own spelling, read from the installed package."""
     if name == "gpt2":
         return openai_public.r50k_pat_str
     with mock.patch.object(openai_public, "load_tiktoken_bpe", return_value={}):
-        pattern: str = openai_public.ENCODING_CONSTRUCTORS[f"{name}_base"]()["pat_str"]
-    return pattern
+        return openai_public.ENCODING_CONSTRUCTORS[f"{name}_base"]()["pat_str"]
 
 
-def tekken_in_tiktoken(path: Path) -> tiktoken.Encoding:
+def tekken_in_tiktoken(path):
     """A `tekken.json` as mistral-common gives it to tiktoken, with its ids and special tokens."""
     table = json.loads(path.read_bytes())
     config = table["config"]
@@ -125,7 +123,7 @@ def tekken_in_tiktoken(path: Path) -> tiktoken.Encoding:
 
 
 @functools.cache
-def load_pair(data: Path, name: str, engine: str) -> Pair:
+def load_pair(data, name, engine):
     """Each vocabulary is loaded once in a process for each engine, and once in its library."""
     ours = load_ours(data, name, engine)
     if name in RANK_FILES or name == "tekken":
@@ -134,7 +132,7 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
         return Pair(name, ours, encode, theirs.encode_ordinary)
     reference = _in_tokenizers(data, name)
 
-    def encode_parts(parts: list[str]) -> list[list[int]]:
+    def encode_parts(parts):
         return [e.ids for e in reference.encode_batch_fast(parts, add_special_tokens=False)]
 
     return Pair(
@@ -147,7 +145,7 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
 
 
 @functools.cache
-def _in_tiktoken(data: Path, name: str) -> tiktoken.Encoding:
+def _in_tiktoken(data, name):
     path = vocabulary_file(data, name)
     if name == "tekken":
         return tekken_in_tiktoken(path)
@@ -160,7 +158,7 @@ def _in_tiktoken(data: Path, name: str) -> tiktoken.Encoding:
 
 
 @functools.cache
-def _in_tokenizers(data: Path, name: str) -> tokenizers.Tokenizer:
+def _in_tokenizers(data, name):
     reference = tokenizers.Tokenizer.from_file(str(vocabulary_file(data, name)))
     reference.no_truncation()
     reference.no_padding()

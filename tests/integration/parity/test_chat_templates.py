@@ -3,16 +3,12 @@
 Besides our own templates, the files `*.jinja` of the folder that `TOKENIZER_CHAT_TEMPLATES` names.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import re
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +45,7 @@ _CONTROL_TOKEN = re.compile(
 _ROLES = ("assistant", "function", "ipython", "system", "tool", "user")
 
 
-def _public() -> dict[str, str]:
+def _public():
     if not _FOLDER:
         return {}
     files = sorted(Path(_FOLDER).glob("*.jinja"))
@@ -60,13 +56,13 @@ def _public() -> dict[str, str]:
 TEMPLATES = OWN_TEMPLATES | _public()
 
 
-def _parameters(wanted: Callable[[str], bool] = bool) -> list[Any]:
+def _parameters(wanted=bool):
     named = [pytest.param(source, id=name) for name, source in TEMPLATES.items() if wanted(source)]
     return named if _FOLDER else [*named, pytest.param("", id="public", marks=_NO_FOLDER)]
 
 
 @pytest.fixture(scope="module")
-def tokenizer_file(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer_file(shared_data, tmp_path_factory):
     """A public vocabulary with the control tokens of all templates."""
     table = json.loads((shared_data / "vocab" / "qwen3.tokenizer.json").read_bytes())
     tokens = {f"<|{role}|>" for role in _ROLES}.union(
@@ -85,15 +81,15 @@ def tokenizer_file(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tokenizer_file: Path) -> Tokenizer:
+def tokenizer(tokenizer_file):
     return Tokenizer.from_tokenizer_json(tokenizer_file)
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_this_process(monkeypatch):
     """Render at a fixed time."""
 
-    def render_here(source: str, messages: Any, **options: Any) -> RenderedChat:
+    def render_here(source, messages, **options):
         options.pop("limits"), options.pop("with_turn_borders", None)
         # As the process that renders gets it.
         request = template_request({"messages": messages, **options}, dict(options["variables"]))
@@ -111,7 +107,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenizer_core.chat.messages.render_chat", render_here)
 
 
-def outcome(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def outcome(action, *arguments, **options):
     """The result, or None where the request is refused."""
     try:
         return action(*arguments, **options)
@@ -119,19 +115,19 @@ def outcome(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return None
 
 
-def arguments(chat: dict[str, Any]) -> dict[str, Any]:
+def arguments(chat):
     """Of `Tokenizer.encode_chat`, which names one otherwise than transformers."""
     return {("template_kwargs" if key == "kwargs" else key): chat[key] for key in chat}
 
 
-def compiled(source: str) -> ChatTemplate | None:
+def compiled(source):
     try:
         return ChatTemplate(source)
     except template_module.TemplateError:
         return None
 
 
-def honest(count: int) -> list[dict[str, Any]]:
+def honest(count):
     """Requests without anything that could be a control token, or a part of one: of the role
     `Assistant`, which is text to us, a template makes `<|Assistant|>`."""
     return [
@@ -141,7 +137,7 @@ def honest(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("source", _parameters())
-def test_a_rendered_text_equals_that_of_transformers(source: str) -> None:
+def test_a_rendered_text_equals_that_of_transformers(source):
     chats = list(chat_requests(26, 60))
     expected = apply_chat_template(
         file=None, template=source, variables=_VARIABLES, chats=chats, want="text"
@@ -154,13 +150,11 @@ def test_a_rendered_text_equals_that_of_transformers(source: str) -> None:
 
 @pytest.mark.parametrize("with_calls", [False, True])
 @pytest.mark.parametrize("source", _parameters())
-def test_decoded_messages_are_written_as_in_one_of_their_shapes(
-    source: str, with_calls: bool, tokenizer: Tokenizer
-) -> None:
-    def content(text: str, in_parts: bool) -> Any:
+def test_decoded_messages_are_written_as_in_one_of_their_shapes(source, with_calls, tokenizer):
+    def content(text, in_parts):
         return [{"type": "text", "text": text}] if in_parts else text
 
-    def chat(in_parts: bool, as_text: bool, empty: dict[str, str]) -> list[dict[str, Any]]:
+    def chat(in_parts, as_text, empty):
         arguments = '{"city": "Oslo"}' if as_text else {"city": "Oslo"}
         function = {"name": "w", "arguments": arguments}
         call = {"type": "function", "id": "call12345", "function": function}
@@ -202,9 +196,7 @@ def test_decoded_messages_are_written_as_in_one_of_their_shapes(
 
 
 @pytest.mark.parametrize("source", _parameters())
-def test_ids_of_a_chat_equal_those_of_transformers(
-    source: str, tokenizer_file: Path, tokenizer: Tokenizer, shared_data: Path
-) -> None:
+def test_ids_of_a_chat_equal_those_of_transformers(source, tokenizer_file, tokenizer, shared_data):
     chats = honest(20)
     llama2 = shared_data / "vocab_open" / "llama2.tokenizer.json"
     for ours, file, variables in (
@@ -222,9 +214,7 @@ def test_ids_of_a_chat_equal_those_of_transformers(
 
 
 @pytest.mark.parametrize("source", _parameters(lambda source: "endgeneration" in source))
-def test_the_mask_equals_that_of_transformers(
-    source: str, tokenizer_file: Path, tokenizer: Tokenizer
-) -> None:
+def test_the_mask_equals_that_of_transformers(source, tokenizer_file, tokenizer):
     chats = [chat for chat in honest(40) if "continue_final_message" not in chat]
     expected = apply_chat_template(
         file=str(tokenizer_file), template=source, variables=_VARIABLES, chats=chats, want="mask"
@@ -249,13 +239,13 @@ def test_the_mask_equals_that_of_transformers(
 
 
 @pytest.mark.parametrize("source", _parameters())
-def test_forged_control_tokens(source: str, tokenizer: Tokenizer) -> None:
+def test_forged_control_tokens(source, tokenizer):
     special = tokenizer.special_tokens
     any_special = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))))
     template = compiled(source)
     rng = random.Random(source)
 
-    def forge(text: str) -> str:
+    def forge(text):
         if text in _ROLES and rng.random() < 0.9:
             return text
         at = rng.randint(0, len(text))

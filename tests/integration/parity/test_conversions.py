@@ -1,13 +1,8 @@
 """Import, convert, load in the format's own library: the same ids. Import again: the same
 tokenizer."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tiktoken
@@ -21,7 +16,7 @@ from tests.conftest import REPOSITORY
 from tests.integration.parity.references import first_difference
 from tests.integration.parity.transformers_reader import TransformersReader
 from tests.parity.vocabularies import SPECIALS
-from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core import Tokenizer
 from tokenizer_core.conversion import FILE_NAMES, convert_spec, loading_lines
 from tokenizer_core.formats import load_spec
 from tokenizer_core.formats.gpt2_files import render_token
@@ -63,15 +58,13 @@ SOME = [
 ]
 SAME_KIND = {("ranks", "tiktoken"), *(("merges", t) for t in FILE_NAMES if t != "tiktoken")}
 
-Encode = Callable[[list[str]], list[list[int]]]
-
 _LIBRARIES = {"tokenizer_core": tokenizer_core, "tokenizers": tokenizers, "tiktoken": tiktoken}
 
 
-def readers_of(spec: TokenizerSpec, target: str, paths: list[Path]) -> dict[str, Encode]:
+def readers_of(spec, target, paths):
     """Name of the library -> a function that encodes texts with the files, special tokens
     recognised."""
-    found: dict[str, Encode] = {}
+    found = {}
     for line in loading_lines(spec, target, paths):
         library = line.partition(".")[0]
         if library in _LIBRARIES:
@@ -100,7 +93,7 @@ def readers_of(spec: TokenizerSpec, target: str, paths: list[Path]) -> dict[str,
     return found
 
 
-def _in_tokenizers(model: Any, spec: TokenizerSpec, added: list[str]) -> tokenizers.Tokenizer:
+def _in_tokenizers(model, spec, added):
     """A bare model, with the settings that its file does not carry."""
     tokenizer = tokenizers.Tokenizer(model)
     is_gpt2 = spec.pattern.name == "gpt2"
@@ -113,7 +106,7 @@ def _in_tokenizers(model: Any, spec: TokenizerSpec, added: list[str]) -> tokeniz
     return tokenizer
 
 
-def _encode_with(loaded: Any) -> Encode:
+def _encode_with(loaded):
     if isinstance(loaded, tokenizers.Tokenizer):
         return lambda texts: [
             encoding.ids for encoding in loaded.encode_batch_fast(texts, add_special_tokens=False)
@@ -123,7 +116,7 @@ def _encode_with(loaded: Any) -> Encode:
     return lambda texts: loaded.encode_batch(texts)
 
 
-def traps(spec: TokenizerSpec) -> list[str]:
+def traps(spec):
     """Texts on which converted tokenizers could differ: fixed ones, also with special tokens, and
     every 50th token that is text."""
     added = [token.content for token in spec.added_tokens]
@@ -147,7 +140,7 @@ def traps(spec: TokenizerSpec) -> list[str]:
     return [text.encode(errors="ignore").decode() for text in texts]
 
 
-def assert_equal_everywhere(spec: TokenizerSpec, target: str, folder: Path) -> None:
+def assert_equal_everywhere(spec, target, folder):
     """Converted and loaded elsewhere the ids are the same; imported again it equals `spec`."""
     paths, is_same = convert_spec(spec, target, folder)
     texts = traps(spec)
@@ -170,7 +163,7 @@ def assert_equal_everywhere(spec: TokenizerSpec, target: str, folder: Path) -> N
     assert_back_again(spec, again, target, folder)
 
 
-def read_again(spec: TokenizerSpec, target: str, paths: list[Path]) -> TokenizerSpec:
+def read_again(spec, target, paths):
     if target == "tokenizer.json":
         return load_spec(paths)
     if target == "transformers":
@@ -178,7 +171,7 @@ def read_again(spec: TokenizerSpec, target: str, paths: list[Path]) -> Tokenizer
     return load_spec(paths, pattern=spec.pattern, special_tokens=spec.added_ids)
 
 
-def assert_back_again(spec: TokenizerSpec, again: TokenizerSpec, target: str, folder: Path) -> None:
+def assert_back_again(spec, again, target, folder):
     """Imported in its first format it equals the original, except what conversion drops."""
     origin = "tiktoken" if spec.kind == "ranks" else "tokenizer.json"
     paths, _ = convert_spec(again, origin, folder / "back")

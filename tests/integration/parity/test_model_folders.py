@@ -1,7 +1,5 @@
 """Model folders give the ids of `transformers.AutoTokenizer`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

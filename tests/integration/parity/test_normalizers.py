@@ -28,7 +28,7 @@ CONTEXTS = [
 ]
 
 
-def _may_change(code: int) -> bool:
+def _may_change(code):
     character = chr(code)
     is_cased = character.lower() != character or character.upper() != character
     joins = unicodedata.combining(character) or unicodedata.category(character)[0] in "MZ"

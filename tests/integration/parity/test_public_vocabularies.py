@@ -1,14 +1,13 @@
 """Our ids equal tiktoken's and Hugging Face's, on real text and on text made to differ."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from tests.adversarial import every_code_point_in_context
 from tests.integration.parity.references import check_samples, first_difference, load_pair
 from tests.parity.vocabularies import CORPORA, NAMES, OPEN_FILES, RANK_FILES, read_sample
-from tokenizer_core import StreamingEncoder, Tokenizer
+from tokenizer_core import StreamingEncoder
 from tokenizer_core.normalizers.forms import normalize_nfc
 
 pytestmark = pytest.mark.shared_data
@@ -32,7 +31,7 @@ def test_ids_equal_the_references(engine, pair, shared_data):
     check_samples(pair, shared_data, 60_000 if engine == "native" else 10_000)
 
 
-def whole_corpora() -> Iterator[object]:
+def whole_corpora():
     """Each pair of a vocabulary and a corpus; all but one vocabulary a corpus are slow.
 
     tiktoken encodes a megabyte in a fraction of a second, Hugging Face's library in ten.
@@ -63,14 +62,14 @@ def test_ids_of_a_whole_corpus(name, engine, corpus, pair, shared_data):
     assert first_difference(ours.encode(sample), python.encode(sample)) == ""
 
 
-def stream(tokenizer: Tokenizer, pieces: list[str]) -> list[int]:
+def stream(tokenizer, pieces):
     encoder = StreamingEncoder(tokenizer)
     ids = [id_ for piece in pieces for id_ in encoder.feed(piece)] + encoder.finish()
     assert encoder.bytes_settled == len("".join(pieces).encode())
     return ids
 
 
-def cut_at_random(text: str, seed: str) -> list[str]:
+def cut_at_random(text, seed):
     cuts = sorted(random.Random(seed).sample(range(1, len(text)), 200))
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 

@@ -5,8 +5,6 @@ The tests themselves run on one release; the child process imports another, whic
 it prints the digests.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -33,7 +31,7 @@ CUSTOM = [
 ]
 
 
-def digests() -> list[list[object]]:
+def digests():
     """What patterns make of code points in several contexts: those of most scripts, and a sample of
     the others."""
     codes = [c for c in range(0x110000) if c < 0x3400 or c % 17 == 0]
@@ -43,7 +41,7 @@ def digests() -> list[list[object]]:
     mixed = "".join(rng.choices(characters, k=20_000))
     folded = ["'", "s", "S", "ſ", "ll", "LL", "st", "ﬆ", "ß", "ve", "RE", " ", "ﬀ", "K", "İ", "ı"]
     texts += [mixed, "".join(rng.choices(folded, k=5_000))]
-    found: list[list[object]] = []
+    found = []
     # A custom pattern in Python's dialect is slow with the other release.
     for pattern in [*PATTERNS.values(), METASPACE, *CUSTOM]:
         for text in texts if pattern.is_named else [mixed[:5_000]]:

@@ -5,8 +5,6 @@ installed in `.venv/transformers`, and tests do not import it. This file is also
 request is one line of JSON, with the name of an action; so is the response.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import json
@@ -16,7 +14,6 @@ import sys
 from collections import OrderedDict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 FOLDER = Path(sys.prefix) / "transformers"
 _MAX_LOADED = 8
@@ -26,13 +23,13 @@ class NOW(datetime):
     """A fixed time, because templates print dates."""
 
     @classmethod
-    def now(cls, tz: Any = None) -> NOW:
+    def now(cls, tz=None):
         """Always the same moment."""
         return cls(2024, 7, 26, 12, 30, 59, tzinfo=tz)
 
 
 @functools.cache
-def _process() -> subprocess.Popen[str]:
+def _process():
     process = subprocess.Popen(
         [sys.executable, __file__],
         env=os.environ | {"PYTHONPATH": str(FOLDER), "HF_HUB_OFFLINE": "1"},
@@ -47,7 +44,7 @@ def _process() -> subprocess.Popen[str]:
     return process
 
 
-def _ask(action: str, **request: Any) -> Any:
+def _ask(action, **request):
     stdin, stdout = _process().stdin, _process().stdout
     assert stdin is not None
     assert stdout is not None
@@ -59,56 +56,53 @@ def _ask(action: str, **request: Any) -> Any:
     return response
 
 
-def apply_chat_template(**request: Any) -> list[Any]:
+def apply_chat_template(**request):
     """For each of `chats` (arguments of `apply_chat_template`, with `kwargs` for the template) its
     text, its ids, or ids and mask, as `want` says; or an object with the error.
 
     The others are `file` (a `tokenizer.json`), `template`, and `variables` (special tokens by
     name).
     """
-    response: list[Any] = _ask("chat", **request)
-    return response
+    return _ask("chat", **request)
 
 
 class TransformersReader:
     """A tokenizer as transformers loads it."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments):
         """`"PreTrainedTokenizerFast", file`, `"GPT2Tokenizer", folder, special token, ...`, or
         `"AutoTokenizer", folder`, which also adds tokens at the ends."""
         self._number = _ask("load", arguments=arguments)
         self._adds = arguments[0] == "AutoTokenizer"
 
     @staticmethod
-    def is_there() -> bool:
+    def is_there():
         """Whether `make test-integration` has installed transformers for the process."""
         return FOLDER.is_dir()
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
+    def encode(self, texts):
         """The ids of each text, special tokens recognised."""
-        ids: list[list[int]] = _ask("encode", number=self._number, texts=texts, adds=self._adds)
-        return ids
+        return _ask("encode", number=self._number, texts=texts, adds=self._adds)
 
-    def decode(self, batch: list[list[int]]) -> list[str]:
+    def decode(self, batch):
         """The text of each list of ids, without special tokens."""
-        texts: list[str] = _ask("decode", number=self._number, batch=batch)
-        return texts
+        return _ask("decode", number=self._number, batch=batch)
 
 
 class _Server:
     """The actions, in the process that imports transformers."""
 
-    def __init__(self) -> None:
-        self._loaded: OrderedDict[Any, Any] = OrderedDict()
+    def __init__(self):
+        self._loaded = OrderedDict()
         self._n_loaded = 0
 
-    def _keep(self, key: Any, tokenizer: Any) -> Any:
+    def _keep(self, key, tokenizer):
         self._loaded[key] = tokenizer
         if len(self._loaded) > _MAX_LOADED:
             self._loaded.popitem(last=False)
         return key
 
-    def load(self, arguments: list[str]) -> Any:
+    def load(self, arguments):
         import transformers
 
         kind, path, *special_tokens = arguments
@@ -121,25 +115,18 @@ class _Server:
         self._n_loaded += 1
         return self._keep(self._n_loaded, tokenizer)
 
-    def encode(self, number: int, texts: list[str], *, adds: bool) -> Any:
+    def encode(self, number, texts, *, adds):
         return self._loaded[number](texts, add_special_tokens=adds)["input_ids"]
 
-    def decode(self, number: int, batch: list[list[int]]) -> list[str]:
+    def decode(self, number, batch):
         tokenizer = self._loaded[number]
         return [tokenizer.decode(ids, skip_special_tokens=True) for ids in batch]
 
-    def chat(
-        self,
-        file: str | None,
-        template: str,
-        variables: dict[str, str],
-        chats: list[dict[str, Any]],
-        want: str,
-    ) -> list[Any]:
+    def chat(self, file, template, variables, chats, want):
         key = json.dumps([file, variables])
         if key not in self._loaded:
             self._keep(key, self._load_for_chats(file, variables))
-        response: list[Any] = []
+        response = []
         for chat in chats:
             try:
                 response.append(self._apply(self._loaded[key], template, chat, want))
@@ -147,7 +134,7 @@ class _Server:
                 response.append({"error": repr(error)[:300]})
         return response
 
-    def _load_for_chats(self, file: str | None, variables: dict[str, str]) -> Any:
+    def _load_for_chats(self, file, variables):
         import tokenizers
         from transformers import PreTrainedTokenizerFast
 
@@ -156,10 +143,10 @@ class _Server:
         empty = tokenizers.Tokenizer(tokenizers.models.BPE())
         return PreTrainedTokenizerFast(tokenizer_object=empty, **variables)
 
-    def _apply(self, tokenizer: Any, template: str, chat: dict[str, Any], want: str) -> Any:
+    def _apply(self, tokenizer, template, chat, want):
         kwargs = chat.pop("kwargs", {})
         messages = chat.pop("messages")
-        options: dict[str, Any] = {
+        options = {
             "text": {"tokenize": False},
             "ids": {"return_dict": False},
             "mask": {"return_assistant_tokens_mask": True},
@@ -170,7 +157,7 @@ class _Server:
         return [result["input_ids"], result["assistant_masks"]] if want == "mask" else result
 
 
-def _serve() -> None:
+def _serve():
     from transformers.utils import chat_template_utils
 
     chat_template_utils.datetime = NOW  # type: ignore[misc]

@@ -12,20 +12,14 @@ that are kept need not be the first ones.
 - The bytes around a write are not damaged, and a sync that has returned is kept.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 ROOT = 0
 """The node of the recorded folder."""
-
-Tree = dict[str, bytes | None]
-"""Path below the root -> bytes of a file, None for a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +89,10 @@ class FileSystem:
     folders: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
     files: dict[int, bytes] = field(default_factory=dict)
 
-    def copy(self) -> FileSystem:
+    def copy(self):
         return FileSystem({node: {**names} for node, names in self.folders.items()}, {**self.files})
 
-    def apply(self, operation: Operation) -> None:
+    def apply(self, operation):
         """Do an operation; earlier ones may be missing."""
         match operation:
             case Link(folder, name, node):
@@ -115,9 +109,9 @@ class FileSystem:
             case Truncate(node, size):
                 self.files[node] = self.files.get(node, b"")[:size].ljust(size, b"\0")
 
-    def tree(self) -> Tree:
-        """All paths below the root."""
-        found: Tree = {}
+    def tree(self):
+        """All paths below the root: the bytes of a file, None for a folder."""
+        found = {}
         waiting = [("", ROOT)]
         while waiting:
             above, folder = waiting.pop()
@@ -128,7 +122,7 @@ class FileSystem:
                     waiting.append((path + "/", node))
         return found
 
-    def _names(self, folder: int) -> dict[str, int]:
+    def _names(self, folder):
         return self.folders.setdefault(folder, {})
 
 
@@ -140,7 +134,7 @@ class History:
     operations: Sequence[Operation]
     new_folders: frozenset[int] = frozenset()
 
-    def start(self) -> FileSystem:
+    def start(self):
         """The file system at the beginning; it knows the new folders, which have no names yet."""
         system = self.before.copy()
         for node in self.new_folders:
@@ -148,9 +142,7 @@ class History:
         return system
 
 
-def crash_states(
-    history: History, *, n_samples: int = 64, unseen: str = "no path"
-) -> Iterator[tuple[int, int, Tree]]:
+def crash_states(history, *, n_samples=64, unseen="no path"):
     """(steps that ended, steps that began, tree) for all states that a power loss can leave.
 
     Of up to eight operations that no fsync covers, every subset is kept once; of more, all, none,
@@ -159,8 +151,8 @@ def crash_states(
     """
     random_numbers = random.Random(0)
     base, n_base, n_ended, n_begun = history.start(), 0, 0, 0
-    uncovered: dict[int, set[int]] = {}  # operation -> nodes of which one must be synced
-    seen: set[object] = set()
+    uncovered = {}  # operation -> nodes of which one must be synced
+    seen = set()
     for n_done in range(len(history.operations) + 1):
         if n_done:
             last = history.operations[n_done - 1]
@@ -184,7 +176,7 @@ def crash_states(
                 yield n_ended, n_begun, tree
 
 
-def _cover(uncovered: dict[int, set[int]], index: int, operation: Operation) -> None:
+def _cover(uncovered, index, operation):
     """Add an operation, or drop those that a sync covers."""
     match operation:
         case Link(folder) | Unlink(folder):
@@ -198,16 +190,14 @@ def _cover(uncovered: dict[int, set[int]], index: int, operation: Operation) -> 
                 del uncovered[earlier]
 
 
-def _choices(
-    history: History, indices: list[int], random_numbers: random.Random, n_samples: int
-) -> Iterator[dict[int, Operation]]:
+def _choices(history, indices, random_numbers, n_samples):
     """What is kept of the uncovered operations: index -> the operation or a torn part of it."""
     operations = history.operations
 
-    def whole(kept: Sequence[int]) -> dict[int, Operation]:
+    def whole(kept):
         return {index: operations[index] for index in kept}
 
-    def sample() -> list[int]:
+    def sample():
         return [index for index in indices if random_numbers.random() < 0.5]
 
     n_all = len(indices)
@@ -222,7 +212,7 @@ def _choices(
                 yield whole(kept) | {index: torn}
 
 
-def _torn(operation: Operation) -> Iterator[Operation]:
+def _torn(operation):
     """The parts of a write that may reach the disk alone."""
     if not isinstance(operation, Write) or not operation.data:
         return
@@ -236,7 +226,7 @@ def _torn(operation: Operation) -> Iterator[Operation]:
             yield Write(node, cut, data[cut - start :])
 
 
-def read_tree(folder: Path) -> Tree:
+def read_tree(folder):
     """The tree of a folder on the disk."""
     return {
         str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
@@ -244,7 +234,7 @@ def read_tree(folder: Path) -> Tree:
     }
 
 
-def write_tree(folder: Path, tree: Tree) -> None:
+def write_tree(folder, tree):
     """Make the new folder `folder` with a tree."""
     folder.mkdir()
     for path, data in sorted(tree.items()):

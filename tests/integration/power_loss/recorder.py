@@ -5,13 +5,10 @@ this module does not know is an error, and the replayed operations must give the
 so that nothing is missed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from tests.integration.power_loss.file_system import (
     History,
     Link,
     Mark,
-    Operation,
     Rename,
     Sync,
     Truncate,
@@ -51,7 +47,7 @@ _UNFINISHED = re.compile(r"(\d+) +(.*) <unfinished \.\.\.>", re.DOTALL)
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 
 
-def has_strace() -> bool:
+def has_strace():
     """Whether strace is installed and may trace processes here."""
     if shutil.which("strace") is None:
         return False
@@ -59,12 +55,12 @@ def has_strace() -> bool:
     return done.returncode == 0
 
 
-def mark(folder: Path) -> None:
+def mark(folder):
     """Called by the recorded process at the end of a step below `folder`."""
     os.access(f"{_MARK}: {folder}", os.F_OK)
 
 
-def record(command: Sequence[str], folders: Sequence[Path], log: Path) -> list[History]:
+def record(command, folders, log):
     """Run `command` and return what it did below each of the folders, which are on the disk at the
     beginning.
 
@@ -91,9 +87,9 @@ def record(command: Sequence[str], folders: Sequence[Path], log: Path) -> list[H
     return [recorder.history() for recorder in recorders]
 
 
-def _calls(log: Path) -> Iterator[tuple[str, list[str], int]]:
+def _calls(log):
     """Name, arguments and result of each call, in the order in which they ended."""
-    begun: dict[str, str] = {}
+    begun = {}
     for line in log.read_text().splitlines():
         whole = line
         if match := _UNFINISHED.fullmatch(line):
@@ -118,9 +114,9 @@ class _OpenFile:
 class _Recorder:
     """Translates the calls of one process into operations."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._root = str(folder.resolve())
-        self._open: dict[int, _OpenFile] = {}
+        self._open = {}
         self.now, self._n_nodes = FileSystem(), 1
         for path in sorted(folder.rglob("*")):
             node = self._new_node(is_folder=path.is_dir())
@@ -128,14 +124,14 @@ class _Recorder:
             if path.is_file():
                 self.now.apply(Write(node, 0, path.read_bytes()))
         self._before = self.now.copy()
-        self._operations: list[Operation] = []
+        self._operations = []
 
-    def history(self) -> History:
+    def history(self):
         """What was added so far."""
         new_folders = frozenset(self.now.folders.keys() - self._before.folders.keys())
         return History(self._before, self._operations, new_folders)
 
-    def add(self, name: str, arguments: list[str], result: int) -> None:
+    def add(self, name, arguments, result):
         """Add a call."""
         if name in _MARKING.split():
             if f"{_MARK}: {self._root}" in map(_text, arguments):
@@ -155,7 +151,7 @@ class _Recorder:
             else:
                 self._add_name(name, arguments)
 
-    def _add_descriptor(self, name: str, arguments: list[str], result: int) -> None:
+    def _add_descriptor(self, name, arguments, result):
         if name == "close":
             self._open.pop(int(arguments[0]), None)
         elif name.startswith("dup") or (name == "fcntl" and arguments[1].startswith("F_DUPFD")):
@@ -174,7 +170,7 @@ class _Recorder:
                 self._do(Truncate(node, 0))
             self._open[result] = _OpenFile(path, node, "O_APPEND" in flags)
 
-    def _add_data(self, name: str, arguments: list[str], result: int) -> None:
+    def _add_data(self, name, arguments, result):
         file = self._open.get(int(arguments[0]))
         if file is None or file.node is None:
             return
@@ -198,7 +194,7 @@ class _Recorder:
                 self._do(Write(file.node, start, data))
             file.position = start + len(data)
 
-    def _add_name(self, name: str, arguments: list[str]) -> None:
+    def _add_name(self, name, arguments):
         if not name.rstrip("2").endswith("at"):  # the older form of the call
             arguments = [part for path in arguments for part in ("AT_FDCWD", path)]
         path = self._path(*arguments[:2])
@@ -216,38 +212,38 @@ class _Recorder:
             else:
                 self._do(Unlink(*self._place(path)))
 
-    def _do(self, operation: Operation) -> None:
+    def _do(self, operation):
         self._operations.append(operation)
         self.now.apply(operation)
 
-    def _new_node(self, *, is_folder: bool = False) -> int:
+    def _new_node(self, *, is_folder=False):
         node, self._n_nodes = self._n_nodes, self._n_nodes + 1
         if is_folder:
             self.now.folders[node] = {}
         return node
 
-    def _path(self, folder: str, name: str) -> str:
+    def _path(self, folder, name):
         """The absolute path of a name in a folder, which is a descriptor or `AT_FDCWD`."""
         above = _REPOSITORY if folder == "AT_FDCWD" else self._shown(folder)
         return os.path.normpath(Path(above, _text(name)))
 
-    def _shown(self, descriptor: str) -> str:
+    def _shown(self, descriptor):
         file = self._open.get(int(descriptor)) if descriptor.isdecimal() else None
         return "" if file is None else file.path
 
-    def _is_inside(self, path: str) -> bool:
+    def _is_inside(self, path):
         return path == self._root or path.startswith(self._root + "/")
 
-    def _node(self, path: str) -> int | None:
+    def _node(self, path):
         """The node at a path; None if it is outside or does not exist."""
         if not self._is_inside(path):
             return None
-        node: int | None = ROOT
+        node = ROOT
         for part in Path(path).relative_to(self._root).parts:
             node = None if node is None else self.now.folders.get(node, {}).get(part)
         return node
 
-    def _place(self, path: str) -> tuple[int, str]:
+    def _place(self, path):
         """The folder of a path below the root, and the name in it."""
         above, name = os.path.split(path)
         folder = self._node(above)
@@ -255,12 +251,12 @@ class _Recorder:
         return folder, name
 
 
-def _bytes(argument: str) -> bytes:
+def _bytes(argument):
     match = _STRING.fullmatch(argument)
     assert match is not None, argument[:200]
     return bytes.fromhex(match[1].replace("\\x", ""))
 
 
-def _text(argument: str) -> str:
+def _text(argument):
     """The text of a string argument; "" for other arguments."""
     return os.fsdecode(_bytes(argument)) if argument.startswith('"') else ""

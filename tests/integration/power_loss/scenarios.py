@@ -4,13 +4,10 @@ that a power loss left must hold.
 `python -m tests.integration.power_loss.scenarios FOLDER` does the steps of all, for the recorder.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -36,15 +33,13 @@ from tokenizer_core.corpus import (
     verify_token_files,
 )
 from tokenizer_core.errors import TokenFilesError
-from tokenizer_core.registry import Artifacts, ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.registry.bucket_store import BucketArtifactStore
 from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.token_files import TokenFilesFolder
-
-Step = Callable[[Path], object]
 
 
 class Scenario:
@@ -55,7 +50,7 @@ class Scenario:
     unseen = "no path"
     """A pattern of paths that nothing reads: trees that differ only there are checked once."""
 
-    def run(self, root: Path, after_step: Callable[[], object]) -> None:
+    def run(self, root, after_step):
         """Do the steps."""
         for step in self.steps():
             step(root)
@@ -65,11 +60,11 @@ class Scenario:
 class Registry(Scenario):
     """Versions and the active pointer, in a folder."""
 
-    def store(self, root: Path) -> Artifacts:
+    def store(self, root):
         return ArtifactStore(root / "artifacts")
 
-    def steps(self) -> Sequence[Step]:
-        def remove(root: Path) -> None:
+    def steps(self):
+        def remove(root):
             (ref,) = self.store(root).versions("t")
             self.store(root).remove(ref.name, ref.version)
 
@@ -83,7 +78,7 @@ class Registry(Scenario):
             lambda root: self.store(root).fence(),
         ]
 
-    def observe(self, root: Path) -> object:
+    def observe(self, root):
         store = self.store(root)
         assert store.damaged() == {}
         found = store.list()
@@ -95,7 +90,7 @@ class Registry(Scenario):
         names = [(ref.name, ref.digest) for ref in found]
         return names, active and active.digest, store.pointer_state().generation
 
-    def go_on(self, root: Path) -> None:
+    def go_on(self, root):
         store = self.store(root)
         for spec in (B, A):
             ref = store.publish(spec, name="v")
@@ -110,12 +105,12 @@ class BucketRegistry(Registry):
 
     unseen = "^storage/.staging/[0-9a-f]{32}$"
 
-    def store(self, root: Path) -> Artifacts:
+    def store(self, root):
         cache = root.with_name(f"cache of {root.name}")
         shutil.rmtree(cache, ignore_errors=True)  # another host
         return BucketArtifactStore(str(root / "storage"), cache)
 
-    def go_on(self, root: Path) -> None:
+    def go_on(self, root):
         store = self.store(root)
         store.promote(store.publish(B, name="v"))
 
@@ -123,7 +118,7 @@ class BucketRegistry(Registry):
 class Corpora(Scenario):
     """Uploaded corpora."""
 
-    def steps(self) -> Sequence[Step]:
+    def steps(self):
         return [
             lambda root: put(self.store(root), "one", b"1" * 1500),
             lambda root: put(self.store(root), "two", b"2"),
@@ -131,7 +126,7 @@ class Corpora(Scenario):
             lambda root: self.store(root).remove("two"),
         ]
 
-    def observe(self, root: Path) -> object:
+    def observe(self, root):
         store = self.store(root)
         store.sweep()
         found = {}
@@ -142,12 +137,12 @@ class Corpora(Scenario):
         assert store.used_bytes() == sum(map(len, found.values())), "a leftover stays"
         return found
 
-    def go_on(self, root: Path) -> None:
+    def go_on(self, root):
         put(self.store(root), "one", b"new")
         put(self.store(root), "three", b"new")
 
     @staticmethod
-    def store(root: Path) -> CorpusStore:
+    def store(root):
         return CorpusStore(root / "artifacts" / "corpora", 1_000_000)
 
 
@@ -159,11 +154,11 @@ class Checkpoints(Scenario):
         "new": [[id_ for text in TEXTS for id_ in NARROW.encode(text)] * 3] * 12,
     }
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.plan = plan_token_files(NARROW, tokens_per_shard=700, loss_mask=True)
-        self.writers: list[TokenFilesWriter] = []
+        self.writers = []
 
-    def steps(self) -> Sequence[Step]:
+    def steps(self):
         return [
             lambda root: self.begin(root, "old"),
             lambda _: self.append(6),
@@ -174,13 +169,13 @@ class Checkpoints(Scenario):
             lambda _: self.append(12) or self.writers[-1].finish(),
         ]
 
-    def begin(self, root: Path, run: str) -> None:
+    def begin(self, root, run):
         for writer in self.writers:
             writer.__exit__(None, None, None)
         self.run_name, self.n_done = run, 0
         self.writers.append(TokenFilesWriter(root / "data" / "t", self.plan))
 
-    def append(self, until: int) -> None:
+    def append(self, until):
         documents = self.RUNS[self.run_name][self.n_done : until]
         for document in documents:
             self.writers[-1].append(document, mask=[id_ % 2 for id_ in document])
@@ -188,7 +183,7 @@ class Checkpoints(Scenario):
         if until < 12:
             self.writers[-1].checkpoint({"run": self.run_name, "done": until})
 
-    def observe(self, root: Path) -> object:
+    def observe(self, root):
         folder = root / "data" / "t"
         if folder.exists():
             verify_token_files(folder)
@@ -196,7 +191,7 @@ class Checkpoints(Scenario):
         with TokenFilesWriter(folder, self.plan, resume=True) as writer:
             return writer.position
 
-    def go_on(self, root: Path) -> None:
+    def go_on(self, root):
         folder = root / "data" / "t"
         run = "new"
         if folder.exists():
@@ -223,8 +218,8 @@ class JobTokenFiles(Scenario):
 
     JOB = "20261121T041500Z-0123456789ab"
 
-    def steps(self) -> Sequence[Step]:
-        def note(root: Path) -> None:
+    def steps(self):
+        def note(root):
             growing = self.folder(root).growing(self.JOB)
             replace_synced(self.folder(root).note(growing), b"{}")
 
@@ -235,7 +230,7 @@ class JobTokenFiles(Scenario):
             lambda root: self.folder(root).remove("stories"),
         ]
 
-    def observe(self, root: Path) -> object:
+    def observe(self, root):
         folder = self.folder(root)
         for name in folder.names():
             verify_token_files(folder.path(name))
@@ -244,7 +239,7 @@ class JobTokenFiles(Scenario):
             verify_token_files(growing)
         return folder.names(), growing.exists(), folder.notes(self.JOB)
 
-    def go_on(self, root: Path) -> None:
+    def go_on(self, root):
         folder = self.folder(root)
         folder.sweep(folder.left_over(), set())
         assert folder.left_over() == []
@@ -252,7 +247,7 @@ class JobTokenFiles(Scenario):
         folder.publish(folder.growing(self.JOB), "more")
 
     @staticmethod
-    def folder(root: Path) -> TokenFilesFolder:
+    def folder(root):
         return TokenFilesFolder.of(root / "artifacts")
 
 
@@ -261,9 +256,9 @@ class Jobs(Scenario):
 
     IDS: ClassVar = [f"20261121T041500Z-{number:012x}" for number in range(3)]
 
-    def steps(self) -> Sequence[Step]:
-        def accept(number: int) -> Step:
-            def do(root: Path) -> None:
+    def steps(self):
+        def accept(number):
+            def do(root):
                 self.documents(root, number).make()
                 self.documents(root, number).write_documents(["one", "two"], None)
                 add(self.open(root), self.IDS[number])
@@ -279,7 +274,7 @@ class Jobs(Scenario):
             lambda root: self.open(root).request_cancel(self.IDS[1]),
         ]
 
-    def observe(self, root: Path) -> object:
+    def observe(self, root):
         path = root / "artifacts" / DATABASE_NAME
         jobs = {job.id: job.state for job in self.open(root).latest()}
         with sqlite3.connect(path) as connection:
@@ -291,17 +286,17 @@ class Jobs(Scenario):
                 assert documents == {"00000.txt": b"one", "00001.txt": b"two"}
         return jobs
 
-    def go_on(self, root: Path) -> None:
+    def go_on(self, root):
         add(self.open(root), self.IDS[2])
 
-    def open(self, root: Path) -> JobStore:
+    def open(self, root):
         return JobStore.open(root / "artifacts")
 
-    def documents(self, root: Path, number: int) -> JobFolder:
+    def documents(self, root, number):
         return JobFolder.of(root / "artifacts", self.IDS[number])
 
 
-SCENARIOS: dict[str, Callable[[], Scenario]] = {
+SCENARIOS = {
     "registry": Registry,
     "registry in a storage": BucketRegistry,
     "corpora": Corpora,

@@ -4,14 +4,10 @@ strace records what each scenario does; `file_system.py` says which trees a powe
 each such tree is written to the disk, opened and used again.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,10 +17,8 @@ from tests.integration.power_loss.file_system import (
     History,
     Link,
     Mark,
-    Operation,
     Rename,
     Sync,
-    Tree,
     Truncate,
     Unlink,
     Write,
@@ -32,13 +26,13 @@ from tests.integration.power_loss.file_system import (
     write_tree,
 )
 from tests.integration.power_loss.recorder import has_strace, record
-from tests.integration.power_loss.scenarios import SCENARIOS, Scenario
+from tests.integration.power_loss.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.skipif(not has_strace(), reason="no strace that may trace here")
 
 
 @pytest.fixture(scope="module")
-def histories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, History]:
+def histories(tmp_path_factory):
     """What each scenario did, recorded in one process."""
     folder = tmp_path_factory.mktemp("recorded").resolve()
     folders = [folder / name for name in SCENARIOS]
@@ -49,12 +43,12 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, History]:
     return dict(zip(SCENARIOS, recorded, strict=True))
 
 
-def expected_states(scenario: Scenario, folder: Path) -> list[object]:
+def expected_states(scenario, folder):
     """The states before and after its steps."""
-    states: list[object] = []
+    states = []
     (folder / "expected").mkdir()
 
-    def observe() -> None:
+    def observe():
         shutil.copytree(folder / "expected", folder / "copy")
         states.append(scenario.observe(folder / "copy"))
         shutil.rmtree(folder / "copy")
@@ -64,9 +58,7 @@ def expected_states(scenario: Scenario, folder: Path) -> list[object]:
     return states
 
 
-def damages(
-    scenario: Scenario, crashed: Iterable[tuple[int, int, Tree]], states: list[object], folder: Path
-) -> Iterator[str]:
+def damages(scenario, crashed, states, folder):
     """What is wrong with the trees that a power loss left after some steps."""
     for n_ended, n_begun, tree in crashed:
         write_tree(folder / "crashed", tree)
@@ -105,7 +97,7 @@ def test_states_after_a_power_loss_are_the_old_or_the_new(name, n_states, histor
 OLD, NEW, FOLDER = 1, 2, 3
 
 
-def states(*operations: Operation) -> list[Tree]:
+def states(*operations):
     """What a power loss leaves of operations on a folder that holds the file `x`."""
     before = FileSystem({ROOT: {"x": OLD}}, {OLD: b"old"})
     history = History(before, operations, frozenset({FOLDER}))

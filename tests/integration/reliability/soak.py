@@ -9,8 +9,6 @@ engine has released the buffers that it keeps for later results: then nothing is
 are empty, so that any growth is a leak. The first third is the warm-up.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc
@@ -21,15 +19,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.conftest import REPOSITORY
 from tests.integration.reliability.soak_load import MAX_BODY_BYTES, SoakLoad
 from tests.integration.server_process import (
-    Server,
     publish_bytes,
     serve,
     wait_until,
@@ -80,7 +74,7 @@ LASTING = {"active.json", "last_good.json", "jobs.sqlite3"}
 """Files that may remain, besides published versions, locks, and JOB_FILES of each job."""
 
 
-def leaks(samples: Sequence[Mapping[str, int]], max_more: Mapping[str, int]) -> list[str]:
+def leaks(samples, max_more):
     """One line for each figure that grew more than allowed from the middle third to the last one,
     at the least moment of each: temporary resources are absent at some moment."""
     third = len(samples) // 3
@@ -93,7 +87,7 @@ def leaks(samples: Sequence[Mapping[str, int]], max_more: Mapping[str, int]) -> 
     return found
 
 
-def soak(minutes: float) -> tuple[list[dict[str, int]], Counter[str], list[str]]:
+def soak(minutes):
     """Load a new server for this long, and print a line after each turn.
 
     Returns what the processes held together at rest after each turn, by the names of MAX_MORE; what
@@ -111,10 +105,10 @@ def soak(minutes: float) -> tuple[list[dict[str, int]], Counter[str], list[str]]
         environment = (f"TMPDIR={temporary}", f"{ACCOUNTS}={accounts}", *GIVE_BACK)
         module = "tests.integration.reliability.soak"
         command = ("env", *environment, sys.executable, "-m", module, "serve")
-        settings: dict[str, Any] = {"keep_versions": "2", "max_body_bytes": str(MAX_BODY_BYTES)}
+        settings = {"keep_versions": "2", "max_body_bytes": str(MAX_BODY_BYTES)}
         with serve(artifacts_dir, workers=WORKERS, command=command, **settings) as server:
             load = SoakLoad(server, artifacts_dir, versions)
-            samples: list[dict[str, int]] = []
+            samples = []
             turn_seconds = max(MIN_TURN_SECONDS, minutes * 60 / N_TURNS)
             load.warm()
             started = time.monotonic()
@@ -144,7 +138,7 @@ def soak(minutes: float) -> tuple[list[dict[str, int]], Counter[str], list[str]]
     return samples, load.done, failures
 
 
-def _held(server: Server, folder: Path, failures: list[str]) -> dict[str, int]:
+def _held(server, folder, failures):
     """What the processes hold, after each serving one has released the buffers of its engine."""
     accounts = {Path(folder, f"{pid}.json"): pid for pid in server.serving_pids()}
     for path, pid in accounts.items():
@@ -165,14 +159,14 @@ def _held(server: Server, folder: Path, failures: list[str]) -> dict[str, int]:
     }
 
 
-def _lasting_files(*folders: Path) -> Iterator[Path]:
+def _lasting_files(*folders):
     """All files except those of ended jobs, of which the service keeps the last thousand."""
     for path in (path for folder in folders for path in folder.rglob("*")):
         if path.is_file() and not (path.parts[-3] == "jobs" and path.name in JOB_FILES):
             yield path
 
 
-def _write_account(*_: object) -> None:
+def _write_account(*_):
     """In a serving process: the blocks of Python's allocator, and the bytes that the engine kept
     for later results, which it releases."""
     buffers = 0
@@ -192,7 +186,7 @@ if ACCOUNTS in os.environ:  # multiprocessing imports the main module in each se
     signal.signal(signal.SIGUSR2, _write_account)
 
 
-def main() -> int:
+def main():
     """The command line; returns 1 if something grew or a promise was broken."""
     if ACCOUNTS in os.environ:
         return serve_from_command_line()

@@ -4,8 +4,6 @@ Each method named in `KINDS` does one round of its kind on its own client. It co
 with the same tokenizers in this process, by the version that the response names.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
@@ -13,17 +11,14 @@ import random
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 
-from tests.integration.server_process import Server, wait_for_job
+from tests.integration.server_process import wait_for_job
 from tests.reliability.socket_client import connect, head
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 KINDS = {"encode": 3, "streams": 2, "wrong": 1, "hang_up": 1, "swap": 1, "train": 1, "look": 1}
 """Each kind, with the number of clients that do it at once."""
@@ -35,7 +30,7 @@ _RAW = {"Content-Type": "application/octet-stream"}
 _ACCEPT_RAW = {"Accept": "application/octet-stream"}
 
 
-def words(source: random.Random, n: int) -> str:
+def words(source, n):
     """Words that never repeat, so that caches fill, of nine letters and a space; then some that are
     not ASCII."""
     letters = bytearray(source.randbytes(10 * n).translate(_LETTERS))
@@ -47,23 +42,23 @@ class SoakLoad:
     """The load on one server, whose artifacts are in `artifacts_dir`. `done` counts the requests,
     `failures` has the broken promises."""
 
-    def __init__(self, server: Server, artifacts_dir: Path, versions: list[ArtifactRef]) -> None:
+    def __init__(self, server, artifacts_dir, versions):
         self.server, self.versions = server, versions
-        self.done: Counter[str] = Counter()
-        self.failures: list[str] = []
+        self.done = Counter()
+        self.failures = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._round = itertools.count()
         store = ArtifactStore(artifacts_dir)
 
         @functools.lru_cache(maxsize=8)
-        def reference(name: str, version: str) -> Tokenizer:
+        def reference(name, version):
             refs = store.versions(name)
             return Tokenizer.from_spec(store.open(next(r for r in refs if r.version == version)))
 
         self._reference = reference
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds):
         """Keep every kind running for this long; all connections are closed when it returns."""
         self._stop.clear()
         names = [name for name, n_clients in KINDS.items() for _ in range(n_clients)]
@@ -79,12 +74,12 @@ class SoakLoad:
             if thread.is_alive():
                 self._fail("a client did not come to its end")
 
-    def warm(self) -> None:
+    def warm(self):
         """Enough new text that caches of words reach their bounds, and enough requests at once that
         every pool starts its threads: each thread adds some megabytes."""
         self._stop.set()
 
-        def send(number: int) -> None:
+        def send(number):
             text = words(random.Random(f"warm {number}"), 100_000)
             with self.server.client() as client:  # each connection may reach another process
                 self.ask(client, "POST", "/encode", json={"text": text}, headers=_ACCEPT_RAW)
@@ -93,7 +88,7 @@ class SoakLoad:
         with ThreadPoolExecutor(32) as clients:
             list(clients.map(send, range(64)))
 
-    def drop_caches(self) -> None:
+    def drop_caches(self):
         """Swap until every tokenizer, active or pinned, has been replaced.
 
         A full cache of words is emptied, so that its size does not reveal a leak.
@@ -103,7 +98,7 @@ class SoakLoad:
             for version in (starter, other, starter):  # the first may exist already
                 self._promote(client, version)
 
-    def _repeat(self, name: str) -> None:
+    def _repeat(self, name):
         with self._lock:
             source = random.Random(f"{name} {next(self._round)}")
         with self.server.client() as client:
@@ -114,17 +109,15 @@ class SoakLoad:
                     self._fail(f"{name}: {error!r}")
                     self._stop.wait(0.1)
 
-    def _fail(self, what: str) -> None:
+    def _fail(self, what):
         with self._lock:
             self.failures.append(what[:300])
 
-    def _count(self, what: str) -> None:
+    def _count(self, what):
         with self._lock:
             self.done[what] += 1
 
-    def ask(
-        self, client: httpx.Client, method: str, path: str, *statuses: int, **sent: Any
-    ) -> httpx.Response:
+    def ask(self, client, method, path, *statuses, **sent):
         """One request; a status other than these (200) is a failure."""
         answer = client.request(method, path, **sent)
         self._count("requests")
@@ -132,7 +125,7 @@ class SoakLoad:
             self._fail(f"{method} {path}: {answer.status_code} {answer.text[:200]}")
         return answer
 
-    def check(self, what: str, answer: httpx.Response, text: str, ids: Any) -> None:
+    def check(self, what, answer, text, ids):
         """The ids must be those of the version that the response names."""
         name, _, version = answer.headers["tokenizer-version"].partition("@")
         try:
@@ -145,7 +138,7 @@ class SoakLoad:
 
     # The kinds
 
-    def _encode(self, client: httpx.Client, source: random.Random) -> None:
+    def _encode(self, client, source):
         """Several texts with more than ids, and one in binary form."""
         texts = [words(source, source.randrange(60)) for _ in range(32)]
         wanted = source.choice([["ids"], ["ids", "pieces"], ["ids", "offsets"]])
@@ -157,7 +150,7 @@ class SoakLoad:
         self.check("raw ids", answer, text, np.frombuffer(answer.content, "<u4"))
         self._stop.wait(0.05)
 
-    def _streams(self, client: httpx.Client, source: random.Random) -> None:
+    def _streams(self, client, source):
         text = words(source, 5000)
         data = text.encode()
         pieces = (data[at : at + 3001] for at in range(0, len(data), 3001))
@@ -182,7 +175,7 @@ class SoakLoad:
             self._fail(f"streams: {str(end)[:100]}, {str(end_of_text)[:100]}")
         self._stop.wait(0.05)
 
-    def _wrong(self, client: httpx.Client, source: random.Random) -> None:
+    def _wrong(self, client, source):
         too_many = [source.randrange(1 << 22, 1 << 30) for _ in range(2000)]
         for path, content, status in (
             ("/encode", b'{"text": ' + words(source, 5).encode(), 400),
@@ -194,7 +187,7 @@ class SoakLoad:
             self.ask(client, "POST", path, status, content=content, headers=headers)
         self.ask(client, "POST", "/encode_stream", 400, content=b"ab\xff")
 
-    def _hang_up(self, client: httpx.Client, source: random.Random) -> None:
+    def _hang_up(self, client, source):
         """In the headers, the body or the stream, or with most of the response unread."""
         body = json.dumps({"text": words(source, 20_000)}).encode()
         whole = head("POST /encode HTTP/1.1", _JSON, f"Content-Length: {len(body)}") + body
@@ -207,19 +200,19 @@ class SoakLoad:
             self._count("hung up")
         self._stop.wait(0.05)
 
-    def _swap(self, client: httpx.Client, source: random.Random) -> None:
+    def _swap(self, client, source):
         """Sometimes many at once, sometimes one that the caches keep."""
         for _ in range(source.choice([1, 5])):
             self._promote(client, source.choice(self.versions))
         self._stop.wait(source.uniform(0.5, 4))
 
-    def _promote(self, client: httpx.Client, version: ArtifactRef) -> None:
+    def _promote(self, client, version):
         # The server gives up after 30 s, and says why.
         asked = {"tokenizer": str(version)}
         self.ask(client, "PUT", "/tokenizers/active", json=asked, timeout=60)
         self._count("swaps")
 
-    def _train(self, client: httpx.Client, source: random.Random) -> None:
+    def _train(self, client, source):
         """Watched, cancelled or not, promoted or not."""
         documents = [words(source, 200) for _ in range(5)]
         promote = source.choice(["auto", "manual", "manual"])
@@ -238,7 +231,7 @@ class SoakLoad:
             self._fail(f"training: {job['state']} {job['error']}")
         self._count("jobs")
 
-    def _look(self, client: httpx.Client, source: random.Random) -> None:
+    def _look(self, client, source):
         """Pages, on a connection that then stays idle for a while."""
         folder = f"/tokenizers/{self.versions[0].name}/{self.versions[0].version}"
         for path in ("/metrics", "/readyz", "/tokenizers", "/jobs", f"{folder}/tokenizer.json"):

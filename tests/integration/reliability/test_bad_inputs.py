@@ -1,18 +1,14 @@
 """Bad inputs below HTTP's surface, by the rows of the design: 16 to 21, over real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import socket
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.integration.server_process import Server, publish_bytes, serve, wait_until
+from tests.integration.server_process import publish_bytes, serve, wait_until
 from tests.reliability.socket_client import connect, exchange, head, read_answer, read_one, send
 from tokenizer_service.http.protocol import MAX_HEADER_BYTES, MAX_HEADERS
 
@@ -25,7 +21,7 @@ LIVEZ_LAST = head("GET /livez HTTP/1.1", CLOSE)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     """A server whose deadlines are short; shared, because no test here may change it."""
     artifacts = tmp_path_factory.mktemp("server") / "artifacts"
     publish_bytes(artifacts, "starter")
@@ -44,23 +40,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         assert server.output.count("a connection was refused") <= 2
 
 
-def connections(server: Server) -> int:
+def connections(server):
     """Open connections of the server."""
     held = psutil.Process(server.process.pid).net_connections("tcp")
     return sum(connection.status != psutil.CONN_LISTEN for connection in held)
 
 
-def wait_until_it_left(server: Server) -> None:
+def wait_until_it_left(server):
     wait_until(lambda: connections(server) == 0)
     server.wait_for_in_flight(0)
 
 
-def rejected(server: Server, reason: str) -> float:
+def rejected(server, reason):
     return server.metric(f'tokenizer_rejected_total{{reason="{reason}"}} ')
 
 
 @pytest.mark.row(16)
-def test_a_client_that_never_reads_is_disconnected(server: Server) -> None:
+def test_a_client_that_never_reads_is_disconnected(server):
     wait_until_it_left(server)
     text = b'{"text":"' + b"x" * (BODY_LIMIT - 20) + b'"}'
     request = head("POST /encode HTTP/1.1", JSON, f"Content-Length: {len(text)}")
@@ -81,7 +77,7 @@ def test_a_client_that_never_reads_is_disconnected(server: Server) -> None:
     ],
     ids=["a stream", "small answers"],
 )
-def test_a_client_that_only_sends_is_disconnected(server: Server, sent: bytes) -> None:
+def test_a_client_that_only_sends_is_disconnected(server, sent):
     with connect(server.port, receive_buffer=4096) as connection:
         connection.settimeout(0.5)
         with contextlib.suppress(TimeoutError):
@@ -90,7 +86,7 @@ def test_a_client_that_only_sends_is_disconnected(server: Server, sent: bytes) -
 
 
 @pytest.mark.row(17)
-def test_headers_that_do_not_arrive_are_408(server: Server) -> None:
+def test_headers_that_do_not_arrive_are_408(server):
     silent = exchange(server.port)
     assert (silent.data, silent.end) == (b"", "closed")
     with contextlib.ExitStack() as held:
@@ -106,7 +102,7 @@ def test_headers_that_do_not_arrive_are_408(server: Server) -> None:
 
 
 @pytest.mark.row(17)
-def test_single_bytes_do_not_extend_the_time_limit(server: Server) -> None:
+def test_single_bytes_do_not_extend_the_time_limit(server):
     with connect(server.port) as connection:
         for byte in head("GET /livez HTTP/1.1", *["A: b"] * 20):
             if not send(connection, bytes([byte])):
@@ -120,7 +116,7 @@ def test_single_bytes_do_not_extend_the_time_limit(server: Server) -> None:
 
 
 @pytest.mark.row(17)
-def test_a_keep_alive_connection_is_not_hurried(server: Server) -> None:
+def test_a_keep_alive_connection_is_not_hurried(server):
     with connect(server.port) as connection:
         connection.sendall(LIVEZ)
         assert read_one(connection).status == 200
@@ -138,9 +134,7 @@ def test_a_keep_alive_connection_is_not_hurried(server: Server) -> None:
         (200, "GET /livez HTTP/1.1", JSON),
     ],
 )
-def test_an_early_answer_reaches_a_client_that_sends_first(
-    server: Server, status: int, line: str, kind: str
-) -> None:
+def test_an_early_answer_reaches_a_client_that_sends_first(server, status, line, kind):
     n_bytes = BODY_LIMIT + 1
     with connect(server.port) as connection:
         connection.sendall(head(line, kind, f"Content-Length: {n_bytes}"))
@@ -153,7 +147,7 @@ def test_an_early_answer_reaches_a_client_that_sends_first(
 
 
 @pytest.mark.row(17)
-def test_nothing_is_read_without_end_after_an_early_answer(server: Server) -> None:
+def test_nothing_is_read_without_end_after_an_early_answer(server):
     request = head("GET /info HTTP/1.1", "Content-Length: 1000000000")
     with connect(server.port) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
@@ -179,7 +173,7 @@ def test_nothing_is_read_without_end_after_an_early_answer(server: Server) -> No
     ],
     ids=["64 kB", "20 MB name", "target", "sum", "empty lines", "101 headers"],
 )
-def test_headers_over_the_limit_are_431(server: Server, code: str, request_head: bytes) -> None:
+def test_headers_over_the_limit_are_431(server, code, request_head):
     before = rejected(server, "headers_too_large")
     answers = [exchange(server.port, request_head)]
     with connect(server.port) as connection:  # which has served before
@@ -194,7 +188,7 @@ def test_headers_over_the_limit_are_431(server: Server, code: str, request_head:
 
 
 @pytest.mark.row(18)
-def test_headers_within_the_limits_are_accepted(server: Server) -> None:
+def test_headers_within_the_limits_are_accepted(server):
     spare = MAX_HEADER_BYTES - 1000
     for request in (
         head("GET /livez HTTP/1.1", CLOSE, "A: " + "a" * spare),
@@ -207,7 +201,7 @@ def test_headers_within_the_limits_are_accepted(server: Server) -> None:
 
 
 @pytest.mark.row(18)
-def test_trailers_count_against_the_limit(server: Server) -> None:
+def test_trailers_count_against_the_limit(server):
     before = server.resident_bytes()
     request = head("POST /encode_stream HTTP/1.1", "Transfer-Encoding: chunked")
     answer = exchange(server.port, request, b"0\r\n" + b"A: b\r\n" * 3_000_000)
@@ -240,7 +234,7 @@ AMBIGUOUS = {
 
 @pytest.mark.row(19)
 @pytest.mark.parametrize(("status", "sent"), AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_an_ambiguous_request_is_refused(server: Server, status: int, sent: bytes) -> None:
+def test_an_ambiguous_request_is_refused(server, status, sent):
     answer = exchange(server.port, sent + LIVEZ)  # the server must not respond to what follows
     assert (answer.status, answer.end) == (status, "closed")
     assert answer.problem()["code"] in ("bad_http", "host_invalid", "transfer_coding_unsupported")
@@ -249,7 +243,7 @@ def test_an_ambiguous_request_is_refused(server: Server, status: int, sent: byte
 
 
 @pytest.mark.row(19)
-def test_an_unambiguous_request_is_served(server: Server) -> None:
+def test_an_unambiguous_request_is_served(server):
     hosts = ("a_b.example", "127.0.0.1:80", "[::1]:8000", "A.ORG:")
     for sent in (
         *(head("GET /livez HTTP/1.1", CLOSE, host=f"Host: {host}") for host in hosts),
@@ -261,7 +255,7 @@ def test_an_unambiguous_request_is_served(server: Server) -> None:
 
 
 @pytest.mark.row(19)
-def test_a_bad_chunk_ends_a_stream_that_has_begun(server: Server) -> None:
+def test_a_bad_chunk_ends_a_stream_that_has_begun(server):
     with connect(server.port) as connection:
         connection.sendall(head(POST, CHUNKED) + b"8\r\nab cd ef\r\n")
         begun = connection.recv(1 << 16)
@@ -284,7 +278,7 @@ def test_a_bad_chunk_ends_a_stream_that_has_begun(server: Server) -> None:
         ("/train", "application/x-www-form-urlencoded"),
     ],
 )
-def test_a_flood_of_form_data_is_415_and_is_not_read(server: Server, path: str, kind: str) -> None:
+def test_a_flood_of_form_data_is_415_and_is_not_read(server, path, kind):
     headers = (f"Content-Type: {kind}", CHUNKED, "X-API-Key: end-to-end-key")
     request = head(f"POST {path} HTTP/1.1", *headers)
     with connect(server.port) as connection:
@@ -295,7 +289,7 @@ def test_a_flood_of_form_data_is_415_and_is_not_read(server: Server, path: str, 
 
 
 @contextlib.contextmanager
-def held_connections(port: int, n: int) -> Iterator[None]:
+def held_connections(port, n):
     """This many connections, each of which has sent half a head."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -311,9 +305,7 @@ def held_connections(port: int, n: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("limit", "n_clients"), [(20, 300), pytest.param(5000, 10_000, marks=pytest.mark.slow)]
 )
-def test_beyond_the_limit_of_connections_503_and_health_answers(
-    tmp_path: Path, limit: int, n_clients: int
-) -> None:
+def test_beyond_the_limit_of_connections_503_and_health_answers(tmp_path, limit, n_clients):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < n_clients + 2000:
         pytest.skip(f"needs {n_clients + 2000:,} open files; the system allows {hard}")

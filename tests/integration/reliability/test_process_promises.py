@@ -1,8 +1,6 @@
 """Processes that are killed, asked to end, overloaded, or under load for long, over real sockets:
 P2 to P5, P9, P10, P13, P17, P20, and no process remains."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -14,8 +12,6 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -23,7 +19,6 @@ import pytest
 
 from tests.integration.reliability.soak import MAX_MORE, leaks, soak
 from tests.integration.server_process import (
-    Server,
     publish_bytes,
     serve,
     slow_corpus,
@@ -32,10 +27,10 @@ from tests.integration.server_process import (
     wait_until_gone,
 )
 from tests.integration.swap_load import SECOND_FIRST_ID
-from tests.reliability.socket_client import LONG_WORK, Answer, connect, exchange, head, post
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tests.reliability.socket_client import LONG_WORK, connect, exchange, head, post
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands.serving import GRACEFUL_SECONDS
-from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.jobs.queue import JobStore
 
 CLOSE = "Connection: close"
 JSON = "Content-Type: application/json"
@@ -51,7 +46,7 @@ SIZES = {"python": (350_000, 4_000), "native": (8_000_000, 60_000)}
 class Artifacts:
     """A folder of artifacts whose servers train `slow.txt`, and the jobs in its database."""
 
-    def __init__(self, root: Path, engine: str) -> None:
+    def __init__(self, root, engine):
         self.folder = root / "artifacts"
         publish_bytes(self.folder, "starter")
         n_bytes, vocab_size = SIZES[engine]
@@ -59,13 +54,13 @@ class Artifacts:
         self.request = {**SLOW, "vocab_size": vocab_size}
         self.settings = {"corpus_roots": str(root / "corpora"), "engine": engine}
 
-    def serve(self, **options: Any) -> contextlib.AbstractContextManager[Server]:
+    def serve(self, **options):
         return serve(self.folder, **self.settings, **options)
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id):
         return JobStore.open(self.folder).get(job_id)
 
-    def start_slow_job(self, server: Server) -> tuple[str, int, int]:
+    def start_slow_job(self, server):
         """The job, the pid of the serving process that runs it, and that of its trainer."""
         with server.client() as client:
             job_id = client.post("/train", json=self.request).raise_for_status().json()["id"]
@@ -76,24 +71,24 @@ class Artifacts:
         job = self.job(job_id)
         return job_id, job.owner.pid, job.child.pid
 
-    def check_database(self) -> None:
+    def check_database(self):
         with sqlite3.connect(self.folder / "jobs.sqlite3") as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
 
 
 @pytest.fixture
-def artifacts(tmp_path: Path) -> Artifacts:
+def artifacts(tmp_path):
     return Artifacts(tmp_path, "python")
 
 
-def outcome(server: Server, job_id: str) -> tuple[str, Any]:
+def outcome(server, job_id):
     """The state of a job at its end, and the code of its error."""
     with server.client() as client:
         job = wait_for_job(client, job_id)
     return job["state"], (job["error"] or {}).get("code")
 
 
-def train_small(server: Server) -> tuple[str, Any]:
+def train_small(server):
     with server.client() as client:
         job_id = client.post("/train", json=SMALL).raise_for_status().json()["id"]
     return outcome(server, job_id)
@@ -102,13 +97,13 @@ def train_small(server: Server) -> tuple[str, Any]:
 class SteadyClient(threading.Thread):
     """Sends one request after another on one connection, and on a new one after a failure."""
 
-    def __init__(self, server: Server, stop: threading.Event) -> None:
+    def __init__(self, server, stop):
         super().__init__(daemon=True)
         self.server, self.stop_event = server, stop
-        self.statuses: Counter[int] = Counter()
-        self.failures: list[str] = []
+        self.statuses = Counter()
+        self.failures = []
 
-    def run(self) -> None:
+    def run(self):
         while not self.stop_event.is_set():
             try:
                 with self.server.client() as client:
@@ -121,9 +116,7 @@ class SteadyClient(threading.Thread):
 
 @pytest.mark.promise(10)
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_sigterm_while_training_requeues_and_the_next_start_finishes(
-    artifacts: Artifacts, workers: int
-) -> None:
+def test_sigterm_while_training_requeues_and_the_next_start_finishes(artifacts, workers):
     with artifacts.serve(workers=workers) as server:
         job_id, _, trainer = artifacts.start_slow_job(server)
         pids = [process.pid for process in server.processes()]
@@ -141,7 +134,7 @@ def test_sigterm_while_training_requeues_and_the_next_start_finishes(
 
 
 @pytest.mark.promise(2, 17)
-def test_kill_9_of_trainer_and_server_fails_their_jobs_only(tmp_path: Path, engine: str) -> None:
+def test_kill_9_of_trainer_and_server_fails_their_jobs_only(tmp_path, engine):
     artifacts = Artifacts(tmp_path, engine)
     with artifacts.serve() as server, server.client() as client:
         job_id, _, trainer = artifacts.start_slow_job(server)
@@ -161,9 +154,7 @@ def test_kill_9_of_trainer_and_server_fails_their_jobs_only(tmp_path: Path, engi
 
 
 @pytest.mark.promise(3, 5, 17)
-def test_a_killed_worker_loses_its_requests_and_a_killed_supervisor_ends_all(
-    artifacts: Artifacts,
-) -> None:
+def test_a_killed_worker_loses_its_requests_and_a_killed_supervisor_ends_all(artifacts):
     stop = threading.Event()
     with artifacts.serve(workers=2) as server:
         job_id, owner, trainer = artifacts.start_slow_job(server)
@@ -201,7 +192,7 @@ def test_a_killed_worker_loses_its_requests_and_a_killed_supervisor_ends_all(
 
 
 @pytest.mark.promise(5)
-def test_the_service_ends_with_its_parent(artifacts: Artifacts) -> None:
+def test_the_service_ends_with_its_parent(artifacts):
     program = (
         "import subprocess, sys\n"
         "serve = ['-m', 'tokenizer_service.cli', 'serve', '--exit-with-parent']\n"
@@ -224,10 +215,8 @@ def test_the_service_ends_with_its_parent(artifacts: Artifacts) -> None:
 @pytest.mark.parametrize(
     ("seed", "n_rounds"), [(0, 1), *(pytest.param(n, 3, marks=pytest.mark.slow) for n in range(4))]
 )
-def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(
-    artifacts: Artifacts, seed: int, n_rounds: int
-) -> None:
-    def promote(server: Server, ref: ArtifactRef) -> None:
+def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(artifacts, seed, n_rounds):
+    def promote(server, ref):
         with contextlib.suppress(httpx.TransportError), server.client() as client:
             client.put("/tokenizers/active", json={"tokenizer": str(ref)})
 
@@ -261,19 +250,17 @@ def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(
 
 
 @pytest.mark.row(37)
-def test_a_worker_that_cannot_load_the_active_version_takes_no_requests(
-    artifacts: Artifacts,
-) -> None:
+def test_a_worker_that_cannot_load_the_active_version_takes_no_requests(artifacts):
     ref = publish_bytes(artifacts.folder, "other", first_id=SECOND_FIRST_ID)
     ArtifactStore(artifacts.folder).promote(ref)
     vocab = artifacts.folder / "tokenizers" / "other" / ref.version / "vocab.pkl"
     sound = vocab.read_bytes()
 
-    def answers(server: Server) -> set[tuple[int, str]]:
+    def answers(server):
         found = [server.encode_on_new_connection("a") for _ in range(20)]
         return {(each.status_code, each.headers.get("tokenizer-version", "")) for each in found}
 
-    def status(server: Server) -> str:
+    def status(server):
         return str(httpx.get(f"{server.url}/readyz", timeout=30).json().get("status"))
 
     with artifacts.serve(workers=2) as server:
@@ -304,7 +291,7 @@ def test_a_worker_that_cannot_load_the_active_version_takes_no_requests(
 
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_sigterm_does_not_wait_forever(artifacts: Artifacts, workers: int) -> None:
+def test_sigterm_does_not_wait_forever(artifacts, workers):
     """Silent clients, ones that stop inside headers, a body or a stream, and ones whose work takes
     minutes, several of each."""
     half_body = head("POST /encode HTTP/1.1", JSON, "Content-Length: 1000") + b'{"text": "'
@@ -321,7 +308,7 @@ def test_sigterm_does_not_wait_forever(artifacts: Artifacts, workers: int) -> No
 
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_overload_gives_every_request_200_or_503(artifacts: Artifacts, workers: int) -> None:
+def test_overload_gives_every_request_200_or_503(artifacts, workers):
     """Far more bodies at once than a process holds in memory, and small requests between them."""
     large = post("/encode", {"text": "some words " * 80_000}, CLOSE)
     small = post("/encode", {"text": "a b"}, CLOSE)
@@ -333,7 +320,7 @@ def test_overload_gives_every_request_200_or_503(artifacts: Artifacts, workers: 
         serve(artifacts.folder, workers=workers, threads="1", **limits) as server,
     ):
 
-        def ask(number: int) -> list[Answer]:
+        def ask(number):
             at_once.wait(60)
             request = small if number % 6 == 0 else large
             return [exchange(server.port, request) for _ in range(4)]
@@ -358,7 +345,7 @@ def test_overload_gives_every_request_200_or_503(artifacts: Artifacts, workers: 
         assert exchange(server.port, large).status == 200
 
 
-def test_only_steady_growth_is_a_leak() -> None:
+def test_only_steady_growth_is_a_leak():
     for name, allowed in MAX_MORE.items():
         for added, n_leaks in (
             ([min(at, 9) * 100 * allowed for at in range(30)], 0),
@@ -372,7 +359,7 @@ def test_only_steady_growth_is_a_leak() -> None:
 @pytest.mark.promise(20)
 @pytest.mark.slow
 @pytest.mark.timeout(480)
-def test_a_server_under_every_load_holds_no_more_at_the_end() -> None:
+def test_a_server_under_every_load_holds_no_more_at_the_end():
     samples, done, failures = soak(minutes=1.25)
     assert failures == []
     # Ten minutes are flat after two; in this short one memory still grows to its maximum.

@@ -3,8 +3,6 @@
 Rows 9, 14, 15 and 16, P11, and the table in docs/operate.md of what a request costs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
@@ -13,16 +11,14 @@ import shutil
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.server_process import Server, publish_bytes, serve, wait_until
+from tests.integration.server_process import publish_bytes, serve, wait_until
 from tests.native_module import native_module
 from tests.profiles import first_and_slow
 from tests.reliability.socket_client import (
@@ -50,7 +46,7 @@ OVERLOADED = 'tokenizer_rejected_total{reason="overloaded"}'
 
 
 @contextlib.contextmanager
-def quiet_server(artifacts: Path, **settings: str) -> Iterator[Server]:
+def quiet_server(artifacts, **settings):
     """A server that must not report a defect."""
     with serve(artifacts, threads="1", **settings) as server:
         yield server
@@ -59,21 +55,21 @@ def quiet_server(artifacts: Path, **settings: str) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def bytes_artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bytes_artifacts(tmp_path_factory):
     artifacts = tmp_path_factory.mktemp("server") / "artifacts"
     publish_bytes(artifacts, "starter")
     return artifacts
 
 
 @pytest.fixture(scope="module")
-def server(bytes_artifacts: Path) -> Iterator[Server]:
+def server(bytes_artifacts):
     """A server with much memory for responses, so that work is long."""
     with quiet_server(bytes_artifacts, max_response_bytes=str(1 << 30)) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def small_server(bytes_artifacts: Path) -> Iterator[Server]:
+def small_server(bytes_artifacts):
     """A server with little memory."""
     limits = {"max_body_bytes": str(BODY_LIMIT), "request_memory_bytes": str(MEMORY_LIMIT)}
     with quiet_server(bytes_artifacts, **limits) as server:
@@ -81,7 +77,7 @@ def small_server(bytes_artifacts: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def starter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def starter_server(tmp_path_factory):
     """A server with the merges of real text, and the limits that it has by default."""
     artifacts = tmp_path_factory.mktemp("server") / "artifacts"
     shutil.copytree(REPOSITORY / "artifacts", artifacts)
@@ -92,22 +88,22 @@ def starter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 class Memory:
     """The largest resident memory of a process since the creation of this object."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server):
         self._proc = Path(f"/proc/{server.process.pid}")
         (self._proc / "clear_refs").write_text("5")  # resets the peak
         self._before = self._read("VmRSS")
 
-    def growth(self) -> int:
+    def growth(self):
         return self._read("VmHWM") - self._before
 
-    def _read(self, name: str) -> int:
+    def _read(self, name):
         (kilobytes,) = re.findall(
             rf"^{name}:\s+(\d+) kB", (self._proc / "status").read_text(), re.M
         )
         return int(kilobytes) * 1024
 
 
-def is_idle(server: Server) -> bool:
+def is_idle(server):
     """No request is in progress but this one, and no memory is held."""
     return (
         server.metric("tokenizer_inflight ") == 1
@@ -116,7 +112,7 @@ def is_idle(server: Server) -> bool:
     )
 
 
-def reset(connection: socket.socket) -> None:
+def reset(connection):
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
@@ -132,9 +128,7 @@ def reset(connection: socket.socket) -> None:
     ],
     ids=["reset", "its side closed", "with requests sent ahead", "with a large body"],
 )
-def test_work_ends_with_its_client(
-    server: Server, n_bytes: int, after: bytes, leave: Callable[[socket.socket], None]
-) -> None:
+def test_work_ends_with_its_client(server, n_bytes, after, leave):
     work = post("/chunk", LONG_WORK.partition(b"\r\n\r\n")[2].ljust(n_bytes))
     connections = [connect(server.port) for _ in range(N_CLIENTS)]
     for connection in connections:
@@ -150,7 +144,7 @@ def test_work_ends_with_its_client(
 
 
 @pytest.mark.row(14)
-def test_repeated_overlaps_are_refused_before_they_are_made(small_server: Server) -> None:
+def test_repeated_overlaps_are_refused_before_they_are_made(small_server):
     exchange(small_server.port, post("/encode", {"text": "a" * 100_000}, CLOSE))
     before = small_server.resident_bytes()
     answer = exchange(
@@ -162,7 +156,7 @@ def test_repeated_overlaps_are_refused_before_they_are_made(small_server: Server
 
 
 @pytest.mark.row(16)
-def test_responses_that_nobody_reads_are_within_the_budget(small_server: Server) -> None:
+def test_responses_that_nobody_reads_are_within_the_budget(small_server):
     """Each is 12 MB, of a body of 4 MB, and 32 MB are allowed: later requests get a 503."""
     ids = b"\7\0" * (BODY_LIMIT // 2)  # in JSON, six bytes each
     kind = "Content-Type: application/octet-stream; dtype=u16"
@@ -181,7 +175,7 @@ def test_responses_that_nobody_reads_are_within_the_budget(small_server: Server)
 
 
 @pytest.mark.row(16)
-def test_what_streams_hold_back_is_within_the_budget(small_server: Server) -> None:
+def test_what_streams_hold_back_is_within_the_budget(small_server):
     """A text without a split is held until it ends."""
     refused = small_server.metric(OVERLOADED)
     piece = b"%x\r\n%b\r\n" % (CHUNK_BYTES, b"a" * CHUNK_BYTES)
@@ -202,8 +196,8 @@ def test_what_streams_hold_back_is_within_the_budget(small_server: Server) -> No
 @pytest.mark.row(9)
 @pytest.mark.parametrize(("path", "is_chunked"), [("/encode", True), ("/decode", False)])
 def test_a_byte_over_the_limit_takes_no_more_memory_than_the_limit(
-    starter_server: Server, path: str, is_chunked: bool
-) -> None:
+    starter_server, path, is_chunked
+):
     limit = httpx.get(f"{starter_server.url}/info").json()["limits"]["max_body_bytes"]
     field = b'{"text":"' if path == "/encode" else b'{"tokens":['
     memory = Memory(starter_server)
@@ -223,12 +217,12 @@ def test_a_byte_over_the_limit_takes_no_more_memory_than_the_limit(
     assert memory.growth() < (limit if is_chunked else 0) + 16 * MB
 
 
-def stream(server: Server, path: str, piece: bytes, n_pieces: int, *headers: str) -> Answer:
+def stream(server, path, piece, n_pieces, *headers):
     """The end of the response to this piece so often, read during the upload."""
     with connect(server.port) as connection:
         connection.sendall(head(f"POST {path} HTTP/1.1", CHUNKED, CLOSE, *headers))
 
-        def upload() -> None:
+        def upload():
             for _ in range(n_pieces):
                 send(connection, b"%x\r\n%b\r\n" % (len(piece), piece))
             send(connection, b"0\r\n\r\n")
@@ -243,7 +237,7 @@ def stream(server: Server, path: str, piece: bytes, n_pieces: int, *headers: str
 
 
 @pytest.mark.row(15)
-def test_an_endless_pre_token_is_refused_in_bounded_memory(starter_server: Server) -> None:
+def test_an_endless_pre_token_is_refused_in_bounded_memory(starter_server):
     memory = Memory(starter_server)
     n_pieces = 2 * MAX_PENDING_CHARS // CHUNK_BYTES
     plain = "Content-Type: text/plain"
@@ -258,9 +252,7 @@ TEXT = "The upload is larger than memory would bear, héllo 世界, and it is ne
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("n_bytes", first_and_slow([1 << 27, 1 << 30]))
 @pytest.mark.parametrize("path", ["/encode_stream", "/decode_stream"])
-def test_a_gigabyte_is_streamed_within_64_megabytes(
-    starter_server: Server, path: str, n_bytes: int
-) -> None:
+def test_a_gigabyte_is_streamed_within_64_megabytes(starter_server, path, n_bytes):
     text = TEXT * (CHUNK_BYTES // len(TEXT.encode()))
     if path == "/encode_stream":
         kind, piece = "Content-Type: text/plain; charset=utf-8", text.encode()
@@ -286,15 +278,15 @@ LETTERS = "".join(random.Random(7).choices("qxzjkvwbfgy", k=1000))
 ROW = re.compile(r"^\| (\S.*?) \| `(/\w+)` \| (\d+) \| ([\d.]+) \|$", re.MULTILINE)
 
 
-def filled(prefix: str, unit: str, suffix: str, n_bytes: int = ROW_BYTES) -> str:
+def filled(prefix, unit, suffix, n_bytes=ROW_BYTES):
     return prefix + unit * ((n_bytes - len(prefix) - len(suffix)) // len(unit.encode())) + suffix
 
 
-def batch(key: str, text: str) -> str:
+def batch(key, text):
     return json.dumps({key: [text] * 65_536})
 
 
-BODIES: dict[str, Callable[[], str]] = {
+BODIES = {
     "encode text": lambda: filled('{"text":"', WORDS, '"}'),
     "encode a text of one character": lambda: filled('{"text":"', "a", '"}'),
     "encode random letters": lambda: filled('{"text":"', LETTERS, '"}'),
@@ -314,7 +306,7 @@ BODIES: dict[str, Callable[[], str]] = {
 }
 
 
-def rows() -> dict[str, tuple[str, int, float]]:
+def rows():
     """Route, bytes of memory per byte of the body, and seconds per MB, of each row."""
     found = ROW.findall((REPOSITORY / "docs/operate.md").read_text(encoding="utf-8"))
     return {name: (path, int(memory), float(seconds)) for name, path, memory, seconds in found}
@@ -322,7 +314,7 @@ def rows() -> dict[str, tuple[str, int, float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
-def test_a_request_costs_no_more_than_its_row(starter_server: Server, name: str) -> None:
+def test_a_request_costs_no_more_than_its_row(starter_server, name):
     native_module()
     assert set(rows()) == set(BODIES)
     path, memory_per_byte, seconds = rows()[name]
@@ -330,7 +322,7 @@ def test_a_request_costs_no_more_than_its_row(starter_server: Server, name: str)
     kind = "Content-Type: " + ("text/plain" if path == "/encode_stream" else "application/json")
     request = head(f"POST {path} HTTP/1.1", kind, f"Content-Length: {len(body)}", CLOSE)
     exchange(starter_server.port, head("GET /livez HTTP/1.1", CLOSE))
-    process: Any = psutil.Process(starter_server.process.pid)
+    process = psutil.Process(starter_server.process.pid)
     memory, spent = Memory(starter_server), sum(process.cpu_times()[:2])
     with connect(starter_server.port) as connection:
         send(connection, request + body)

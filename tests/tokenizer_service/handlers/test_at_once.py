@@ -1,7 +1,5 @@
 """Small requests served at once: the response is the one that a task of the app gives."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,14 +1,10 @@
 """Object storage: the tests of every storage, lost responses, ignored conditions, outages."""
 
-from __future__ import annotations
-
 import socket
 import traceback
-from pathlib import Path
 
 import pytest
 
-from tests.integration.s3_server import S3Server
 from tests.tokenizer_core.blobs.test_storage import *  # noqa: F403 - all tests of the module
 from tokenizer_core.blobs import bucket as object_storage
 from tokenizer_core.blobs import open_storage
@@ -16,11 +12,11 @@ from tokenizer_core.errors import StorageError
 
 
 @pytest.fixture
-def place(s3_bucket: str) -> str:
+def place(s3_bucket):
     return f"{s3_bucket}/some/prefix"
 
 
-def test_a_write_whose_answer_was_lost_is_known_again(s3_server: S3Server, s3_bucket: str) -> None:
+def test_a_write_whose_answer_was_lost_is_known_again(s3_server, s3_bucket):
     storage = open_storage(s3_bucket)
     s3_server.lost_answers = 1
     assert storage.create("a", b"mine")
@@ -35,14 +31,12 @@ def test_a_write_whose_answer_was_lost_is_known_again(s3_server: S3Server, s3_bu
     assert not storage.swap("a", b"swapped", expected=found.version)
 
 
-def test_a_write_that_conflicts_is_tried_again(
-    s3_bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_conflicts_is_tried_again(s3_bucket, monkeypatch):
     storage = open_storage(s3_bucket)
     client = storage._client  # type: ignore[attr-defined]
     put, left = client.put_object, [2]
 
-    def conflicting(**request: object) -> None:
+    def conflicting(**request):
         if left[0]:
             left[0] -= 1
             error = {"Error": {"Code": "ConditionalRequestConflict"}}
@@ -58,9 +52,7 @@ def test_a_write_that_conflicts_is_tried_again(
 
 
 @pytest.mark.parametrize("header", ["HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"])
-def test_a_server_that_leaves_a_condition_out_is_refused(
-    s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, header: str
-) -> None:
+def test_a_server_that_leaves_a_condition_out_is_refused(s3_server, s3_bucket, monkeypatch, header):
     monkeypatch.setattr(s3_server, "ignored_headers", (header,))
     with pytest.raises(StorageError, match=f"{s3_bucket}/x lets two writers"):
         open_storage(f"{s3_bucket}/x")
@@ -68,9 +60,7 @@ def test_a_server_that_leaves_a_condition_out_is_refused(
     assert open_storage(f"{s3_bucket}/x").names() == []  # the probe leaves no object
 
 
-def test_a_server_that_is_away_is_an_error_that_shows_no_secret(
-    s3_bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_away_is_an_error_that_shows_no_secret(s3_bucket, monkeypatch):
     storage = open_storage(s3_bucket)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         closed_port = taken.getsockname()[1]
@@ -83,9 +73,7 @@ def test_a_server_that_is_away_is_an_error_that_shows_no_secret(
     assert storage.names() == []  # the other client still uses its old server
 
 
-def test_a_silent_server_ends_in_an_error(
-    s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_ends_in_an_error(s3_server, s3_bucket, monkeypatch):
     monkeypatch.setattr(object_storage, "_SILENT_SECONDS", 0.2)
     storage = open_storage(s3_bucket, read_only=True)
     s3_server.is_silent.set()
@@ -96,7 +84,7 @@ def test_a_silent_server_ends_in_an_error(
         s3_server.is_silent.clear()
 
 
-def test_a_large_file_goes_in_parts(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> None:
+def test_a_large_file_goes_in_parts(s3_server, s3_bucket, tmp_path):
     storage = open_storage(s3_bucket)
     path = tmp_path / "large"
     path.write_bytes(bytes(8 << 20) + b"somewhere" + bytes(8 << 20))
@@ -107,7 +95,7 @@ def test_a_large_file_goes_in_parts(s3_server: S3Server, s3_bucket: str, tmp_pat
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()
 
 
-def test_a_body_that_breaks_off_is_requested_once_more(s3_server: S3Server, s3_bucket: str) -> None:
+def test_a_body_that_breaks_off_is_requested_once_more(s3_server, s3_bucket):
     storage = open_storage(s3_bucket)
     storage.put("a", b"whole")
     s3_server.broken_bodies = 1

@@ -31,7 +31,7 @@ def pytest_pyfunc_call(pyfuncitem):
 """
 
 
-def test_tiktokens_own_tests_pass(tmp_path: Path, shared_data: Path, monkeypatch):
+def test_tiktokens_own_tests_pass(tmp_path, shared_data, monkeypatch):
     source = os.environ.get("TOKENIZER_TIKTOKEN_SOURCE")
     if not source:
         pytest.skip("TOKENIZER_TIKTOKEN_SOURCE names no source archive of tiktoken")

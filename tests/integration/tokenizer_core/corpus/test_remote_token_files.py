@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from pathlib import Path
 
 import pytest
 
@@ -51,7 +50,7 @@ def fetched(monkeypatch):
     return names
 
 
-def place_of(folder: Path) -> str:
+def place_of(folder):
     return hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
 
 

@@ -38,18 +38,18 @@ class StoreServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server_port}"
-        self.files: dict[str, bytes] = {"/long.txt": LONG}
-        self.redirects: dict[str, str] = {}
-        self.asked: set[str] = set()
+        self.files = {"/long.txt": LONG}
+        self.redirects = {}
+        self.asked = set()
         self.gives_parts = self.gives_size = True
-        self.breaks_at: int | None = None
+        self.breaks_at = None
         """The byte of a file at which the connection ends."""
         self.version = 1
 
-    def handle_error(self, *_: object) -> None:
+    def handle_error(self, *_):
         """Silent: a test that closes the connection does so on purpose."""
 
 
@@ -57,10 +57,10 @@ class Handler(BaseHTTPRequestHandler):
     server: StoreServer
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         server, path = self.server, self.path.partition("?")[0]
         server.asked.add(path)
         if path in server.redirects:
@@ -73,10 +73,10 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._send_file(server.files[path], {"ETag": f'"{server.version}"'})
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self.do_GET()
 
-    def _send_file(self, data: bytes, headers: dict[str, str]) -> None:
+    def _send_file(self, data, headers):
         part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "")
         if not part or not self.server.gives_parts:
             return self._send(200, data, headers)
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
         return self._send(206, data[start:end], headers, start)
 
-    def _send(self, status: int, data: bytes, headers: dict[str, str], start: int = 0) -> None:
+    def _send(self, status, data, headers, start=0):
         self.send_response(status)
         if self.server.gives_size:
             headers["Content-Length"] = str(len(data))

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -28,13 +27,13 @@ LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(80_000))
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+def tokenizer():
     native_module()
     return Tokenizer.from_spec(tiny_spec(3, "merges", "o200k"), engine="native")
 
 
 @pytest.fixture
-def no_forced_switch() -> Iterator[None]:
+def no_forced_switch():
     """Until the test ends, a thread gives up the GIL only voluntarily."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000.0)
@@ -45,10 +44,10 @@ def no_forced_switch() -> Iterator[None]:
 def test_long_calls_give_the_gil_up(tokenizer, no_forced_switch):
     # Only the call itself can let this thread run between the two marks: if the GIL were held
     # throughout, it would see the second one every time, however slow or busy the machine is.
-    def was_released(work: Callable[[], object]) -> bool:
-        marks: list[str] = []
+    def was_released(work):
+        marks = []
 
-        def run() -> None:
+        def run():
             marks.append("begun")
             work()
             marks.append("done")
@@ -72,7 +71,7 @@ def test_long_calls_give_the_gil_up(tokenizer, no_forced_switch):
         assert any(was_released(work) for _ in range(20))
 
 
-def in_child(work: Callable[[], None]) -> int:
+def in_child(work):
     """The exit status of a forked child that does `work`, killed after a minute."""
     pid = os.fork()
     if pid == 0:
@@ -95,11 +94,11 @@ def test_a_child_forked_while_threads_encode_works(tokenizer):
     expected_long = tokenizer.encode_to_numpy(part)
     stop = threading.Event()
 
-    def keep_busy() -> None:
+    def keep_busy():
         while not stop.is_set():
             assert np.array_equal(tokenizer.encode_to_numpy(part, num_threads=2), expected_long)
 
-    def work() -> None:
+    def work():
         for _ in range(3):
             for text, ids in zip(texts, expected, strict=True):
                 assert tokenizer.encode(text) == ids
@@ -129,7 +128,7 @@ def test_a_tokenizer_is_sent_to_other_processes(method, tokenizer):
         assert "native engine" in described.result(60)
 
 
-def compare() -> None:
+def compare():
     """Compares the engines in this process; prints its kernel in the last line."""
     texts = adversarial_texts(n_random=60, seed=31)
     texts += ["x" * n + text for n, text in enumerate(texts[:70])]

@@ -1,14 +1,9 @@
 """Artifacts in object storage: tests of the unit tier, and those of the cache of a host."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from tests.integration.s3_server import S3Server, open_with_shared_client
+from tests.integration.s3_server import open_with_shared_client
 from tests.tokenizer_core.registry.test_bucket_store import (
-    Make,
     test_a_pointer_that_is_too_large_is_replaced_by_promoting,
     test_a_promotion_that_was_overtaken_or_fenced_is_refused,
     test_hosts_share_versions_and_the_pointer,
@@ -27,19 +22,17 @@ __all__ = [
 
 
 @pytest.fixture
-def objects(s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def objects(s3_bucket, tmp_path, monkeypatch):
     monkeypatch.setattr(bucket_store, "open_storage", open_with_shared_client)
     return lambda host="a": open_artifacts(f"{s3_bucket}/some", tmp_path / host)
 
 
 @pytest.fixture
-def make(objects: Make) -> Make:
+def make(objects):
     return objects
 
 
-def test_what_is_in_the_cache_is_opened_while_the_storage_is_away(
-    objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_in_the_cache_is_opened_while_the_storage_is_away(objects, s3_server, monkeypatch):
     store = objects()
     a, b = store.publish(A, name="t"), store.publish(B, name="u")
     store.open(a)

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.integration.power_loss.scenarios import SCENARIOS
 from tests.integration.power_loss.test_power_loss import expected_states
 
 
-def die_at_calls(name: str, base: Path) -> None:
+def die_at_calls(name, base):
     """Forks once for every third operation k, which is another one in each of the repeated steps:
     the child does the steps and dies at its k-th call, the parent looks at what is left and goes
     on. pytest's process may have threads, so it is not this one. The process alone dies, so
@@ -29,7 +28,7 @@ def die_at_calls(name: str, base: Path) -> None:
     states = expected_states(SCENARIOS[name](), base)
     n_ended = mmap.mmap(-1, 1)  # shared with the child
 
-    def note() -> None:
+    def note():
         n_ended[0] += 1
 
     for k in itertools.count(1, 3):

@@ -1,7 +1,5 @@
 """Chat templates of a real server: limits, other requests meanwhile, and the end of the server."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

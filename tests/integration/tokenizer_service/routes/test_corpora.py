@@ -1,7 +1,5 @@
 """/corpora over a real socket: memory, lost clients, early refusals."""
 
-from __future__ import annotations
-
 import httpx
 
 from tests.integration.server_process import ADMIN, ADMIN_KEY, wait_until
@@ -11,9 +9,7 @@ MB = 1 << 20
 KEY = f"X-API-Key: {ADMIN_KEY}"
 
 
-def test_an_upload_takes_little_memory_and_leaves_nothing_if_the_client_vanishes(
-    server,
-):
+def test_an_upload_takes_little_memory_and_leaves_nothing_if_the_client_vanishes(server):
     def held_bytes():
         return httpx.get(f"{server.url}/corpora", headers=ADMIN).json()["bytes"]
 

@@ -5,8 +5,6 @@ without a key, and checks every response against the document: status, media typ
 Every run sends the same requests. Other tests run jobs: here they stay in the queue.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

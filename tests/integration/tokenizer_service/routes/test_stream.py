@@ -1,7 +1,5 @@
 """/encode_stream and /decode_stream over a real socket: turns, late errors, slow clients."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import json
