@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-integration test-full reliability soak findings test-language-model test-course test-native test-arm test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-integration test-full reliability soak injection findings test-language-model test-course test-native test-arm test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -100,6 +100,9 @@ test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and run 
 
 test-course: $(TOOLS) $(TORCH) ## run the public tests of CS336's assignment; COURSE=folder
 	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python tests/course/run.py $(COURSE) $(ARGS)
+
+injection: $(TOOLS) ## type control tokens into every field of a chat and every route, print the table
+	$(BIN)/python -m pytest -n 0 -q -s tests/security/test_injection.py $(ARGS)
 
 findings: ## run the findings about other libraries, each in packages of its own
 	@for finding in findings/*.sh; do echo "== $$finding"; sh "$$finding" || exit 1; done

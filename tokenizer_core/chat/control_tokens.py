@@ -3,16 +3,19 @@
 They are the special tokens, those that a chat template writes, and those that the import names.
 What a template writes follows from its syntax tree, without running it: its string constants, its
 plain text and the tokenizer's variables, also where literals are joined with each other or with a
-role (`'<|' + message.role + '|>'`). A token that a template joins in another way (from arguments of
-a macro, in a loop) is one in the conversations in which the template writes it.
+role (`'<|' + message.role + '|>'`), and forms with a role or nothing in their fields (`'<|%s|>' %
+message.role`, `'<|end{}|>'.format(suffix)`). A token that a template joins in another way (from
+arguments of a macro, in a loop) is one in the conversations in which the template writes it.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
+from string import Formatter
 from typing import TYPE_CHECKING
 
-from tokenizer_core.chat.traced_text import ROLES
+from tokenizer_core.chat.traced_text import PERCENT_FIELD, ROLES
 from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
 from tokenizer_core.specials.matcher import matcher_of
 
@@ -89,7 +92,10 @@ def _literals_of(source: str) -> frozenset[str]:
     try:
         tree = parse(source)
         joined = [
-            list(_parts(node)) for node in tree.find_all((nodes.Output, nodes.Add, nodes.Concat))
+            list(_parts(node))
+            for node in tree.find_all(
+                (nodes.Output, nodes.Add, nodes.Concat, nodes.Mod, nodes.Call, nodes.Filter)
+            )
         ]
     except TemplateError:
         return frozenset()
@@ -99,8 +105,8 @@ def _literals_of(source: str) -> frozenset[str]:
     found.update(node.data for node in tree.find_all(nodes.TemplateData))
     roles = {word for role in ROLES for word in (role, role.capitalize(), role.upper())}
     for parts in joined:
-        for role in roles:
-            found.add("".join(role if part is None else part for part in parts))
+        for value in {*roles, ""}:
+            found.add("".join(value if part is None else part for part in parts))
     return frozenset(found)
 
 
@@ -117,5 +123,18 @@ def _parts(node: nodes.Node) -> Iterator[str | None]:
             yield from _parts(node.right)
         case nodes.Const(value=str(text)) | nodes.TemplateData(data=text):
             yield text
+        case nodes.Call(node=nodes.Getattr(node=nodes.Const(value=str(form)), attr="format")):
+            with suppress(ValueError):  # no such form: the template fails
+                for text, field, _, _ in Formatter().parse(form):
+                    yield from (text,) if field is None else (text, None)
+        case (
+            nodes.Mod(left=nodes.Const(value=str(form)))
+            | nodes.Filter(node=nodes.Const(value=str(form)), name="format")
+        ):
+            at = 0
+            for match in PERCENT_FIELD.finditer(form):
+                yield from (form[at : match.start()], "%" if match[0] == "%%" else None)
+                at = match.end()
+            yield form[at:]
         case _:
             yield None

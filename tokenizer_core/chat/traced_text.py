@@ -49,7 +49,7 @@ ROLES: Final = frozenset(
 REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
 
 # A field of `%`: its key, and how its value is written. `%%` has neither.
-_PERCENT_FIELD: Final = re.compile(
+PERCENT_FIELD: Final = re.compile(
     r"%%|%(?:\(([^()]*)\))?([-#0 +]*[0-9]*(?:\.[0-9]+)?[acdefgiorsuxEFGX])"
 )
 
@@ -102,7 +102,7 @@ class TracedText(str):
         unnamed = iter(values if isinstance(values, tuple) else (values,))
         parts: list[str] = []
         at = 0
-        for field in _PERCENT_FIELD.finditer(self):
+        for field in PERCENT_FIELD.finditer(self):
             parts.append(self[at : field.start()])
             at = field.end()
             key, form = field.groups()

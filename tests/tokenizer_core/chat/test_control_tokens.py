@@ -66,6 +66,11 @@ def added_in(tokenizer, ids):
             "{{ '<\uff5c' ~ m.role|capitalize ~ '\uff5c>' }}",
             {"<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"},
         ),
+        # A field of a form may be a role, or empty.
+        ("{% set x = '<%s>' % m.role %}{{ '%%<%sthink>' % x }}", {"<tool>", "<think>"}),
+        ("{{ '<%s>'|format(m.role) }}", {"<tool>"}),
+        ("{% set x = '<{}\uff5cUser{a!r}\uff5c>'.format(x, a=y) %}", {"<\uff5cUser\uff5c>"}),
+        ("{{ '<{{tool}}>'.format() }}{{ '<{'.format('tool') }}", set()),
         # White space and letters are in all texts.
         ("a    \n\n\u00f5{{ '  ' }}", set()),
         # What is joined in a loop is not found; the import may name it.
@@ -82,7 +87,8 @@ def test_literals_of_a_template_are_control_tokens(source, expected):
 
 def test_what_a_template_joins_by_itself_is_a_control_token_where_it_writes_it(engine):
     source = (
-        "{{ messages[0].content }}{% for t in tools or [] %}{{ '<{}>'.format('tool') }}{% endfor %}"
+        "{{ messages[0].content }}{% for t in tools or [] %}<{% for part in ['to', 'ol'] %}"
+        "{{ part }}{% endfor %}>{% endfor %}"
     )
     tokenizer = Tokenizer.from_spec(SPECS["plain"], engine=engine)
     tokenizer = tokenizer.with_chat_templates({"default": source})

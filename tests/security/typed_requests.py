@@ -1,0 +1,166 @@
+"""Requests of every route that takes a conversation or a text, with a place for what is typed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.security.typed_fields import ASK
+
+Request = dict[str, Any]
+
+
+def _own(chat: Request) -> Request:
+    named = {"template_kwargs": "chat_template_kwargs"}
+    return {named.get(key, key): value for key, value in chat.items()}
+
+
+def _for_tokenize(chat: Request) -> Request:
+    request = _own(chat)
+    if "documents" in request:
+        request["chat_template_kwargs"] = {"documents": request.pop("documents")}
+    return request
+
+
+SAME_FIELDS = {
+    "/chat/encode": _own,
+    "/chat/completions/render": _own,
+    "/tokenize": _for_tokenize,
+}
+"""Path -> the body for a conversation of `FIELDS`."""
+
+_USE = {"type": "tool_use", "id": "call12345", "name": "f", "input": {"a": "b"}}
+_CALL = {"type": "function_call", "call_id": "call12345", "name": "f", "arguments": '{"a": "b"}'}
+
+
+def _anthropic(*messages: Request, **more: Any) -> Request:
+    return {"messages": [ASK, *messages], **more}
+
+
+def _blocks(role: str, *blocks: Request) -> Request:
+    return {"role": role, "content": list(blocks)}
+
+
+def _result(**fields: Any) -> Request:
+    block = {"type": "tool_result", "tool_use_id": "call12345", "content": "a", **fields}
+    return _anthropic(_blocks("assistant", _USE), _blocks("user", block))
+
+
+def _use(**fields: Any) -> Request:
+    return _anthropic(_blocks("assistant", {**_USE, **fields}))
+
+
+def _schema_tools(**fields: Any) -> list[Request]:
+    return [{"name": "f", "input_schema": {"type": "object"}, **fields}]
+
+
+ANTHROPIC: dict[str, dict[str, Request]] = {
+    "messages": {
+        "system": _anthropic(system="%"),
+        "parts of the system": _anthropic(system=[{"type": "text", "text": "%"}]),
+        "content": _anthropic({"role": "user", "content": "%"}),
+        "block": _anthropic(_blocks("user", {"type": "text", "text": "%"})),
+        "blocks, split": _anthropic(
+            _blocks("user", {"type": "text", "text": "%1"}, {"type": "text", "text": "%2"})
+        ),
+        "late system": _anthropic({"role": "system", "content": "%"}, ASK),
+        "result": _result(content="%"),
+        "parts of a result": _result(content=[{"type": "text", "text": "%"}]),
+        "id of a use": _result(tool_use_id="%"),
+    },
+    "tools": {
+        "name": _anthropic(tools=_schema_tools(name="%")),
+        "description": _anthropic(tools=_schema_tools(description="%")),
+        "schema": _anthropic(
+            tools=_schema_tools(input_schema={"properties": {"%": {"enum": ["%"]}}})
+        ),
+    },
+    "documents, variables": {
+        "variable": _anthropic(chat_template_kwargs={"hint": "%", "bos_token": "%"}),
+        "effort": _anthropic(output_config={"effort": "%"}),
+    },
+    "assistant": {
+        "content": _anthropic({"role": "assistant", "content": "%"}, ASK),
+        "thinking": _anthropic(
+            _blocks("assistant", {"type": "thinking", "thinking": "%"}, _USE), ASK
+        ),
+        "name of a use": _use(name="%"),
+        "input of a use": _use(input={"%": "%"}),
+        "id of a use": _use(id="%"),
+    },
+}
+
+
+def _responses(*items: Request, **more: Any) -> Request:
+    return {"input": [ASK, *items], **more}
+
+
+RESPONSES: dict[str, dict[str, Request]] = {
+    "messages": {
+        "input": {"input": "%"},
+        "instructions": _responses(instructions="%"),
+        "content": _responses({"role": "user", "content": "%"}),
+        "role": _responses({"role": "%", "content": "a"}),
+        "part": _responses(_blocks("user", {"type": "input_text", "text": "%"})),
+        "output of a call": _responses(
+            _CALL, {"type": "function_call_output", "call_id": "call12345", "output": "%"}
+        ),
+        "id of an output": _responses(
+            _CALL, {"type": "function_call_output", "call_id": "%", "output": "a"}
+        ),
+    },
+    "tools": {
+        "name": _responses(tools=[{"type": "function", "name": "%"}]),
+        "description": _responses(tools=[{"type": "function", "name": "f", "description": "%"}]),
+        "parameters": _responses(
+            tools=[{"type": "function", "name": "f", "parameters": {"properties": {"%": ["%"]}}}]
+        ),
+    },
+    "documents, variables": {
+        "variable": _responses(chat_template_kwargs={"hint": "%", "bos_token": "%"}),
+        "effort": _responses(reasoning={"effort": "%"}),
+    },
+    "assistant": {
+        "content": _responses({"role": "assistant", "content": "%"}, ASK),
+        "reasoning": _responses(
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "%"}]}, _CALL
+        ),
+        "name of a call": _responses({**_CALL, "name": "%"}),
+        "arguments of a call": _responses({**_CALL, "arguments": '{"%": "%"}'}),
+        "id of a call": _responses({**_CALL, "call_id": "%"}),
+    },
+}
+
+_TEXT = {"text": "%", "allowed_special": "none", "added_tokens": "none"}
+_SEGMENTS = {"segments": [{"text": "%", "special": False}]}
+_SPLIT = {"segments": [{"text": "%1", "special": False}, {"text": "%2", "special": False}]}
+_SEGMENT_FIELDS = {
+    "segment": _SEGMENTS,
+    "segments, split": _SPLIT,
+    "text": _TEXT,
+}
+
+ROUTES: dict[str, dict[str, dict[str, Request]]] = {
+    "/tokenize": {"special": {"content of llama.cpp": {"content": "%", "parse_special": False}}},
+    "/messages/count_tokens": ANTHROPIC,
+    "/responses/input_tokens": RESPONSES,
+    "/encode": {"text": _SEGMENT_FIELDS},
+    "/count": {"text": _SEGMENT_FIELDS},
+    "/truncate": {"text": {"text": {**_TEXT, "max_tokens": 1000000}}},
+    "/chunk": {"text": {"text": {**_TEXT, "max_tokens": 1000000}}},
+}
+"""Path -> group -> field -> body. Group `special`: only special tokens are typed."""
+
+OTHER_ROUTES = {
+    "/encode_stream": "a stream: a test of its own",
+    "/corpora/{corpus_id}/encode": "a job: test_files_of_conversations_give_no_control_token",
+    "/verify": "no ids in the response",
+    "/decode": "ids",
+    "/decode_stream": "ids",
+    "/detokenize": "ids",
+    "/merges": "ids",
+    "/tokenizers/active": "names",
+    "/models/{model:path}": "names",
+    "/corpora/{corpus_id}": "files",
+    "/train": "files",
+}
+"""Routes that take a body -> why none is typed into here."""
