@@ -17,7 +17,15 @@ from tokenizer_client.schemas.jobs import (
 )
 from tokenizer_client.schemas.token_files import TokenFilesSummary
 from tokenizer_client.schemas.tokens import TokenizerIdentity
-from tokenizer_client.wire import Ids, Query, Width, plain_number, render_ids
+from tokenizer_client.wire import (
+    Ids,
+    Query,
+    Width,
+    parse_id_bytes,
+    plain_number,
+    render_ids,
+    to_list,
+)
 
 _NO_ROWS: Final = (str, bytes, bytearray, Mapping, Set)
 """Iterables whose items are not texts or ids in an order that the caller chose."""
@@ -104,19 +112,42 @@ def fields_of(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str,
 
 def chat_fields(method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`fields_of` a request with a conversation; raises TypeError for messages of another form."""
-    messages: Any = arguments["messages"]
+    listed = message_list(method, "messages", arguments["messages"])
+    return with_variables(
+        fields_of(ChatEncodeRequest, {**arguments, "messages": listed}), arguments
+    )
+
+
+def message_list(method: str, name: str, messages: Any) -> list[Mapping[str, Any]]:
+    """Messages as a list; raises TypeError for another form."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         kind = type(messages).__name__
-        raise TypeError(f"{method}() takes a list of messages, not {kind}; give a list of dicts")
+        raise TypeError(f"{method}() takes a list of {name}, not {kind}; give a list of dicts")
     listed = list(messages)
     for index, message in enumerate(listed):
         if not isinstance(message, Mapping):
             kind = type(message).__name__
-            raise TypeError(f"{method}(): messages[{index}] is {kind}, not a dict with role")
-    fields = fields_of(ChatEncodeRequest, {**arguments, "messages": listed})
+            raise TypeError(f"{method}(): {name}[{index}] is {kind}, not a dict with role")
+    return listed
+
+
+def with_variables(fields: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`fields` with the variables of the chat template, if some are given."""
     if (variables := arguments["template_kwargs"]) is not None:
         fields["chat_template_kwargs"] = dict(variables)
     return fields
+
+
+def kept_fields(method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The ids that a request keeps, and their mask; raises TypeError for others."""
+    require_ids(arguments["ids"], method)
+    mask = arguments["mask"]
+    kept = {"tokens": _plain_ids(arguments["ids"])}
+    return kept if mask is None else {**kept, "mask": _plain_ids(mask)}
+
+
+def _plain_ids(ids: Ids) -> list[int]:
+    return to_list(parse_id_bytes(bytearray(render_ids(ids))))
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,8 @@ from tokenizer_client.arguments import (
     chat_fields,
     fields_of,
     id_of,
+    kept_fields,
+    message_list,
     name_of,
     query_of,
     render_item,
@@ -48,6 +50,7 @@ from tokenizer_client.arguments import (
     require_text,
     require_texts,
     segment_fields,
+    with_variables,
 )
 from tokenizer_client.errors import (
     ClientError,
@@ -70,6 +73,12 @@ from tokenizer_client.local_files import (
 )
 from tokenizer_client.retries import Attempts, Deadline, RetryPolicy, Session
 from tokenizer_client.schemas.chat import ChatEncodeResponse, MessagesForm
+from tokenizer_client.schemas.extend import (
+    ExtendBatchResponse,
+    ExtendChatRequest,
+    ExtendRequest,
+    ExtendResponse,
+)
 from tokenizer_client.schemas.jobs import (
     FILE_FORMATS,
     AnyJobList,
@@ -614,6 +623,88 @@ class Client:
         check_most_tokens(count, max_tokens)
         return count
 
+    def extend(
+        self,
+        ids: Ids,
+        text: str | Iterable[tuple[str, bool]],
+        *,
+        mask: Ids | None = None,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
+        max_tokens: int | None = None,
+    ) -> ExtendResponse:
+        """`ids` unchanged, then those of `text`, or of its segments as of `encode_segments`.
+
+        `first_drift` is the first index where encoding the whole text gives other ids. `mask` (1
+        for each id that a model generated) comes back with a 0 for each new id.
+
+        Example:
+            >>> client.extend(client.encode("low"), ", lower").first_drift is None
+            True
+        """
+        given = locals()
+        if not isinstance(text, str):
+            given = {**given, "text": None, "segments": segment_fields(text)}
+        fields = fields_of(ExtendRequest, given) | kept_fields("extend", given)
+        return self._extend(fields, max_tokens)
+
+    def extend_chat(
+        self,
+        ids: Ids,
+        earlier: Messages,
+        messages: Messages,
+        *,
+        mask: Ids | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        added_tokens: AddedTokens = "all",
+        messages_form: MessagesForm = "raw",
+        max_tokens: int | None = None,
+    ) -> ExtendResponse:
+        """`ids` unchanged, then those of what the chat template writes for `messages` after the
+        `earlier` ones, which `ids` hold.
+
+        `first_drift` is the first index where encoding all messages gives other ids. `mask` (1 for
+        each id that a model generated) comes back with a 0 for each new id.
+
+        Example:
+            >>> chat = [{"role": role, "content": "Hi"} for role in ("user", "assistant", "user")]
+            >>> ids = client.encode_chat(chat[:2])
+            >>> client.extend_chat(ids, chat[:2], chat[2:]).tokens == client.encode_chat(chat)
+            True
+        """
+        given = locals() | {
+            "messages_before": message_list("extend_chat", "earlier", earlier),
+            "messages": message_list("extend_chat", "messages", messages),
+        }
+        fields = fields_of(ExtendChatRequest, given) | kept_fields("extend_chat", given)
+        return self._extend(with_variables(fields, given), max_tokens)
+
+    def extend_batch(
+        self,
+        batch: Iterable[Mapping[str, Any]],
+        *,
+        options: Mapping[str, Any] | None = None,
+    ) -> ExtendBatchResponse:
+        """Many at once, as the route `/extend` takes them: each with the fields `tokens` and
+        `text`, or `tokens`, `messages_before` and `messages`; `options` are the fields for all.
+
+        Example:
+            >>> found = client.extend_batch([{"tokens": client.encode("low"), "text": "er"}])
+            >>> len(found.tokens), len(found.first_drift)
+            (1, 1)
+        """
+        listed = [dict(item) for item in batch]
+        fields = {**(options or {}), "batch": listed}
+        found = self._sender.post("/extend", fields, ExtendBatchResponse)
+        lengths = {len(part) for part in (found.tokens, found.mask, found.count, found.first_drift)}
+        require_same("numbers of items", lengths, {len(listed)})
+        return found
+
     def fits(
         self,
         text: str,
@@ -949,6 +1040,16 @@ class Client:
 
     def _count(self, arguments: Mapping[str, Any]) -> CountResponse:
         return self._sender.post("/count", fields_of(CountRequest, arguments), CountResponse)
+
+    def _extend(self, fields: Mapping[str, Any], most: int | None) -> ExtendResponse:
+        found = self._sender.post("/extend", fields, ExtendResponse)
+        kept = fields["tokens"]
+        if found.tokens[: len(kept)] != kept:
+            raise UnexpectedResponseError("the response has another beginning than the ids")
+        lengths = {found.count, len(found.tokens), len(found.mask or found.tokens)}
+        require_same("number of ids", lengths, {len(found.tokens)})
+        check_most_tokens(found.count, most)
+        return found
 
     def _verify(self, arguments: Mapping[str, Any]) -> VerifyResponse:
         fields = fields_of(VerifyRequest, arguments)

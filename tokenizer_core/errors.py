@@ -228,6 +228,22 @@ class ChatLimitError(ChatError, ValueError):
     code = "chat_limit_exceeded"
 
 
+class OutputError(TokenizerCoreError):
+    """The output of a model cannot be read."""
+
+
+class OutputStateError(OutputError, ValueError):
+    """The state of an output does not fit itself, or what follows it."""
+
+    code = "invalid_stream_state"
+
+
+class OutputTooLongError(OutputError, ValueError):
+    """A part of an output that arrives in parts is longer than a state may hold."""
+
+    code = "stream_state_too_large"
+
+
 class FormatError(TokenizerCoreError, ValueError):
     """A tokenizer file does not follow its format."""
 

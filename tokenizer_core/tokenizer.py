@@ -34,6 +34,7 @@ from tokenizer_core.engines import (
     join_segments,
 )
 from tokenizer_core.engines.base import require_characters, require_text
+from tokenizer_core.errors import ChatInputError
 from tokenizer_core.formats.model_folder import named_special_tokens
 from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_policy
 from tokenizer_core.presets import download_model_folder, load_path_spec, load_preset_spec
@@ -837,10 +838,11 @@ class Tokenizer:
     def extend(
         self,
         ids: Ids,
-        text: str,
+        text: str | Iterable[Segment],
         *,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        added_tokens: AddedTokens = "all",
     ) -> Extension:
         """`ids` unchanged, then the ids of `text` as it continues them; and the first index where
         `encode(decode(ids) + text)` differs from that.
@@ -848,7 +850,8 @@ class Tokenizer:
         For a conversation with a model: what it has seen and made keeps its ids. `text` is encoded
         by itself, as if a boundary were before it. After an added token it is encoded as `encode`
         does there; after other ids, the normalizer puts no space before it. The special-token
-        options are those of `text`.
+        options are those of `text`. Of segments, the ids are those of `encode_segments`, with which
+        the whole is compared too, after the trusted text of `ids`.
 
         Raises:
             UnknownTokenIdError, TypeError: as `decode`.
@@ -861,18 +864,79 @@ class Tokenizer:
             >>> tokenizer.extend([97, 98, 257], "ab")  # 257 is <|end|>
             Extension(ids=[97, 98, 257, 256], drift_at=0)
         """
-        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-        before = self.decode(listed)
-        given = list(map(index, listed))
-        require_characters(text)
-        matcher = self._tokens.in_text(text, Policy(allowed_special, disallowed_special))
-        continued, begins = continue_text(self._spec, given[-1] if given else None, text)
-        extended = given
-        for plain, token in normalized_parts(self._spec, matcher, continued, begins=begins):
-            extended += self._engine.encode(plain)
-            extended += [] if token is None else [self._spec.added_ids[token]]
-        again = self.encode_to_numpy(before + text)
+        given, before = self._checked_ids(ids)
+        if isinstance(text, str | bytes):
+            require_characters(text)
+            extended = self._continue(given, text, Policy(allowed_special, disallowed_special))
+            again = self.encode_to_numpy(before + text)
+        else:
+            segments, policy = list(text), Policy(added_tokens=added_tokens)
+            extended = self._continue(given, segments, policy)
+            again = self.encode_source([(before, True), *segments], policy, ARRAY)
         return Extension(extended, first_difference(np.array(extended, dtype=np.uint32), again))
+
+    def extend_chat(
+        self,
+        ids: Ids,
+        earlier: Sequence[Mapping[str, Any]],
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        added_tokens: AddedTokens = "all",
+        messages_form: MessagesForm = "raw",
+        limits: RenderLimits | None = None,
+    ) -> Extension:
+        """`ids` unchanged, then the ids of what the chat template writes for `messages` after the
+        `earlier` ones, which `ids` hold; and the first index where `encode_chat` of all of them
+        differs from that.
+
+        For training with tools: the ids that a model generated stay, whatever the template would
+        write for its message. The text that ends its turn is added unless it is there: `ids` may
+        end with the turn's text, with the token that the model wrote to end it (that of the
+        template or of the model folder), or with all that the template writes after the turn.
+        Arguments and errors as `encode_chat`.
+
+        Raises:
+            UnknownTokenIdError, TypeError: as `decode`.
+            ChatInputError: there are ids or earlier messages, and not both; `messages` change what
+                the template is given of the earlier ones; or it does not say where they end.
+
+        Example:
+            >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+            >>> template = "{% for m in messages %}{{ m.content + '<|end|>' }}{% endfor %}"
+            >>> tokenizer = tokenizer.with_chat_templates({"default": template})
+            >>> chat = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
+            >>> tokenizer.extend_chat([97], chat[:1], chat[1:])
+            Extension(ids=[97, 256, 98, 256], drift_at=None)
+        """
+        given, _ = self._checked_ids(ids)
+        options: dict[str, Any] = {
+            "tools": tools,
+            "documents": documents,
+            "chat_template": chat_template,
+            "template_kwargs": template_kwargs,
+            "messages_form": messages_form,
+            "limits": limits,
+        }
+        if bool(given) != bool(earlier):
+            raise ChatInputError(
+                "ids and earlier messages belong together: give the messages that the ids hold"
+            )
+        chat = self.encode_chat(
+            [*earlier, *messages],
+            add_generation_prompt=add_generation_prompt,
+            added_tokens=added_tokens,
+            **options,
+        )
+        at = chat.end_of(self.render_chat(earlier, **options), given) if given else 0
+        source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
+        policy = Policy(added_tokens=added_tokens, template=source)
+        extended = self._continue(given, chat.rendered, policy, at)
+        return Extension(extended, first_difference(np.array(extended, dtype=np.uint32), chat.ids))
 
     def canonical(self, ids: Ids) -> bool:
         """Whether `encode(decode(ids))` gives `ids`; see `first_drift`."""
@@ -1003,12 +1067,38 @@ class Tokenizer:
         """The text of a source, and what finds the added tokens that count in it."""
         if isinstance(source, str):
             return source, self._tokens.in_text(source, policy)
-        if isinstance(source, RenderedChat):
-            text, trusts = source.text, self._trusts_of(source, policy)
-        else:
-            text, runs = join_segments(source)
-            trusts = [Trust(self._guarded(policy), runs)]
+        text, trusts = self._trusted(source, policy)
         return text, self._tokens.in_runs(text, trusts, self._engine.encode)
+
+    def _trusted(
+        self, source: Iterable[Segment] | RenderedChat, policy: Policy
+    ) -> tuple[str, list[Trust]]:
+        """The text of a source, and where the guarded tokens count in it."""
+        if isinstance(source, RenderedChat):
+            return source.text, self._trusts_of(source, policy)
+        text, runs = join_segments(source)
+        return text, [Trust(self._guarded(policy), runs)]
+
+    def _checked_ids(self, ids: Ids) -> tuple[list[int], str]:
+        """The ids as plain ints, and their text; raises as `decode`."""
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        text = self.decode(listed)
+        return list(map(index, listed)), text
+
+    def _continue(self, given: list[int], source: Source, policy: Policy, at: int = 0) -> list[int]:
+        """`given`, and after them the ids of the text of `source` from its character `at` on."""
+        text, trusts = (source, []) if isinstance(source, str) else self._trusted(source, policy)
+        rest, begins = continue_text(self._spec, given[-1] if given else None, text[at:])
+        if isinstance(source, str):
+            matcher = self._tokens.in_text(text, policy)
+        else:
+            within = [trust.within(len(text) - len(rest), len(text)) for trust in trusts]
+            matcher = self._tokens.in_runs(rest, within, self._engine.encode, begins)
+        extended = [*given]
+        for plain, token in normalized_parts(self._spec, matcher, rest, begins=begins):
+            extended += self._engine.encode(plain)
+            extended += [] if token is None else [self._spec.added_ids[token]]
+        return extended
 
     def _guarded(self, policy: Policy, written: Iterable[str] = ()) -> frozenset[str]:
         """The added tokens that count in trusted text only; `written`: what a template wrote."""

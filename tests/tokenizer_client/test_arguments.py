@@ -48,6 +48,11 @@ def chat(**changes):
     return as_json(**fields | changes)
 
 
+def extended(**changes):
+    fields = {"tokens": [5, 6], "mask": None, "count": 2, "first_drift": None}
+    return as_json(**fields | changes)
+
+
 def bodies(service):
     return [json.loads(request.content) for request in service.requests]
 
@@ -111,6 +116,30 @@ def test_segments_on_the_wire(play):
     assert client.encode_segments(iter([("<s>", True), ("a", False)]), max_tokens=1) == [7]
     segments = [{"text": "<s>", "special": True}, {"text": "a", "special": False}]
     assert bodies(service) == [{"segments": segments, "max_tokens": 1}]
+
+
+def test_ids_that_stay_on_the_wire(play):
+    client, service = play(extended(), extended(mask=[1, 0]), extended())
+    ids = np.array([5], dtype=np.int64)
+    assert client.extend(ids, "a", allowed_special="none").tokens == [5, 6]
+    assert client.extend([5], [("a", True)], mask=[np.uint8(1)]).mask == [1, 0]
+    options = {"template_kwargs": {"x": 1}, "add_generation_prompt": True}
+    assert client.extend_chat([5], iter(MESSAGES), (), **options).count == 2
+    text, segments, messages = bodies(service)
+    assert text == {"tokens": [5], "text": "a", "allowed_special": "none"}
+    assert segments == {"tokens": [5], "mask": [1], "segments": [{"text": "a", "special": True}]}
+    assert messages == {
+        "tokens": [5],
+        "messages_before": MESSAGES,
+        "messages": [],
+        "add_generation_prompt": True,
+        "chat_template_kwargs": {"x": 1},
+    }
+    many = extended(tokens=[[5, 6]], mask=[None], count=[2], first_drift=[0])
+    client, service = play(many)
+    batch = [{"tokens": [5], "text": "a"}]
+    assert client.extend_batch(batch, options={"max_tokens": 3}).first_drift == [0]
+    assert bodies(service) == [{"batch": batch, "max_tokens": 3}]
 
 
 def test_the_fields_of_a_chat_request(play):
@@ -273,6 +302,13 @@ WRONG_SHAPES = [
         ([httpx.Response(200, content=counts(1).content)], "count", ("a",), {}),
         ([httpx.Response(200, headers={"Content-Type": "application/x-ndjson"})],
             "encode_stream", (b"a",), {}),
+        ([extended(tokens=[6, 7])], "extend", ([5], "a"), {}),
+        ([extended(count=1)], "extend", ([5], "a"), {}),
+        ([extended(mask=[1])], "extend", ([5], "a"), {"mask": [1]}),
+        ([extended()], "extend", ([5], "a"), {"max_tokens": 1}),
+        ([extended(tokens=[5])], "extend_chat", ([5, 6], MESSAGES, []), {}),
+        ([extended(tokens=[[5]], mask=[], count=[1], first_drift=[None])],
+            "extend_batch", ([{"tokens": [5], "text": ""}],), {}),
         ([octets(ONE * 2, U32)], "encode_chat", (MESSAGES,), {"max_tokens": 1}),
         ([chat()], "count_chat", (MESSAGES,), {"max_tokens": 1}),
         ([chat(mask=[1])], "encode_chat_with_mask", (MESSAGES,), {}),

@@ -90,6 +90,10 @@ def _check_segments(value: Any, info: ValidationInfo) -> Segments:
             "allowed_special and disallowed_special belong to text; in segments, special says "
             "where special tokens are recognised"
         )
+    return _parse_segments(value)
+
+
+def _parse_segments(value: Any) -> Segments:
     if not isinstance(value, list):
         raise invalid("must be a list of objects with text and special")
     _check_batch_size(value)
@@ -233,27 +237,27 @@ TextsField = Annotated[
 Segments = tuple[tuple[str, bool], ...]
 """The parts of one text, and whether special tokens are recognised in each."""
 
-SegmentsField = Annotated[
-    Segments | None,
-    PlainValidator(_check_segments),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "maxItems": MAX_BATCH_ITEMS,
-            "items": {
-                "type": "object",
-                "properties": {"text": {"type": "string"}, "special": {"type": "boolean"}},
-                "required": ["text", "special"],
-                "additionalProperties": False,
-            },
-            "description": (
-                "Instead of `text`, its parts in order. The ids are those of the joined text; a "
-                "control token (one that is special, or that a chat template writes) is recognised "
-                "only where all its characters are in parts with `special: true`."
-            ),
-        }
-    ),
-]
+_SEGMENTS_SCHEMA: Final = WithJsonSchema(
+    {
+        "type": "array",
+        "maxItems": MAX_BATCH_ITEMS,
+        "items": {
+            "type": "object",
+            "properties": {"text": {"type": "string"}, "special": {"type": "boolean"}},
+            "required": ["text", "special"],
+            "additionalProperties": False,
+        },
+        "description": (
+            "Instead of `text`, its parts in order. The ids are those of the joined text; a "
+            "control token (one that is special, or that a chat template writes) is recognised "
+            "only where all its characters are in parts with `special: true`."
+        ),
+    }
+)
+SegmentsField = Annotated[Segments | None, PlainValidator(_check_segments), _SEGMENTS_SCHEMA]
+SegmentList = Annotated[Segments | None, PlainValidator(_parse_segments), _SEGMENTS_SCHEMA]
+"""Segments of a request whose options of special tokens are elsewhere."""
+
 TokenLists = Annotated[
     Any,
     PlainValidator(_check_tokens),

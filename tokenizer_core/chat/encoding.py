@@ -118,6 +118,68 @@ class ChatEncoding:
             return self._tagged_turns(unlearned, {*turn_ends, *self.stop_tokens})
         return self._asked_turns(unlearned, {*turn_ends, *self.stop_tokens})
 
+    def end_of(self, earlier: RenderedChat, ids: Sequence[int]) -> int:
+        """Where the text begins, in characters, that continues `ids` of the `earlier` messages of
+        this conversation.
+
+        The template writes a text after the last of them. What of it is in `ids` already is found
+        by their last added token: that of the template, or one that ends turns.
+
+        Raises:
+            ChatInputError: as `Tokenizer.extend_chat`.
+        """
+        n_earlier = len(earlier.messages)
+        if list(self.rendered.messages[:n_earlier]) != list(earlier.messages):
+            raise ChatInputError(
+                "the new messages change the earlier ones (system messages are joined in front, "
+                "for example), so their ids cannot stay; begin a new conversation"
+            )
+        start = max((span[1] for span in self._spans[:n_earlier] if span), default=0)
+        later = min((span[0] for span in self._spans[n_earlier:] if span), default=len(self.text))
+        if later < start:
+            raise ChatInputError(
+                "the chat template writes a new message before the end of the earlier ones",
+                n_earlier,
+            )
+        known = max((span[1] for span in earlier.message_spans(n_earlier) if span), default=0)
+        pairs = zip(earlier.text[known:], self.text[start:later], strict=False)
+        # What follows the earlier messages whatever comes, and the first of it that is not there.
+        shared = start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        ((first, stop), (_, limit)) = self._tokens([(start, shared), (start, later)])
+        ends = [index for index in range(first, stop) if self._is_control(index)]
+        ends = [index for index in ends if self._characters(self._end_of_token(index)) <= shared]
+        is_cut = stop > first and self._characters(int(self.offsets[stop - 1][1])) > shared
+        has_text = self._spans[n_earlier - 1] is not None
+        for index in reversed(ends if has_text else ends[-1:]):
+            written = self.ids[index:stop].tolist()
+            if not is_cut and [*ids[-len(written) :]] == written:
+                return shared
+            if ids[-1] == written[0]:
+                return self._characters(self._end_of_token(index))
+        last = self._added.get(ids[-1])
+        if has_text and not ends and last is not None:
+            # The token of the next role ends the turn (GLM 4.5).
+            index = next(filter(self._is_control, range(first, limit)), limit)
+            if index < limit and self.ids[index] == ids[-1]:
+                return self._characters(self._end_of_token(index))
+        if ends and last is not None and last.content in self.stop_tokens:
+            return self._characters(self._end_of_token(ends[-1]))
+        if not has_text:
+            raise ChatInputError(
+                "the template writes no text of the last earlier message, so that its end is not "
+                "found; end the ids with the token that ends its turn",
+                n_earlier - 1,
+            )
+        return start
+
+    def _is_control(self, index: int) -> bool:
+        token = self._added.get(int(self.ids[index]))
+        return token is not None and bool(token.content.strip())
+
+    def _characters(self, position: int) -> int:
+        """A position in the UTF-8 of the text as one in its characters."""
+        return len(self._data[:position].decode())
+
     def _tagged_turns(self, unlearned: Collection[int], stops: Collection[str]) -> list[Turn]:
         spans = self._generated(unlearned)
         turns = []

@@ -92,10 +92,14 @@ class TokenFinder:
         return matcher
 
     def in_runs(
-        self, text: str, trusts: Sequence[Trust], encode: Callable[[str], list[int]]
+        self,
+        text: str,
+        trusts: Sequence[Trust],
+        encode: Callable[[str], list[int]],
+        begins: Literal["text", "part", "inside"] = "text",
     ) -> SpecialTokenMatcher:
         """What finds the added tokens of a text with these trusts; the runs of the first are within
-        those of the others.
+        those of the others. `begins` as `normalized_parts`.
 
         Raises:
             SpecialTokenReachedError: plain text gives the id of a guarded token.
@@ -109,7 +113,8 @@ class TokenFinder:
             matcher = matcher_without(self._spec, *(trust.control for trust in trusts))
         guarded = (self._spec.added_ids[token] for trust in trusts for token in trust.control)
         ids = self._spec.reachable_added_ids.intersection(guarded)
-        for plain, _ in normalized_parts(self._spec, matcher, text) if ids else ():
+        parts = normalized_parts(self._spec, matcher, text, begins=begins) if ids else ()
+        for plain, _ in parts:
             if reached := ids.intersection(encode(plain)):
                 id_ = min(reached)
                 raise SpecialTokenReachedError(id_, self._spec.vocab[id_])

@@ -43,11 +43,14 @@ class StreamingDecoder:
         ('', 'é', '')
     """
 
-    def __init__(self, tokenizer: EncodesStreams, *, errors: str = "replace") -> None:
+    def __init__(
+        self, tokenizer: EncodesStreams, *, errors: str = "replace", is_first: bool = True
+    ) -> None:
+        """`is_first`: whether no text is before that of the ids."""
         self._engine = tokenizer.engine
         self._vocab = tokenizer.spec.vocab
         self._errors = errors
-        self._strips = tokenizer.spec.normalizer.strips_space
+        self._strips = tokenizer.spec.normalizer.strips_space and is_first
         # Hugging Face's byte fallback: of a run of bytes that is no text, each becomes U+FFFD.
         is_by_run = errors == "replace"
         self._byte_ids = frozenset(tokenizer.spec.alphabet.byte_ids if is_by_run else ())
@@ -59,6 +62,11 @@ class StreamingDecoder:
     def pending_bytes(self) -> int:
         """The bytes that are held back."""
         return len(self._pending)
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the text of the next id does not depend on those before it."""
+        return not (self._pending or self._is_broken or self._strips)
 
     def feed(self, ids: Iterable[int]) -> str:
         """Return the text that `ids` complete.

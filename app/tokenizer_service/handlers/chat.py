@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -49,7 +50,7 @@ from tokenizer_service.responses.errors import PlacedError
 from tokenizer_service.responses.json_values import Rendered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pydantic import BaseModel
 
@@ -160,7 +161,7 @@ def count_messages(
     the effort `none` as another one.
     """
     conversation = from_anthropic(request)
-    _, source = _choose_template(conversation, live)
+    _, source = choose_template(conversation, live)
 
     def write(messages: list[dict[str, Any]], effort: str | None = None) -> str | None:
         try:
@@ -235,8 +236,8 @@ def encode_conversation(
             place is a JSON pointer into the request.
     """
     check_wanted()
-    name, source = _choose_template(conversation, live)
-    try:
+    name, source = choose_template(conversation, live)
+    with placing_errors(conversation):
         encoding = live.tokenizer.encode_chat(
             conversation.messages,
             tools=conversation.tools,
@@ -250,21 +251,6 @@ def encode_conversation(
             limits=limits,
             with_loss=conversation.with_loss,
         )
-    except ChatShapeError as error:
-        index = error.message_index
-        pointer = "" if index is None else conversation.pointer(index)
-        raise ChatShapeError(f"{pointer}{error.place}", error.detail) from None
-    except (ChatInputError, ChatTemplateError) as error:
-        index = error.message_index
-        pointer = "/messages" if index is None else conversation.pointer(index)
-        raise PlacedError(error, pointer) from None
-    except SpecialTokenReachedError as error:
-        detail = (
-            f"As plain text, a part of the conversation gives id {error.token_id} of a control "
-            f"token, which the vocabulary's merges make. Leave that text out, or name another "
-            f"tokenizer."
-        )
-        raise PlacedError(error, "/messages", detail) from None
     reserve_memory(len(encoding.text) + encoding.ids.nbytes)
     digest = sha256(source.encode()).hexdigest()
     spec = live.tokenizer.spec
@@ -275,7 +261,33 @@ def encode_conversation(
     return EncodedChat(encoding, ids, name, digest, len(spec.prefix_ids))
 
 
-def _choose_template(conversation: Conversation, live: LiveTokenizer) -> tuple[str, str]:
+@contextmanager
+def placing_errors(conversation: Conversation) -> Iterator[None]:
+    """Name the place in the request of what is wrong with a conversation.
+
+    Raises:
+        PlacedError, ChatShapeError: as `encode_conversation`.
+    """
+    try:
+        yield
+    except ChatShapeError as error:
+        index = error.message_index
+        pointer = conversation.place if index is None else conversation.pointer(index)
+        raise ChatShapeError(f"{pointer}{error.place}", error.detail) from None
+    except (ChatInputError, ChatTemplateError) as error:
+        index = error.message_index
+        whole = f"{conversation.place}/messages"
+        raise PlacedError(error, whole if index is None else conversation.pointer(index)) from None
+    except SpecialTokenReachedError as error:
+        detail = (
+            f"As plain text, a part of the conversation gives id {error.token_id} of a control "
+            f"token, which the vocabulary's merges make. Leave that text out, or name another "
+            f"tokenizer."
+        )
+        raise PlacedError(error, f"{conversation.place}/messages", detail) from None
+
+
+def choose_template(conversation: Conversation, live: LiveTokenizer) -> tuple[str, str]:
     """Name and source of the template of a conversation.
 
     Raises:
@@ -297,7 +309,7 @@ def _choose_template(conversation: Conversation, live: LiveTokenizer) -> tuple[s
             f"The tokenizer has no chat template of this name; it has {', '.join(templates)}. A "
             f"request names a template and never holds its source."
         )
-    pointer = "/messages" if named is None else "/chat_template"
+    pointer = f"{conversation.place}/messages" if named is None else "/chat_template"
     raise PlacedError(ChatTemplateMissingError(detail), pointer, detail)
 
 

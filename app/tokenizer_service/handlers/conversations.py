@@ -34,6 +34,8 @@ class Conversation:
     messages: list[Message] = field(default_factory=list)
     pointers: list[str] = field(default_factory=list)
     """JSON pointers, one per message; empty if they are `/messages/0`, `/messages/1`, ..."""
+    place: str = ""
+    """JSON pointer of the conversation."""
     tools: list[Message] | None = None
     documents: Sequence[Message] | None = None
     chat_template: str | None = None

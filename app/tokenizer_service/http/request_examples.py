@@ -40,6 +40,32 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
         "batch": _example("Several, without special tokens", tokens=[[72], [105, 33]]),
     },
     "IdsRequest": {"inference": _example("As text-embeddings-inference asks", ids=[72, 105])},
+    "ExtendRequest": {
+        "text": _example(
+            "The output of a tool after ids that stay",
+            tokens=[72, 105],
+            mask=[0, 1],
+            text="done",
+            allowed_special="none",
+        ),
+    },
+    "ExtendChatRequest": {
+        "messages": _example(
+            "The first messages of a conversation",
+            tokens=[],
+            messages=[{"role": "user", "content": "Hello"}],
+            add_generation_prompt=True,
+        ),
+    },
+    "ExtendBatchRequest": {
+        "texts": _example("Several", batch=[{"tokens": [72, 105], "text": " there"}]),
+    },
+    "ExtendChatBatchRequest": {
+        "conversations": _example(
+            "Several conversations",
+            batch=[{"tokens": [], "messages": [{"role": "user", "content": "Hello"}]}],
+        ),
+    },
     "CountRequest": {
         "text": _example("Count the tokens of a text", text="Hello, world!"),
         "segments": _example(

@@ -37,6 +37,7 @@ READ = {
     ("POST", "/detokenize"),
     ("GET", "/tokenizer_info"),
     ("POST", "/chat/encode"),
+    ("POST", "/extend"),
     ("POST", "/chat/completions/render"),
     ("POST", "/messages/count_tokens"),
     ("POST", "/responses/input_tokens"),

@@ -1,0 +1,356 @@
+"""What a model wrote as the parts of a message: reasoning, text and tool calls.
+
+A parser is named, never guessed from the text. Reasoning is what stands between its two marks at
+the beginning of the output; the prompt may have written the first of them. A call is what stands
+between its marks and is whole and valid; anything else stays text, with its marks. White space
+after a call, up to the next one or the end, belongs to the call.
+
+`continue_output` does the same for ids that arrive in parts. Between two parts an output is an
+`OutputState` of ids and numbers, without any text: the ids whose text is not given out yet, and how
+much of it is. Where the ids are cut changes nothing, except that a state holds at most
+`MAX_HELD_IDS`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from tokenizer_core.errors import OutputStateError, OutputTooLongError
+from tokenizer_core.text.decode_streams import StreamingDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokenizer_core.text.streaming import EncodesStreams
+
+MAX_HELD_IDS: Final = 8192
+"""A state holds at most this many ids: those of an unfinished call, for example."""
+
+_PROMPT_END: Final = 64
+"""How many ids at the end of a prompt are read for the mark of reasoning and white space."""
+
+Mode = Literal["start", "reasoning", "content", "after_call", "finished"]
+"""What may follow: anything; reasoning; text or a call; the same, after a call; nothing."""
+
+
+class Call(NamedTuple):
+    """A tool call; `arguments` is a JSON object as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
+class Part(NamedTuple):
+    """Text of a message, in order."""
+
+    kind: Literal["reasoning", "content"]
+    text: str
+
+
+class OutputFormat(NamedTuple):
+    """How a model writes calls and reasoning: the marks around them, and `parse`, which gives the
+    calls of the text between two marks, or none if it is not made of calls alone."""
+
+    call_marks: tuple[str, str]
+    parse: Callable[[str], list[Call]]
+    reasoning_marks: tuple[str, str] | None = None
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """All marks, which a parser needs though they may be special tokens."""
+        return frozenset((*self.call_marks, *(self.reasoning_marks or ()), *_INNER_MARKS))
+
+
+_INNER_MARKS: Final = ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")
+_CALL_BEGIN, _SEPARATOR, _CALL_END = _INNER_MARKS
+_FENCED: Final = re.compile(
+    rf"\s*function{re.escape(_SEPARATOR)}([^\n]+)\n```json\n(.*)\n```\s*", re.DOTALL
+)
+_BARE: Final = re.compile(rf"\s*([^\n]+?){re.escape(_SEPARATOR)}(.*)", re.DOTALL)
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_int=str, parse_float=str, parse_constant=_refuse_constant, object_pairs_hook=list
+)
+
+
+def _as_object(text: str) -> dict[str, tuple[Any, str]] | None:
+    """The members of a JSON object: their values, and their text; None if it is none, or has a key
+    twice.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    members: dict[str, tuple[Any, str]] = {}
+    at = _skip(text, 0)
+    mark = "{"
+    while text[at : at + 1] == mark:
+        at = _skip(text, at + 1)
+        if mark == "{" and text[at : at + 1] == "}":
+            break
+        if text[at : at + 1] != '"':
+            return None
+        key, at = _DECODER.raw_decode(text, at)
+        at = _skip(text, at)
+        if text[at : at + 1] != ":" or key in members:
+            return None
+        start = _skip(text, at + 1)
+        value, at = _DECODER.raw_decode(text, start)
+        members[key] = value, text[start:at]
+        at, mark = _skip(text, at), ","
+    return members if text[at : at + 1] == "}" and _skip(text, at + 1) == len(text) else None
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _call_of(name: str, arguments: str) -> list[Call]:
+    """The call, if it is one."""
+    if not name.strip() or not name.isprintable():
+        return []
+    return [Call(name, arguments)] if _as_object(arguments) is not None else []
+
+
+def _parse_hermes(text: str) -> list[Call]:
+    members = _as_object(text)
+    if members is None or members.keys() != {"name", "arguments"}:
+        return []
+    name, source = members["name"]
+    return _call_of(name, members["arguments"][1]) if source.startswith('"') else []
+
+
+def _parse_deepseek(text: str, form: re.Pattern[str]) -> list[Call]:
+    calls: list[Call] = []
+    first, *rest = text.split(_CALL_BEGIN)
+    for one in rest:
+        inside, mark, after = one.partition(_CALL_END)
+        found = form.fullmatch(inside)
+        if not mark or after.strip() or found is None:
+            return []
+        call = _call_of(found[1].strip(), found[2].strip())
+        if not call:
+            return []
+        calls += call
+    return [] if first.strip() else calls
+
+
+def _parsed(parse: Callable[[str], list[Call]], text: str) -> list[Call]:
+    try:
+        return parse(text)
+    except (ValueError, RecursionError):
+        return []
+
+
+_THINK: Final = ("<think>", "</think>")
+_HERMES: Final = ("<tool_call>", "</tool_call>")
+_DEEPSEEK: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+FORMATS: Final[dict[str, OutputFormat]] = {
+    "hermes": OutputFormat(_HERMES, _parse_hermes),
+    "qwen3": OutputFormat(_HERMES, _parse_hermes, _THINK),
+    "deepseek_v3": OutputFormat(_DEEPSEEK, lambda text: _parse_deepseek(text, _FENCED), _THINK),
+    "deepseek_v31": OutputFormat(_DEEPSEEK, lambda text: _parse_deepseek(text, _BARE), _THINK),
+}
+"""The parsers by name; `deepseek_v3` is that of R1 too."""
+
+
+class OutputParser:
+    """Reads the text of one output, in parts.
+
+    Example:
+        >>> parser = OutputParser(FORMATS["qwen3"])
+        >>> parser.feed('<think>so</think>Hi <tool_call>{"name": "f", "arguments": {}}')
+        [Part(kind='reasoning', text='so'), Part(kind='content', text='Hi ')]
+        >>> parser.feed("</tool_call>"), parser.finish()
+        ([Call(name='f', arguments='{}')], [])
+    """
+
+    def __init__(
+        self, form: OutputFormat | None, mode: Mode = "start", *, with_calls: bool = True
+    ) -> None:
+        self.mode: Mode = mode
+        """What may follow the text that was given out."""
+        self._reasoning = form.reasoning_marks if form else None
+        self._calls = form.call_marks if form and with_calls else None
+        self._parse = form.parse if form else None
+        self._text = ""
+        self._at = 0
+
+    @property
+    def n_held(self) -> int:
+        """The number of characters at the end of the text that are not given out yet."""
+        return len(self._text) - self._at
+
+    def feed(self, text: str) -> list[Part | Call]:
+        """The parts that are complete with this text."""
+        self._text, self._at = self._text[self._at :] + text, 0
+        parts: list[Part | Call] = []
+        while self._advance(parts):
+            pass
+        return parts
+
+    def finish(self) -> list[Part | Call]:
+        """What is left at the end."""
+        rest = self._text[self._at :]
+        is_markup = self.mode == "after_call" and not rest.strip()
+        kind: Literal["reasoning", "content"] = (
+            "reasoning" if self.mode == "reasoning" else "content"
+        )
+        self._at, self.mode = len(self._text), "finished"
+        return [Part(kind, rest)] if rest and not is_markup else []
+
+    def _advance(self, parts: list[Part | Call]) -> bool:
+        """Read one part; False if more text must come first."""
+        if self.mode == "start":
+            mark = self._reasoning[0] if self._reasoning else ""
+            if mark and self._text.startswith(mark, self._at):
+                self._at += len(mark)
+                self.mode = "reasoning"
+                return True
+            if mark and mark.startswith(self._text[self._at : self._at + len(mark)]):
+                return False
+            self.mode = "content"
+        if self.mode == "reasoning":
+            return self._read_reasoning(parts)
+        if self.mode == "finished":
+            raise OutputStateError("the output is finished; begin another one without a state")
+        return self._read_content(parts)
+
+    def _read_reasoning(self, parts: list[Part | Call]) -> bool:
+        mark = self._reasoning[1] if self._reasoning else ""
+        end = self._text.find(mark, self._at) if mark else -1
+        if end < 0:
+            self._give(parts, "reasoning", len(self._text) - _begun(self._text, self._at, mark))
+            return False
+        self._give(parts, "reasoning", end)
+        self._at += len(mark)
+        self.mode = "content"
+        return True
+
+    def _read_content(self, parts: list[Part | Call]) -> bool:
+        text = self._text
+        if self._calls is None:
+            self._give(parts, "content", len(text))
+            return False
+        first, last = self._calls
+        begin = text.find(first, self._at)
+        end = begin if begin >= 0 else len(text) - _begun(text, self._at, first)
+        if self.mode != "after_call" or text[self._at : end].strip():
+            self._give(parts, "content", end)
+            self.mode = "content"
+        if begin < 0:
+            return False
+        close = text.find(last, begin + len(first))
+        if close < 0:
+            return False
+        inside, after = text[begin + len(first) : close], close + len(last)
+        calls = _parsed(self._parse, inside) if self._parse else []
+        if calls:
+            parts += calls
+            self._at, self.mode = after, "after_call"
+        else:
+            self._give(parts, "content", after)
+            self.mode = "content"
+        return True
+
+    def _give(
+        self, parts: list[Part | Call], kind: Literal["reasoning", "content"], end: int
+    ) -> None:
+        if end > self._at:
+            parts.append(Part(kind, self._text[self._at : end]))
+            self._at = end
+
+
+def _begun(text: str, start: int, mark: str) -> int:
+    """The length of the longest end of the text from `start` that begins a mark."""
+    most = min(len(mark) - 1, len(text) - start)
+    return next((n for n in range(most, 0, -1) if text.endswith(mark[:n])), 0)
+
+
+@dataclass(frozen=True)
+class OutputState:
+    """An output between two of its parts.
+
+    - `held`: the ids whose text is not given out, or not all of it.
+    - `n_given`: how many characters of their text are given out.
+    - `is_first`: whether no text is before theirs, neither of the prompt nor of the output.
+    """
+
+    mode: Mode = "start"
+    held: tuple[int, ...] = ()
+    n_given: int = 0
+    is_first: bool = True
+
+
+def begin_output(
+    tokenizer: EncodesStreams, form: OutputFormat | None, prompt: Sequence[int]
+) -> OutputState:
+    """The state of an output after a prompt (or the end of it). It begins with reasoning if the
+    prompt ends with the first mark of it, and white space.
+
+    Raises:
+        UnknownTokenIdError: an id is not in the vocabulary.
+    """
+    text = tokenizer.engine.decode(list(prompt[-_PROMPT_END:]), "replace").rstrip()
+    opens = form is not None and form.reasoning_marks and text.endswith(form.reasoning_marks[0])
+    return OutputState("reasoning" if opens else "start", is_first=not len(prompt))
+
+
+def continue_output(
+    tokenizer: EncodesStreams,
+    form: OutputFormat | None,
+    state: OutputState,
+    ids: Sequence[int],
+    *,
+    is_last: bool,
+    with_calls: bool = True,
+) -> tuple[list[Part | Call], OutputState]:
+    """The parts that are complete with `ids`, and the state after them.
+
+    Raises:
+        UnknownTokenIdError: an id is not in the vocabulary.
+        OutputStateError: the state does not fit itself, or the output is finished.
+        OutputTooLongError: the next state would hold more than `MAX_HELD_IDS`.
+    """
+    if state.mode == "finished":
+        raise OutputStateError("the output is finished; the next one begins without a state")
+    decoder = StreamingDecoder(tokenizer, is_first=state.is_first)
+    every = [*state.held, *ids]
+    texts: list[str] = []
+    borders = [(0, 0)]  # after how many ids and characters the rest is decoded by itself
+    if is_last:
+        texts = [decoder.feed(state.held), decoder.feed(ids) + decoder.flush()]
+        n_known = len(texts[0])
+    else:
+        end = 0
+        for index, id_ in enumerate(every, start=1):
+            texts.append(decoder.feed([id_]))
+            end += len(texts[-1])
+            if decoder.is_between:
+                borders.append((index, end))
+        n_known = sum(map(len, texts[: len(state.held)]))
+    if state.n_given > n_known:
+        raise OutputStateError("n_given is more than the text of the held ids")
+    text = "".join(texts)
+    parser = OutputParser(form, state.mode, with_calls=with_calls)
+    parts = parser.feed(text[state.n_given :])
+    if is_last:
+        return parts + parser.finish(), OutputState("finished", is_first=False)
+    n_given = len(text) - parser.n_held
+    n_ids, start = max(border for border in borders if border[1] <= n_given)
+    if len(every) - n_ids > MAX_HELD_IDS:
+        raise OutputTooLongError(
+            f"a part of the output has more than {MAX_HELD_IDS} ids before it is complete; read "
+            f"the whole output at once"
+        )
+    is_first = state.is_first and not n_ids
+    return parts, OutputState(parser.mode, tuple(every[n_ids:]), n_given - start, is_first)
