@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 MOST_UNITS: Final = 1 << 24
 """The budget of one conversation: at most about 0.3 s and 100 MB."""
 
+_LEAST_UNITS: Final = 1 << 20
+_UNITS_PER_UNIT: Final = 64
+"""What a template may take of it, at least and for each unit of the conversation."""
+
 _MOST_CHARS: Final = 1 << 16
 _MOST_NODES: Final = 10_000
 _MOST_DEPTH: Final = 100
@@ -1050,10 +1054,14 @@ class InProcessTemplate(ChatTemplate):
         Raises:
             ElsewhereError: only the child process can say what the result is.
         """
-        budget = Budget(min(units, MOST_UNITS))
+        units = min(units, MOST_UNITS)
+        budget = Budget(units)
         try:
             for name in ("messages", "tools", "documents", "variables", "kwargs"):
                 _take_plain(budget, request[name])
+            # A small conversation takes little time even if its template would go on for ever.
+            taken = units - budget.left
+            budget.left = min(budget.left, _LEAST_UNITS + _UNITS_PER_UNIT * taken)
             _, final, variables = self._prepare(request)
             context = self._compiled.new_context(variables)
             vars(context)["budget"] = budget
