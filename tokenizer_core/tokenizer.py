@@ -667,7 +667,8 @@ class Tokenizer:
         template `tool_use` is used if it exists and there are tools, else `default`.
         `template_kwargs` are further variables for the template (`enable_thinking`).
         `continue_final_message` ends the text after the content of the last message, or after the
-        field that it names. The template runs in a child process within `limits`.
+        field that it names. A template of the tokenizer runs in this process if all of its
+        operations have a bound; any other runs in a child process within `limits`.
 
         Raises:
             ChatTemplateMissingError: the tokenizer has no such template.
@@ -675,7 +676,9 @@ class Tokenizer:
             ChatTemplateError: the template is invalid or refuses these messages.
             ChatLimitError: rendering takes more time, memory or text than `limits` allow.
         """
-        source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
+        own, with_tools = self._spec.chat.sources, tools is not None
+        source = choose_template(own, chat_template, with_tools=with_tools)
+        in_process = name_of_template(own, chat_template, with_tools=with_tools) in own
         variables = self.template_variables
         formed = form_messages(
             messages_form,
@@ -685,6 +688,7 @@ class Tokenizer:
             documents,
             variables=variables,
             kwargs=template_kwargs,
+            in_process=in_process,
             limits=limits,
         )
         with formed.naming_request():
@@ -698,6 +702,7 @@ class Tokenizer:
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 with_turn_borders=with_loss,
+                in_process=in_process,
                 limits=limits,
             )
 

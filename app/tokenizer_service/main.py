@@ -27,7 +27,7 @@ from tokenizer_core.chat.renderer import end_render_processes
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.registry import open_artifacts
 from tokenizer_service.access.auth import AccessKeys, access_keys, weak_keys
-from tokenizer_service.access.limits import ByteBudget, WorkQueue
+from tokenizer_service.access.limits import ByteBudget, FairThreads, WorkQueue
 from tokenizer_service.handlers.respond import PlannedRoutes
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
 from tokenizer_service.http.middleware import RawResponse, RequestObserver
@@ -93,6 +93,10 @@ ROUTERS: Final = (
 SWITCH_INTERVAL_SECONDS: Final = 0.001
 """How long a thread may hold the interpreter while the event loop waits for it. With Python's 5 ms,
 a small request waited several times and took 60 ms while a large one was running."""
+
+_OTHER_CHAT_THREADS: Final = 6
+"""Threads for conversations beside those that one chat template may hold. Each has a child process
+with the memory of `chat_memory_bytes`."""
 
 _SAMPLE_SECONDS: Final = 0.5
 
@@ -196,16 +200,19 @@ async def _lifespan(
         if traces is not None:
             closing.push_async_callback(asyncio.to_thread, traces.close)
 
-        def queue(name: str, n_threads: int) -> WorkQueue:
+        def queue(name: str, n_threads: int, *, most_of_one: int | None = None) -> WorkQueue:
             executor = ThreadPoolExecutor(n_threads, thread_name_prefix=name)
-            closing.callback(executor.shutdown, wait=False, cancel_futures=True)
+            threads = executor if most_of_one is None else FairThreads(executor, most_of_one)
+            closing.callback(threads.shutdown, wait=False, cancel_futures=True)
             count = service_metrics.queue_depth.inc
-            return WorkQueue(executor, count, work_seconds=settings.work_seconds)
+            return WorkQueue(threads, count, work_seconds=settings.work_seconds)
 
         large_queue = queue("large-request", settings.thread_count)
         # Small work holds the interpreter lock, so that more threads would not make it faster.
         quick_queue = queue("small-request", 1)
-        chat_queue = queue("chat", settings.thread_count)
+        # A template that loops holds the threads of its own conversations only.
+        n_chats = settings.thread_count
+        chat_queue = queue("chat", n_chats + _OTHER_CHAT_THREADS, most_of_one=n_chats)
         store = open_artifacts(settings.store, settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)

@@ -93,9 +93,11 @@ def form_messages(
     *,
     variables: Mapping[str, Any],
     kwargs: Mapping[str, Any] | None = None,
+    in_process: bool = False,
     limits: RenderLimits | None = None,
 ) -> FormedMessages:
-    """The messages and tools in this form, for the template with this source.
+    """The messages and tools in this form, for the template with this source. It is asked in this
+    process or in another one, see `render_chat`.
 
     Raises:
         ChatShapeError: a message or tool has another shape than the form can carry.
@@ -111,7 +113,7 @@ def form_messages(
     check_request(messages, tools if form == "vllm" else None, None)
     # Some templates write no calls without tools or documents.
     has = bool(tools), bool(documents)
-    reader = _Reader(template, _as_key(variables), _as_key(kwargs or {}), *has, limits)
+    reader = _Reader(template, _as_key(variables), _as_key(kwargs or {}), *has, in_process, limits)
     if form == "vllm":
         return _as_vllm(messages, tools, reader)
     decoded = [_decode(dict(message), index, reader) for index, message in enumerate(messages)]
@@ -156,6 +158,7 @@ class _Reader:
     kwargs: str
     has_tools: bool
     has_documents: bool
+    in_process: bool
     limits: RenderLimits | None
     found: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
     """What this request has asked with its own variables."""
@@ -179,6 +182,7 @@ class _Reader:
                     documents=[{"title": _OTHER, "text": _OTHER}] if self.has_documents else None,
                     variables=json.loads(self.variables),
                     kwargs=json.loads(self.kwargs),
+                    in_process=self.in_process,
                     limits=self.limits,
                 ).text
         return ""

@@ -1,9 +1,10 @@
-"""Render chat templates in child processes that a template can neither leave nor exhaust.
+"""Render chat templates where a template can neither leave nor exhaust anything.
 
 A template is a program of whoever published the model. Jinja's sandbox keeps it from Python's
-internals, not from `'a' * 10**9` or a loop without end, so every rendering runs in a process with
-limits (`render_worker.py`). All templates share the processes, which start on first use and stay. A
-rendering takes about 0.2 ms longer than in the calling process.
+internals, not from `'a' * 10**9` or a loop without end, so a rendering runs in a child process with
+limits (`render_worker.py`). All templates share the processes, which start on first use and stay.
+Templates of a tokenizer run in the calling process where each of their operations has a bound
+(`in_process.py`), and in the child process where they have none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -71,6 +72,9 @@ _OWN_VARIABLES: Final = frozenset({"messages", "tools", "documents", "add_genera
 _GENERATION_TAG: Final = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 _BYTES_PER_CHAR: Final = 12  # at most 4 of UTF-8 and 8 of a run
 _OTHER_BYTES: Final = 1 << 16
+_MEMORY_PER_UNIT: Final = 8
+_UNITS_PER_SECOND: Final = 1 << 25
+"""What a unit of `in_process` needs at most, in bytes and of a second."""
 _LOOK_MILLISECONDS: Final = 50
 """How often a call looks whether its result is still wanted."""
 _MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
@@ -209,6 +213,7 @@ def render_chat(
     add_generation_prompt: bool = False,
     continue_final_message: bool | str = False,
     with_turn_borders: bool = False,
+    in_process: bool = False,
     limits: RenderLimits | None = None,
 ) -> RenderedChat:
     """Render `messages` with a chat template, as `apply_chat_template` of transformers does.
@@ -216,9 +221,11 @@ def render_chat(
     `variables` are those of the tokenizer (`bos_token`), whose text is trusted; `kwargs` come from
     the request, are not trusted and win over variables. `continue_final_message` ends the text
     after the last message's content, or after the named field of it. `with_turn_borders` also asks
-    the template where the turns of the assistant begin and end.
+    the template where the turns of the assistant begin and end. With `in_process` the template runs
+    in this process if it can; the result is the same. A template that came with a request must not.
 
     Raises:
+        ChildNeededError: within `without_child`, only a child process can render this.
         ChatInputError: the messages are no list of objects, or do not fit the options.
         ChatTemplateError: the template is not valid, or raised an error, as many do for messages
             that they do not allow.
@@ -237,6 +244,15 @@ def render_chat(
             f"is an argument of its own"
         )
     limits = limits or RenderLimits()
+    if in_process and not with_turn_borders:
+        options = tools, documents, variables, kwargs or {}
+        chat = _render_here(
+            template, messages, options, add_generation_prompt, continue_final_message, limits
+        )
+        if chat is not None:
+            return chat
+    if _calling.without_child:
+        raise ChildNeededError
     try:
         digest = hashlib.sha256(template.encode()).hexdigest()
     except UnicodeEncodeError as error:
@@ -265,6 +281,62 @@ def render_chat(
     return replace(chat, has_generation_tags=has_generation_tags(template), messages=messages)
 
 
+def _render_here(
+    template: str,
+    messages: Sequence[Mapping[str, Any]],
+    options: tuple[Any, Any, Mapping[str, Any], Mapping[str, Any]],
+    add_generation_prompt: bool,
+    continue_final_message: bool | str,
+    limits: RenderLimits,
+) -> RenderedChat | None:
+    """The result, if the template can be rendered in this process."""
+    from tokenizer_core.chat import in_process  # here: a process without chats does not load Jinja
+
+    admitted = in_process.admit(template)
+    if admitted is None:
+        return None
+    request = {
+        "messages": messages,
+        "tools": options[0],
+        "documents": options[1],
+        "variables": dict(options[2]),
+        "kwargs": dict(options[3]),
+        "add_generation_prompt": add_generation_prompt,
+        "continue_final_message": continue_final_message,
+    }
+    units = limits.memory_bytes // _MEMORY_PER_UNIT, int(limits.seconds * _UNITS_PER_SECOND)
+    try:
+        text, runs = admitted.render_within(request, min(units))
+    except in_process.ElsewhereError:
+        return None
+    if len(text) > limits.chars:
+        return None  # the child process refuses it
+    lengths, origins = (np.array([run[at] for run in runs], np.int32) for at in (0, 1))
+    return RenderedChat(text, lengths, origins, has_generation_tags(template), messages=messages)
+
+
+class ChildNeededError(Exception):
+    """This conversation needs a child process, which may take its time."""
+
+
+class _Calling(threading.local):
+    without_child = False
+
+
+_calling = _Calling()
+
+
+@contextlib.contextmanager
+def without_child() -> Iterator[None]:
+    """In the block, this thread renders in its own process or raises ChildNeededError."""
+    _calling.without_child = True
+    try:
+        yield
+    finally:
+        _calling.without_child = False
+
+
+@lru_cache(maxsize=256)
 def has_generation_tags(template: str) -> bool:
     """Whether a template marks what the assistant writes with `{% generation %}`."""
     return _GENERATION_TAG.search(template) is not None

@@ -1,6 +1,6 @@
 """Compile and render a chat template as `transformers` does, and keep the origin of each character.
 
-Jinja compiles a template to Python. `_TracingCodeGenerator` changes three things in that code:
+Jinja compiles a template to Python. `TracingCodeGenerator` changes three things in that code:
 literals are `TracedText` of origin `TRUSTED`, `~` and the joining of output keep origins, and names
 of fields stay plain strings. Everything else is Jinja's sandbox with what `transformers` adds.
 
@@ -16,7 +16,7 @@ import string
 import traceback
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 Rendered: TypeAlias = "tuple[str, Runs]"
 
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
+_TRACED_ROLES: Final = {role: traced(role, TRUSTED) for role in ROLES}
 _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -71,7 +72,7 @@ class ChatTemplate:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._compiled = _make_environment().from_string(source)
+        self._compiled = make_environment().from_string(source)
 
     def render(self, request: dict[str, Any]) -> Rendered:
         """The text for a request and the origins of its characters.
@@ -84,6 +85,20 @@ class ChatTemplate:
             ChatInputError: `continue_final_message` does not fit the messages or the template.
             TemplateError, Exception: the template failed.
         """
+        messages, final, variables = self._prepare(request)
+        try:
+            text = self._render(variables)
+        except Exception as error:
+            vars(error)["message_index"] = _message_at(error, messages)
+            raise
+        if final is not None:
+            text = cut_after_final_message(text, final)
+        return text, runs_of(text)
+
+    def _prepare(
+        self, request: dict[str, Any]
+    ) -> tuple[list[dict[str, Any]], str | None, dict[str, Any]]:
+        """The messages with origins, the text to continue, and all variables of the template."""
         messages = [
             _trace_message(index, message) for index, message in enumerate(request["messages"])
         ]
@@ -96,14 +111,7 @@ class ChatTemplate:
             "documents": request["documents"],
             "add_generation_prompt": request["add_generation_prompt"],
         }
-        try:
-            text = self._render(variables)
-        except Exception as error:
-            vars(error)["message_index"] = _message_at(error, messages)
-            raise
-        if final is not None:
-            text = _cut_after_final_message(text, final)
-        return text, runs_of(text)
+        return messages, final, variables
 
     def _render(self, variables: dict[str, Any]) -> str:
         context = self._compiled.new_context(variables)
@@ -120,12 +128,13 @@ def parse(source: str) -> nodes.Template:
     Raises:
         TemplateError: the source is not a template.
     """
-    return _make_environment().parse(source)
+    return make_environment().parse(source)
 
 
-def _make_environment() -> _Environment:
-    return _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, ext.loopcontrols]
+def make_environment(kind: type[TracingEnvironment] | None = None) -> TracingEnvironment:
+    """An environment as every template has one."""
+    return (kind or TracingEnvironment)(
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, ext.loopcontrols]
     )
 
 
@@ -143,19 +152,29 @@ def _message_at(error: Exception, messages: list[dict[str, Any]]) -> int | None:
 
 def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
     # As `transformers`: a field without value counts as missing, and reasoning has two names.
-    message = {key: value for key, value in message.items() if value is not None}
+    origin = FIRST_MESSAGE + index
+    if None in message.values():
+        message = {key: value for key, value in message.items() if value is not None}
     reasoning = next((message[name] for name in REASONING_FIELDS if name in message), None)
     if reasoning is not None:
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
     result: dict[str, Any] = {}
     for name, value in message.items():
-        kind = CALLED if name == "tool_calls" else REASONED if name in REASONING_FIELDS else 0
-        result[traced(name, FIRST_MESSAGE + index)] = trace_value(
-            value, FIRST_MESSAGE + index | kind
-        )
-    if isinstance(role := message.get("role"), str) and role in ROLES:
-        result["role"] = traced(role, TRUSTED)
+        key = _traced_name(name, origin)
+        if name == "role" and isinstance(value, str) and value in _TRACED_ROLES:
+            result[key] = _TRACED_ROLES[value]
+        elif type(value) is str and name == "content":
+            result[key] = traced(value, origin)
+        else:
+            kind = CALLED if name == "tool_calls" else REASONED if name in REASONING_FIELDS else 0
+            result[key] = trace_value(value, origin | kind)
     return result
+
+
+@lru_cache(maxsize=1024)
+def _traced_name(name: str, origin: int) -> TracedText:
+    """The name of a field; long conversations have the same ones."""
+    return traced(name, origin)
 
 
 def _mark_final_message(
@@ -190,7 +209,8 @@ def _mark_final_message(
     return final
 
 
-def _cut_after_final_message(text: str, final: str) -> str:
+def cut_after_final_message(text: str, final: str) -> str:
+    """The text up to the mark after `final`; raises ChatInputError."""
     mark = _CONTINUE_MARK.strip()
     if final.strip() not in text or mark not in text:
         raise ChatInputError(
@@ -202,11 +222,11 @@ def _cut_after_final_message(text: str, final: str) -> str:
     return text[:at] if kept_spaces else text[:at].rstrip()
 
 
-class _TracingCodeGenerator(CodeGenerator):
+class TracingCodeGenerator(CodeGenerator):
     """Writes literals as `environment.literals[i]`, which are `TracedText`."""
 
     def _literal(self, value: Any) -> str:
-        literals = cast("_Environment", self.environment).literals
+        literals = cast("TracingEnvironment", self.environment).literals
         literals.append(trace_value(value, TRUSTED))
         return f"environment.literals[{len(literals) - 1}]"
 
@@ -253,21 +273,21 @@ def _refuse_addresses(value: Any) -> Any:
     return value
 
 
-class _Environment(ImmutableSandboxedEnvironment):
+class TracingEnvironment(ImmutableSandboxedEnvironment):
     """The environment of one template, which owns its literals."""
 
-    code_generator_class = _TracingCodeGenerator
+    code_generator_class = TracingCodeGenerator
     concat = staticmethod(partial(join_traced, ""))
 
     def __init__(self, **options: Any) -> None:
         self.literals: list[Any] = []
         super().__init__(finalize=_refuse_addresses, **options)
-        self.filters.update(join=_join, indent=_indent, safe=TracedMarkup, tojson=_to_json)
+        self.filters.update(join=_join, indent=_indent, safe=TracedMarkup, tojson=to_json)
         self.globals.update(
             raise_exception=_raise_exception,
-            strftime_now=_strftime_now,
+            strftime_now=strftime_now,
             dict=_Dict(),
-            namespace=_Namespace,
+            namespace=TemplateNamespace,
         )
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -314,7 +334,7 @@ def _trace_format(form: TracedText, args: tuple[Any, ...], kwargs: dict[str, Any
     return join_traced("", parts)
 
 
-class _GenerationTag(ext.Extension):
+class GenerationTag(ext.Extension):
     """`{% generation %}` ... `{% endgeneration %}`: what the model shall learn to write."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja's interface
@@ -323,10 +343,11 @@ class _GenerationTag(ext.Extension):
         """Read the tag and its body."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        call = self.call_method("_mark")
+        call = self.call_method("mark")
         return nodes.CallBlock(call, [], [], body).set_lineno(line)
 
-    def _mark(self, caller: Callable[[], str]) -> str:
+    def mark(self, caller: Callable[[], str]) -> str:
+        """Mark the text between the tags."""
         return mark_generated(caller())
 
 
@@ -334,7 +355,8 @@ def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(str(message))
 
 
-def _strftime_now(form: str) -> str:
+def strftime_now(form: str) -> str:
+    """The time now, as a template writes it."""
     return datetime.now().strftime(form)
 
 
@@ -349,7 +371,7 @@ class _Dict:
         return dict.fromkeys(*args, **kwargs)
 
 
-class _Namespace(Namespace):
+class TemplateNamespace(Namespace):
     """`namespace()` without names that begin with an underscore."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # `self` may be a name of the template
@@ -396,7 +418,7 @@ def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = Fal
     return join_traced("", parts)
 
 
-def _to_json(
+def to_json(
     x: Any,
     ensure_ascii: bool = False,
     indent: int | str | None = None,

@@ -72,18 +72,18 @@ class TracedText(str):
     def __add__(self, other: str) -> str:
         if not isinstance(other, str) or hasattr(other, "__html__"):
             return NotImplemented  # Jinja's Markup escapes what it is added to
-        return _with_runs(str.__add__(self, other), _join_runs((self._runs, runs_of(other))))
+        return with_runs(str.__add__(self, other), join_runs((self._runs, runs_of(other))))
 
     def __radd__(self, other: str) -> str:
         if not isinstance(other, str) or hasattr(other, "__html__"):
             return NotImplemented
-        return _with_runs(str.__add__(other, self), _join_runs((runs_of(other), self._runs)))
+        return with_runs(str.__add__(other, self), join_runs((runs_of(other), self._runs)))
 
     def __mul__(self, count: SupportsIndex) -> str:
         text = str.__mul__(self, count)
         if len(self._runs) == 1:
             return traced(text, self._runs[0][1])
-        return _with_runs(text, _join_runs([self._runs] * (len(text) // (len(self) or 1))))
+        return with_runs(text, join_runs([self._runs] * (len(text) // (len(self) or 1))))
 
     __rmul__ = __mul__
 
@@ -120,14 +120,14 @@ class TracedText(str):
             return traced(text, self._runs[0][1])
         if not isinstance(key, slice):
             key = slice(key.__index__() % (len(self) or 1), None)
-            return _with_runs(text, _cut_runs(self._runs, key.start, key.start + 1))
+            return with_runs(text, _cut_runs(self._runs, key.start, key.start + 1))
         start, _, step = key.indices(len(self))
         return self._part(start, start + len(text)) if step == 1 else text
 
     def _part(self, start: int, end: int) -> str:
         if start == 0 and end == len(self):
             return self
-        return _with_runs(
+        return with_runs(
             str.__getitem__(self, slice(start, end)), _cut_runs(self._runs, start, end)
         )
 
@@ -218,7 +218,7 @@ class TracedText(str):
         # Changing case turns a character into one or more, so equal lengths mean one for one.
         if len(self._runs) == 1:
             return traced(text, self._runs[0][1])
-        return _with_runs(text, self._runs) if len(text) == len(self) else text
+        return with_runs(text, self._runs) if len(text) == len(self) else text
 
     def upper(self) -> str:
         return self._same_length(str.upper(self))
@@ -245,7 +245,7 @@ class TracedMarkup(Markup):
         return result
 
     def __str__(self) -> str:
-        return _with_runs(str.__str__(self), self._runs)
+        return with_runs(str.__str__(self), self._runs)
 
     def __repr__(self) -> str:
         return f"Markup({str.__repr__(self)})"  # templates print lists of texts
@@ -274,7 +274,7 @@ def _escaped(text: str) -> str:
 
 def traced(text: str, origin: int) -> TracedText:
     """`text` with one origin."""
-    return _with_runs(text, ((len(text), origin),) if text else ())
+    return with_runs(text, ((len(text), origin),) if text else ())
 
 
 def runs_of(text: str) -> Runs:
@@ -293,12 +293,12 @@ def join_traced(separator: str, texts: Iterable[str]) -> str:
     for text in texts:
         all_runs.append(runs_of(text))
         all_runs.append(between)
-    return _with_runs(joined, _join_runs(all_runs[:-1]))
+    return with_runs(joined, join_runs(all_runs[:-1]))
 
 
 def mark_generated(text: str) -> str:
     """`text` with the bit `GENERATED` on every character."""
-    return _with_runs(text, tuple((length, origin | GENERATED) for length, origin in runs_of(text)))
+    return with_runs(text, tuple((length, origin | GENERATED) for length, origin in runs_of(text)))
 
 
 def trace_value(value: Any, origin: int) -> Any:
@@ -325,13 +325,15 @@ def origins_in(value: Any) -> set[int]:
     return set()
 
 
-def _with_runs(text: str, runs: Runs) -> TracedText:
+def with_runs(text: str, runs: Runs) -> TracedText:
+    """`text` with these runs, which have its length."""
     result = str.__new__(TracedText, text)
     result._runs = runs
     return result
 
 
-def _join_runs(all_runs: Iterable[Runs]) -> Runs:
+def join_runs(all_runs: Iterable[Runs]) -> Runs:
+    """The runs of texts that follow each other."""
     joined: list[tuple[int, int]] = []
     last = -1
     for runs in all_runs:

@@ -12,9 +12,11 @@ import contextvars
 import math
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Generic, TypeVar
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from starlette.requests import ClientDisconnect
 
@@ -54,6 +56,7 @@ MAX_WAITING: Final = 256
 """Limit on requests that wait for the threads of one queue."""
 
 Result = TypeVar("Result")
+_Call: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
 
 
 class ByteBudget:
@@ -243,12 +246,73 @@ class _Deadline:
             self._stop()
 
 
+class FairThreads:
+    """Threads of which the calls of one owner hold at most `most_of_one`; its other calls wait, and
+    those of other owners do not wait for them."""
+
+    def __init__(self, executor: Executor, most_of_one: int) -> None:
+        self._executor = executor
+        self._most_of_one = most_of_one
+        self._lock = threading.Lock()
+        self._owners: dict[Hashable, tuple[set[_Call], deque[_Call]]] = {}
+        """The calls of each owner that have a thread or are about to get one, and the others."""
+
+    def submit(
+        self, owner: Hashable, function: Callable[..., Result], *arguments: Any
+    ) -> Future[Result]:
+        """Call `function(*arguments)` in a thread."""
+        call: _Call = Future(), partial(function, *arguments)
+        with self._lock:
+            started, waiting = self._owners.setdefault(owner, (set(), deque()))
+            if len(started) >= self._most_of_one:
+                waiting.append(call)
+                return call[0]
+            started.add(call)
+        self._start(owner, call)
+        return call[0]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As that of the threads."""
+        with self._lock:
+            waiting = [call for _, calls in self._owners.values() for call in calls]
+            for _, calls in self._owners.values() if cancel_futures else ():
+                calls.clear()
+        for future, _ in waiting if cancel_futures else ():
+            future.cancel()
+        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+    def _start(self, owner: Hashable, call: _Call) -> None:
+        def end(started: Future[None]) -> None:
+            if started.cancelled():
+                call[0].cancel()
+
+        self._executor.submit(self._run, owner, call).add_done_callback(end)
+
+    def _run(self, owner: Hashable, call: _Call) -> None:
+        future, function = call
+        try:
+            if future.set_running_or_notify_cancel():
+                future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+        with self._lock:
+            started, waiting = self._owners[owner]
+            started.remove(call)
+            following = waiting.popleft() if waiting else None
+            if following is not None:
+                started.add(following)
+            elif not started:
+                del self._owners[owner]
+        if following is not None:
+            self._start(owner, following)  # behind the calls of other owners
+
+
 class WorkQueue:
     """Runs work that would block the event loop in threads, and limits how many calls wait."""
 
     def __init__(
         self,
-        executor: ThreadPoolExecutor,
+        executor: Executor | FairThreads,
         on_depth: Callable[[int], None] = lambda change: None,
         max_waiting: int = MAX_WAITING,
         work_seconds: float = math.inf,
@@ -282,9 +346,11 @@ class WorkQueue:
         function: Callable[..., Result],
         *arguments: object,
         n_expected: int = 0,
+        owner: Hashable = None,
     ) -> Result:
         """As `run`, for as long as the client waits for the result. `lease` first reserves the
-        `n_expected` bytes that the work takes as a rule.
+        `n_expected` bytes that the work takes as a rule; `owner` matters to
+        `FairThreads`.
 
         When the client leaves or this call is cancelled, work that waits is dropped, and work that
         runs ends at its next `check_wanted`. If it fails, `lease` is released when it has ended.
@@ -300,13 +366,20 @@ class WorkQueue:
         except OverloadedError:
             lease.release()
             raise
-        return await self._run(_Work(self, lease, function, arguments), departure)
+        return await self._run(_Work(self, lease, function, arguments), departure, owner)
 
-    async def _run(self, work: _Work[Result], departure: Departure | None) -> Result:
+    async def _run(
+        self, work: _Work[Result], departure: Departure | None, owner: Hashable = None
+    ) -> Result:
         self.change(1)
         in_context = contextvars.copy_context().run  # for the request id in the logs
+        future: Future[Result]
         try:
-            result = asyncio.wrap_future(self._executor.submit(in_context, work))
+            if isinstance(self._executor, FairThreads):
+                future = self._executor.submit(owner, in_context, work)
+            else:
+                future = self._executor.submit(in_context, work)
+            result = asyncio.wrap_future(future)
         except RuntimeError:  # the service ends
             work.abandon()
             raise

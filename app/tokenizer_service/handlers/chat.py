@@ -161,13 +161,13 @@ def count_messages(
     the effort `none` as another one.
     """
     conversation = from_anthropic(request)
-    _, source = choose_template(conversation, live)
+    name, _ = choose_template(conversation, live)
 
     def write(messages: list[dict[str, Any]], effort: str | None = None) -> str | None:
         try:
             return live.tokenizer.render_chat(
                 messages,
-                chat_template=source,
+                chat_template=name,
                 add_generation_prompt=True,
                 template_kwargs=with_effort(None, effort),
                 messages_form="vllm",

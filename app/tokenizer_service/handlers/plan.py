@@ -6,7 +6,7 @@ in one step, without a task  short work of a small body that came with its head
 on the event loop            short work of a small body
 thread for small requests    a small body with more work, such as a batch of many texts: it does not
                              wait for large requests
-thread for conversations     conversations of any size, because a template may take its time
+thread for conversations     those whose template runs in a child process: it may take its time
 thread for large requests    all other work
 """
 

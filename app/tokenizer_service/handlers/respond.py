@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
+from tokenizer_core.chat.renderer import ChildNeededError, without_child
 from tokenizer_service.access.auth import check_read
 from tokenizer_service.access.deadlines import DEPARTURE
 from tokenizer_service.access.limits import INLINE_BODY_BYTES
@@ -171,16 +172,20 @@ async def respond(request: Request, plan: Plan) -> Response:
         bodies = [bytes(body)]
         del body
         wanted, live, rendered = await services.queue.run_for(
-            scope.get(DEPARTURE), lease, _run_large, request, plan, bodies
+            scope.get(DEPARTURE), lease, _run_large, request, plan, bodies, lease
         )
     if rendered is None:
-        lease = lease or services.budget.lease()
-        queue, n_expected = services.quick_queue, 0
-        if is_conversation(wanted):
-            queue, n_expected = services.chat_queue, _CHAT_BYTES_PER_BODY_BYTE * n_bytes
-        rendered = await queue.run_for(
-            scope.get(DEPARTURE), lease, plan.run, wanted, live, n_expected=n_expected
-        )
+        if lease is None:  # a larger body was tried where it was parsed
+            lease = services.budget.lease()
+            n_expected = _CHAT_BYTES_PER_BODY_BYTE * n_bytes if is_conversation(wanted) else 0
+            rendered = await services.quick_queue.run_for(
+                scope.get(DEPARTURE), lease, _run_here, plan, wanted, live, n_expected=n_expected
+            )
+        if rendered is None:
+            owner = live.ref, vars(wanted).get("chat_template")
+            rendered = await services.chat_queue.run_for(
+                scope.get(DEPARTURE), lease, plan.run, wanted, live, owner=owner
+            )
     response = ChunkedBody(
         rendered.chunks,
         raw_headers=(*live.raw_headers, *rendered.headers),
@@ -197,18 +202,33 @@ async def respond(request: Request, plan: Plan) -> Response:
 
 
 def _run_large(
-    request: Request, plan: Plan, bodies: list[bytes]
+    request: Request, plan: Plan, bodies: list[bytes], lease: Lease
 ) -> tuple[Any, LiveTokenizer, Rendered | None]:
-    """Parse, choose and run on a thread; a conversation runs elsewhere.
+    """Parse, choose and run on a thread.
 
     Frees the one body in `bodies` after parsing it. Its lease stays: the parsed values take about
     as much.
     """
-    wanted = plan.parse(bodies.pop(), services_of(request).engine)
+    body = bodies.pop()
+    n_bytes = len(body)
+    wanted = plan.parse(body, services_of(request).engine)
+    del body
     live = choose_tokenizer_on_thread(request, wanted.tokenizer, vars(wanted).get("model"))
     if is_conversation(wanted):
-        return wanted, live, None
-    return None, live, plan.run(wanted, live)
+        lease.expect(_CHAT_BYTES_PER_BODY_BYTE * n_bytes)
+    rendered = _run_here(plan, wanted, live)
+    return None if rendered else wanted, live, rendered
+
+
+def _run_here(plan: Plan, wanted: Any, live: LiveTokenizer) -> Rendered | None:
+    """Run the plan; None if the chat template needs a child process, which may take its time."""
+    if not is_conversation(wanted):
+        return plan.run(wanted, live)
+    try:
+        with without_child():
+            return plan.run(wanted, live)
+    except ChildNeededError:
+        return None
 
 
 async def read_within_limits(request: Request, lease: Lease) -> bytes:

@@ -14,7 +14,7 @@ import pytest
 from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core.chat.render_worker import RESULT_HEADER, Status
 from tokenizer_core.chat.renderer import RenderLimits, _read_response
-from tokenizer_core.chat.template import ChatTemplate, _Environment
+from tokenizer_core.chat.template import ChatTemplate, TracingEnvironment
 from tokenizer_core.chat.traced_text import (
     FIRST_MESSAGE,
     GENERATED,
@@ -114,7 +114,7 @@ ALL = range(len(VALUES))
 
 
 def test_filters_never_make_the_request_trusted():
-    for name in sorted(_Environment().filters):
+    for name in sorted(TracingEnvironment().filters):
         check(f"{{{{ v[i]|{name} }}}}", ALL)
         check(f"{{{{ v[i]|{name}(v[j]) }}}}", ALL, ARGUMENTS[:3])
         check(f"{{{{ v[i]|{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:1], ARGUMENTS[2:])
@@ -135,7 +135,7 @@ def test_methods_never_make_the_request_trusted(kind):
 
 
 def test_tests_and_operators_never_make_the_request_trusted():
-    for name in filter(str.isidentifier, _Environment().tests):
+    for name in filter(str.isidentifier, TracingEnvironment().tests):
         check(f"{{{{ v[i] is {name} }}}}{{{{ v[i]|select('{name}')|join }}}}", ALL)
     for operator in ("+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "and", "or", "in"):
         check(f"{{{{ v[i] {operator} v[j] }}}}", ALL, ALL)

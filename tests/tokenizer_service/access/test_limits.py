@@ -11,7 +11,13 @@ from starlette.requests import ClientDisconnect
 
 from tokenizer_service.access.deadlines import Departure, Pace, within
 from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
-from tokenizer_service.access.limits import ByteBudget, WorkQueue, check_wanted, reserve_memory
+from tokenizer_service.access.limits import (
+    ByteBudget,
+    FairThreads,
+    WorkQueue,
+    check_wanted,
+    reserve_memory,
+)
 from tokenizer_service.observability.logs import REQUEST_ID
 
 pytestmark = pytest.mark.anyio
@@ -231,3 +237,38 @@ async def test_work_ends_at_its_deadline_however_long_it_waited(executor):
     assert budget.used == 60
     second.may_go_on.set()
     await until(lambda: budget.used == 0)
+
+
+async def test_calls_of_one_owner_do_not_hold_all_threads():
+    ended = threading.Event()
+    order = []
+
+    def work(name):
+        order.append(name)
+        return name
+
+    with ThreadPoolExecutor(3) as pool:
+        threads = FairThreads(pool, 2)
+        queue = WorkQueue(threads)
+        lease = ByteBudget(100).lease()
+        looping = [asyncio.create_task(queue.run_for(None, lease, ended.wait)) for _ in range(9)]
+        await asyncio.sleep(0)
+        for _ in range(9):  # whenever it comes, it does not wait
+            assert await queue.run_for(None, lease, work, "other", owner="other") == "other"
+        assert not any(task.done() for task in looping)
+        ended.set()
+        assert all(await asyncio.gather(*looping))
+        with pytest.raises(ValueError, match="invalid literal"):
+            await queue.run_for(None, lease, int, "no number")
+        assert threads._owners == {}
+
+
+async def test_calls_that_wait_for_a_thread_end_with_the_threads():
+    ended = threading.Event()
+    pool = ThreadPoolExecutor(1)
+    threads = FairThreads(pool, 1)
+    calls = [threads.submit(owner, ended.wait) for owner in ("a", "a", "b")]
+    threads.shutdown(wait=False, cancel_futures=True)
+    ended.set()
+    pool.shutdown()
+    assert [call.cancelled() for call in calls] == [False, True, True]

@@ -30,6 +30,7 @@ from tokenizer_client.schemas.dialects import MessagesRequest
 from tokenizer_core import TokenizerSpec, tokenizer
 from tokenizer_core.chat import renderer
 from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, REFUSED
 from tokenizer_service.main import create_app
 
@@ -503,22 +504,31 @@ def test_no_control_token_comes_from_the_request(post, refused, shared_store):
 
 
 @pytest.mark.parametrize(("path", "size"), [("/chat/encode", 10), ("/tokenize", 10_000)])
-def test_templates_have_threads_and_memory_of_their_own(client, post, monkeypatch, path, size):
-    """A template may take its time; requests with large texts do not wait for it."""
+@pytest.mark.parametrize("template", ["default", "centred"])
+def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
+    client, post, monkeypatch, shared_store, path, size, template
+):
+    """Such a template may take its time; requests with large texts do not wait for it."""
     seen = []
     budget = client.app.services.budget
 
-    def watched(template, *arguments, **options):
+    def watched(source, *arguments, **options):
+        chat = renderer.render_chat(source, *arguments, **options)
         seen.append((threading.current_thread().name, budget.used))
-        return renderer.render_chat(template, *arguments, **options)
+        return chat
 
     monkeypatch.setattr(tokenizer, "render_chat", watched)
     before = metrics(client, "encode_tokens_total")
-    answer = post(path, messages=say("a" * size))
+    centred = CHATML.replace("message.content }}", "message.content.center(1) }}")
+    spec = SPEC.with_chat(ChatTemplates({"default": CHATML, "centred": centred}))
+    name = str(shared_store.publish(spec, name="centred"))
+    asked = {"messages": say("a" * size), "chat_template": template, "tokenizer": name}
+    answer = post(path, **asked)
     assert answer["tokens"] == chatml_ids(("user", "a" * size), prompt=path == "/tokenize")
     assert metrics(client, "encode_tokens_total") == [before[0] + answer["count"]]
-    ((thread, used),) = seen
-    assert thread.startswith("chat")
+    (thread, used), *_ = seen
+    quick = "small" if size == 10 else "large"
+    assert thread.startswith("chat" if template == "centred" else quick)
     # The text and four bytes for each four of its characters, before the template runs.
     assert used >= 2 * size
     assert budget.used == 0

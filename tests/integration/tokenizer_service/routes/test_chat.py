@@ -14,6 +14,8 @@ HOSTILE = {
     "loop": "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
     "grow": "{{ 'a' * 10**10 }}",
     "read": "{{ messages.__class__.__mro__ }}",
+    # Ends, but runs in a child process.
+    "centred": TEMPLATES["default"].replace("message.content }}", "message.content.center(1) }}"),
 }
 CHAT = {"messages": say("Hi"), "tokenizer": "chat"}
 HOSTILE_SPEC = SPEC.with_chat(ChatTemplates(TEMPLATES | HOSTILE))
@@ -63,6 +65,21 @@ def test_endless_templates_delay_neither_other_requests_nor_the_end(artifacts):
         server.terminate()
         wait_until_gone(pids)
         for raw in waiting:
+            raw.socket.close()
+
+
+def test_endless_templates_do_not_delay_other_conversations(artifacts):
+    """Each of these waits for its own result only, in this process or in a child."""
+    with serve(artifacts, chat_seconds="3600", default="chat") as server, server.client() as client:
+        endless = [_send(server, "Hi") for _ in range(20)]
+        server.wait_for_in_flight(len(endless))
+        for template in ("default", "centred") * 3:
+            assert encode(client, chat_template=template).json()["tokens"] == IDS
+        long = "a" * 100_000
+        ids = encode(client, messages=say(long)).json()["tokens"]
+        assert ids == chatml_ids(("user", long))
+        server.wait_for_in_flight(len(endless))
+        for raw in endless:
             raw.socket.close()
 
 
