@@ -12,9 +12,18 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from tokenizer_client.schemas.chat import Messages, TemplateArguments, TemplateName, Tools
+from tokenizer_client.schemas.chat import (
+    Messages,
+    RenderResponse,
+    TemplateArguments,
+    TemplateName,
+    Tools,
+    TruncatePromptTokens,
+    TruncationSide,
+)
 from tokenizer_client.schemas.tokens import (
     ModelName,
+    Prompts,
     RequestModel,
     Texts,
     TokenizerIdentity,
@@ -102,6 +111,18 @@ DIALECTS: Final[dict[str, type[TokenizeRequest]]] = {
 """The key that identifies a dialect -> its request."""
 
 
+class CompletionRenderRequest(DialectRequest):
+    """`/v1/completions/render` of vLLM: a completion that is rendered and not run."""
+
+    prompt: Prompts
+    add_special_tokens: bool = Field(
+        default=True, description="Add the ids of the tokenizer's post-processor to each text."
+    )
+    return_token_offsets: bool | None = False
+    truncate_prompt_tokens: TruncatePromptTokens = None
+    truncation_side: TruncationSide = None
+
+
 class DetokenizeRequest(DialectRequest):
     """`/detokenize` of all dialects, with SGLang's form of a batch."""
 
@@ -131,6 +152,10 @@ class PromptResponse(BaseModel):
     token_strs: list[str] | list[list[str]] | None = Field(
         description="One character a byte, in GPT-2's alphabet; special tokens as they are."
     )
+
+
+class RenderResponses(RootModel[list[RenderResponse]]):
+    """One request for `/inference/v1/generate` per prompt."""
 
 
 class ContentPiece(BaseModel):

@@ -163,6 +163,14 @@ def _check_tokens(
     return rows
 
 
+def _check_prompts(
+    value: Any, info: ValidationInfo
+) -> str | list[str] | NDArray[np.uint32] | list[NDArray[np.uint32]]:
+    if value == [] or isinstance(value, str) or (isinstance(value, list) and type(value[0]) is str):
+        return _check_text(value)
+    return _check_tokens(value, info)
+
+
 def _check_batch_size(items: list[Any]) -> None:
     if len(items) > MAX_BATCH_ITEMS:
         raise BatchTooLargeError(len(items))
@@ -257,6 +265,25 @@ TokenLists = Annotated[
     Any,
     PlainValidator(_check_tokens),
     _one_or_many({"type": "array", "items": _ID_SCHEMA}, "Token ids, or a batch of such lists."),
+]
+Prompts = Annotated[
+    Any,
+    PlainValidator(_check_prompts),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "maxItems": MAX_BATCH_ITEMS},
+                {"type": "array", "items": _ID_SCHEMA},
+                {
+                    "type": "array",
+                    "items": {"type": "array", "items": _ID_SCHEMA},
+                    "maxItems": MAX_BATCH_ITEMS,
+                },
+            ],
+            "description": "A text, texts, the ids of a prompt, or such lists of ids.",
+        }
+    ),
 ]
 AllowedSpecial = Annotated[
     str | frozenset[str],

@@ -153,10 +153,7 @@ def from_responses(request: InputTokensRequest) -> Conversation:
     Raises:
         ChatShapeError: an item is no text or of another shape.
     """
-    kwargs = dict(request.chat_template_kwargs or {})
-    effort = (request.reasoning or {}).get("effort")
-    if effort is not None:
-        kwargs["reasoning_effort"] = effort
+    kwargs = with_effort(request.chat_template_kwargs, (request.reasoning or {}).get("effort"))
     conversation = Conversation(chat_template=request.chat_template, kwargs=kwargs)
     if request.instructions:
         conversation.add("/instructions", {"role": "system", "content": request.instructions})

@@ -98,6 +98,15 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
             "As vLLM asks", messages=[{"role": "user", "content": "Hello"}], max_tokens=64
         )
     },
+    "CompletionRenderRequest": {
+        "vLLM": _example("As vLLM and llm-d ask", prompt=["Hello", "world"], max_tokens=64)
+    },
+    "MessagesRenderRequest": {
+        "vLLM": _example(
+            "As vLLM asks", messages=[{"role": "user", "content": "Hello"}], max_tokens=64
+        )
+    },
+    "ResponsesRenderRequest": {"vLLM": _example("As vLLM asks", input="Hello")},
     "CountTokensRequest": {
         "Anthropic": _example(
             "As Anthropic asks",

@@ -174,6 +174,7 @@ def test_render_as_vllm(post):
     others["include_reasoning"] = False
     answer = render(model="chat", **chosen, **streaming, **limits, **others)
     assert answer.pop("request_id").startswith("chatcmpl-")
+    assert answer.pop("input_ids") == HELLO_IDS
     assert answer == {
         "kv_transfer_params": None,
         "ec_transfer_params": None,
@@ -220,11 +221,8 @@ def test_render_carries_what_constrains_the_output(post, refused):
             {"structured_outputs": {"whitespace_pattern": " ", "json": schema}},
         ),
         ({"vllm_xargs": {"a": 1}}, {"extra_args": {"a": 1}}),
-        (
-            {"kv_transfer_params": moved, "vllm_xargs": {"a": 1}},
-            {"extra_args": {"a": 1, "kv_transfer_params": moved}},
-        ),
-        ({"ec_transfer_params": moved}, {"extra_args": {"ec_transfer_params": moved}}),
+        ({"kv_transfer_params": moved, "vllm_xargs": {"a": 1}}, {"extra_args": {"a": 1}}),
+        ({"ec_transfer_params": moved}, {}),
         ({"thinking_token_budget": 5, "stop": ["x"]}, {"thinking_token_budget": 5, "stop": ["x"]}),
         ({"tool_choice": "auto", "use_beam_search": False}, {}),
     ):
@@ -232,7 +230,7 @@ def test_render_carries_what_constrains_the_output(post, refused):
         assert answer["sampling_params"] == sampling, asked
         for name in EXTRA_ARGUMENTS:
             assert answer[name] == asked.get(name)
-        assert (answer["token_ids"], answer["request_id"]) == (HELLO_IDS, "r1")
+        assert (answer["token_ids"], answer["request_id"]) == (HELLO_IDS, "chatcmpl-r1")
     named = {"type": "function", "function": {"name": "f"}}
     for wrong, place in (
         ({"response_format": {"type": "grammar"}}, "/response_format/type"),
@@ -268,14 +266,24 @@ def test_a_field_has_one_use():
 @pytest.mark.parametrize(
     ("path", "model", "done", "others"),
     [
-        (ROUTES[1], MessagesRequest, "tools model continue_final_message", "documents system"),
+        (
+            ROUTES[1],
+            MessagesRequest,
+            "tools model continue_final_message",
+            "documents system truncation_side",
+        ),
         (
             ROUTES[2],
             ChatRenderRequest,
             "tools documents reasoning_effort",
             "functions input thinking",
         ),
-        (ROUTES[3], CountTokensRequest, "tools system chat_template_kwargs", "documents prompt"),
+        (
+            ROUTES[3],
+            CountTokensRequest,
+            "tools system chat_template_kwargs",
+            "documents prompt truncation_side",
+        ),
         (ROUTES[4], InputTokensRequest, "tools instructions tokenizer", "conversation messages"),
     ],
 )
@@ -283,7 +291,7 @@ def test_a_field_that_changes_the_prompt_is_done_or_refused_by_name(
     client, refused, path, model, done, others
 ):
     body = {"input": "Hello"} if path == ROUTES[4] else {"messages": HELLO}
-    refused_here = f"{others} truncate_prompt_tokens mcp_servers".split()
+    refused_here = f"{others} mcp_servers".split()
     for name in refused_here:
         assert refused(path, **body, **{name: "x"}) == ("invalid_request", f"/{name}")
     for name in [*done.split(), *refused_here]:
@@ -391,7 +399,6 @@ def test_content_without_text_is_refused_by_its_place(refused, client):
         ("/tokenize", {"messages": user(1)}, "/messages/0/content"),
         ("/tokenize", {"messages": HELLO, "tools": [{"type": "web"}]}, "/tools/0/type"),
         ("/tokenize", {"messages": [call]}, "/messages/0/tool_calls/0/function"),
-        (ROUTES[2], {"messages": HELLO, "truncate_prompt_tokens": 3}, "/truncate_prompt_tokens"),
         (anthropic, {"messages": HELLO, "tools": [{"type": "bash"}]}, "/tools/0/type"),
         (anthropic, {"messages": [{"role": "tool"}]}, "/messages/0/role"),
         (anthropic, {"messages": user([{"type": "image"}])}, "/messages/0/content/0"),
