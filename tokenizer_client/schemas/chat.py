@@ -121,8 +121,9 @@ class _OtherServersRequest(BaseModel):
     tools: Tools = None
 
 
-class ChatRenderRequest(_OtherServersRequest):
-    """`/v1/chat/completions/render` of vLLM: a chat completion that is rendered and not run."""
+class ChatInputRequest(_OtherServersRequest):
+    """`/v1/chat/completions/input_tokens` and `/apply-template` of llama.cpp: a chat completion
+    that is not run."""
 
     messages: Messages
     documents: Documents = None
@@ -134,6 +135,11 @@ class ChatRenderRequest(_OtherServersRequest):
     reasoning_effort: str | None = Field(
         default=None, description="A variable of the template; also sets `enable_thinking`."
     )
+
+
+class ChatRenderRequest(ChatInputRequest):
+    """`/v1/chat/completions/render` of vLLM: a chat completion that is rendered and not run."""
+
     return_token_offsets: bool | None = False
     truncate_prompt_tokens: TruncatePromptTokens = None
     truncation_side: TruncationSide = None
@@ -165,6 +171,16 @@ class InputTokensRequest(_OtherServersRequest):
     instructions: str | None = None
     reasoning: dict[str, Any] | None = Field(
         default=None, description="`effort` is a variable of the template."
+    )
+
+
+class GeminiCountRequest(_OtherServersRequest):
+    """`models/{model}:countTokens` of Gemini: contents, or a whole request."""
+
+    contents: Objects | None = None
+    generateContentRequest: dict[str, Any] | None = Field(  # noqa: N815 - Gemini's name
+        default=None,
+        description="`contents` with `systemInstruction` and `tools`, in place of `contents`.",
     )
 
 
@@ -264,3 +280,23 @@ class InputTokensResponse(BaseModel):
 
     object: Literal["response.input_tokens"]
     input_tokens: int
+
+
+class ApplyTemplateResponse(BaseModel):
+    """llama.cpp's response."""
+
+    prompt: str
+
+
+class GeminiTokenDetails(BaseModel):
+    """The tokens of one modality."""
+
+    modality: Literal["TEXT"]
+    tokenCount: int  # noqa: N815
+
+
+class GeminiCountResponse(BaseModel):
+    """Gemini's response."""
+
+    totalTokens: int  # noqa: N815
+    promptTokensDetails: list[GeminiTokenDetails]  # noqa: N815

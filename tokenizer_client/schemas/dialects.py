@@ -8,7 +8,7 @@ November 2026. A field that is `null` counts as not sent, see `routes.dialects`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
@@ -22,6 +22,7 @@ from tokenizer_client.schemas.chat import (
     TruncationSide,
 )
 from tokenizer_client.schemas.tokens import (
+    MixedContent,
     ModelName,
     Prompts,
     RequestModel,
@@ -57,9 +58,11 @@ class PromptRequest(DialectRequest):
 class ContentRequest(DialectRequest):
     """`/tokenize` of llama.cpp."""
 
-    content: str
+    content: MixedContent
     add_special: bool = Field(
-        default=False, description="Add the ids of the tokenizer's post-processor to the text."
+        default=False,
+        description="Add the ids of the tokenizer's post-processor to the text, or to the first "
+        "entry of a list if that is a text.",
     )
     parse_special: bool = Field(
         default=True, description="Recognise special tokens; if false, they are plain text."
@@ -238,3 +241,32 @@ class TokenizerInfoResponse(BaseModel):
     chat_template: str | None = Field(description="The source of the template `default`.")
     vocab_size: int
     tokenizer: TokenizerIdentity
+
+
+class PropsSettings(BaseModel):
+    """What of llama.cpp's generation settings is known."""
+
+    n_ctx: int = Field(description="`max_model_len` as the import says, else 0.")
+    params: dict[str, Any] = Field(description="Empty: nothing is generated here.")
+
+
+class PropsModalities(BaseModel):
+    """What a prompt may hold beside text: nothing."""
+
+    vision: Literal[False]
+    audio: Literal[False]
+
+
+class PropsResponse(BaseModel):
+    """llama.cpp's response."""
+
+    default_generation_settings: PropsSettings
+    total_slots: int = Field(description="Threads for conversations.")
+    model_alias: str = Field(description="Name of the tokenizer.")
+    model_path: str = Field(description="`name@version` of the tokenizer.")
+    chat_template: str = Field(description="The source of the template `default`; may be empty.")
+    bos_token: str = Field(description="Empty if there is none.")
+    eos_token: str
+    modalities: PropsModalities
+    build_info: str
+    is_sleeping: Literal[False]

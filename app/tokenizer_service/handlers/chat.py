@@ -10,7 +10,9 @@ import numpy as np
 
 from tokenizer_client.schemas.chat import (
     ChatEncodeRequest,
+    ChatInputRequest,
     CountTokensRequest,
+    GeminiCountRequest,
     InputTokensRequest,
 )
 from tokenizer_core.chat.encoding import name_of_template
@@ -27,6 +29,7 @@ from tokenizer_service.access.limits import check_wanted, reserve_memory
 from tokenizer_service.handlers.conversations import (
     Conversation,
     from_anthropic,
+    from_gemini,
     from_responses,
     require_shallow,
     with_effort,
@@ -41,7 +44,7 @@ from tokenizer_service.http.id_formats import require_fit
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.responses.chat import EncodedChat, render_chat
 from tokenizer_service.responses.errors import PlacedError
-from tokenizer_service.responses.json_values import Rendered
+from tokenizer_service.responses.json_values import Rendered, dump, render_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 
 _SYSTEMS: Final = [{"role": role, "content": "a"} for role in ("system", "user", "system", "user")]
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
+_ENDS: Final = {"add_generation_prompt", "continue_final_message"}
 
 
 def render_limits_of(settings: Settings) -> RenderLimits:
@@ -150,7 +154,47 @@ def count_input(
     request: InputTokensRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
     """Count the tokens of a request to OpenAI's responses; raises as `encode_conversation`."""
-    chat = encode_conversation(from_responses(request), live, limits)
+    return _counted(encode_conversation(from_responses(request), live, limits))
+
+
+def count_gemini(
+    request: GeminiCountRequest, live: LiveTokenizer, *, limits: RenderLimits
+) -> Rendered:
+    """Count the tokens of a request to Gemini's API; raises as `encode_conversation`."""
+    chat = encode_conversation(from_gemini(request), live, limits)
+    n_tokens = len(chat.ids)
+    details = [{"modality": "TEXT", "tokenCount": n_tokens}]
+    return chat.rendered([dump({"totalTokens": n_tokens, "promptTokensDetails": details})])
+
+
+def count_chat(request: ChatInputRequest, live: LiveTokenizer, *, limits: RenderLimits) -> Rendered:
+    """Count the tokens of a chat completion as llama.cpp; raises as `encode_conversation`."""
+    return _counted(_encode_chat_input(request, live, limits))
+
+
+def apply_template(
+    request: ChatInputRequest, live: LiveTokenizer, *, limits: RenderLimits
+) -> Rendered:
+    """The text of a chat completion as llama.cpp; raises as `encode_conversation`."""
+    chat = _encode_chat_input(request, live, limits)
+    return chat.rendered([b'{"prompt":', *render_text(chat.encoding.text), b"}"])
+
+
+def _encode_chat_input(
+    request: ChatInputRequest, live: LiveTokenizer, limits: RenderLimits
+) -> EncodedChat:
+    """Encode a chat completion; as llama.cpp, it continues a last message of the assistant unless
+    the request says otherwise."""
+    last = request.messages[-1]
+    is_continued = last.get("role") == "assistant" and bool(last.get("content"))
+    is_continued = is_continued and not last.get("tool_calls")
+    if is_continued and _ENDS.isdisjoint(request.model_fields_set):
+        request = request.model_copy(update={"continue_final_message": True})
+    kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
+    return encode_chat_completion(request, live, limits, kwargs)
+
+
+def _counted(chat: EncodedChat) -> Rendered:
     return chat.rendered([b'{"object":"response.input_tokens","input_tokens":%d}' % len(chat.ids)])
 
 

@@ -16,8 +16,10 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from tokenizer_client.schemas.chat import (
+    ChatInputRequest,
     ChatRenderRequest,
     CountTokensRequest,
+    GeminiCountRequest,
     InputTokensRequest,
     MessagesRenderRequest,
     ResponsesRenderRequest,
@@ -86,6 +88,13 @@ _GENERATION: Final = (
 )
 """Fields of a completion and of a chat completion that the request for generation has."""
 
+_CHAT_OUTPUT: Final = (
+    *_GENERATION, "include_reasoning", "max_completion_tokens", "top_logprobs",
+)
+_CHAT_OTHERS: Final = (
+    *_OPENAI, *_MEDIA, "audio", "length_penalty", "modalities", "prediction",
+    "return_prompt_text", "return_tokens_as_token_ids", "return_weight_versions", "session_id",
+)
 _ANTHROPIC_OUTPUT: Final = (
     *EXTRA_ARGUMENTS, "cache_salt", "max_tokens", "stop_sequences", "stream", "temperature",
     "tool_choice", "top_k", "top_p", "vllm_xargs", "watermarking",
@@ -122,14 +131,14 @@ NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
             "session_id", "user",
         ),
     ),
-    ChatRenderRequest: Neutral(
-        carried=(*_GENERATION, "include_reasoning", "max_completion_tokens", "top_logprobs"),
+    ChatRenderRequest: Neutral(_CHAT_OUTPUT, _CHAT_OTHERS),
+    ChatInputRequest: Neutral(
         accepted=(
-            *_OPENAI, *_MEDIA, "audio", "length_penalty", "modalities", "prediction",
-            "return_prompt_text", "return_tokens_as_token_ids", "return_weight_versions",
-            "session_id",
+            *_CHAT_OUTPUT, *_CHAT_OTHERS, "cache_prompt", "grammar", "id_slot", "json_schema",
+            "n_predict", "reasoning_format", "samplers", "timings_per_token", "typical_p",
         ),
     ),
+    GeminiCountRequest: Neutral(),
     CountTokensRequest: Neutral(accepted=(*_ANTHROPIC_OUTPUT, *_ANTHROPIC_OTHERS)),
     MessagesRenderRequest: Neutral(_ANTHROPIC_OUTPUT, _ANTHROPIC_OTHERS),
     InputTokensRequest: Neutral(accepted=(*_RESPONSES_OUTPUT, *_RESPONSES_OTHERS)),

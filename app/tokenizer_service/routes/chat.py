@@ -9,16 +9,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.chat import (
+    ApplyTemplateResponse,
     ChatEncodeRequest,
     ChatEncodeResponse,
+    ChatInputRequest,
     ChatRenderRequest,
     CountTokensRequest,
     CountTokensResponse,
+    GeminiCountRequest,
+    GeminiCountResponse,
     InputTokensRequest,
     InputTokensResponse,
     MessagesRenderRequest,
@@ -26,8 +30,12 @@ from tokenizer_client.schemas.chat import (
     ResponsesRenderRequest,
 )
 from tokenizer_client.schemas.dialects import CompletionRenderRequest, RenderResponses
+from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers.chat import (
+    apply_template,
+    count_chat,
+    count_gemini,
     count_input,
     count_messages,
     parse_borrowed,
@@ -45,7 +53,7 @@ from tokenizer_service.handlers.render import (
     render_responses,
 )
 from tokenizer_service.handlers.render import render_chat_completion as run_render_chat_completion
-from tokenizer_service.handlers.respond import planned
+from tokenizer_service.handlers.respond import STATUSES, planned, respond
 from tokenizer_service.http.bodies import (
     binary_content,
     json_request,
@@ -56,6 +64,7 @@ from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.id_formats import NPY, OCTETS, choose_ids_form
 from tokenizer_service.http.problem import request_id_of
 from tokenizer_service.responses.json_values import Rendered
+from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["chat"])
@@ -137,6 +146,31 @@ def render_response_input(request: HTTPConnection) -> Plan:
 
 @planned(
     router,
+    "/chat/completions/input_tokens",
+    summary="Count the tokens of a chat completion, in llama.cpp's format",
+    body=json_request(ChatInputRequest),
+    response={"model": InputTokensResponse},
+)
+def count_chat_tokens(request: HTTPConnection) -> Plan:
+    """Count the tokens of a chat completion, as the tokenizer's chat template writes them."""
+    return _plan_conversation(request, ChatInputRequest, count_chat)
+
+
+@planned(
+    router,
+    "/apply-template",
+    summary="A chat completion to text, in llama.cpp's format",
+    body=json_request(ChatInputRequest),
+    response={"model": ApplyTemplateResponse},
+)
+def apply_chat_template(request: HTTPConnection) -> Plan:
+    """Render the text of a chat completion. Encoded as a text, what a user wrote may become a
+    control token, so encode untrusted conversations by the other routes."""
+    return _plan_conversation(request, ChatInputRequest, apply_template)
+
+
+@planned(
+    router,
     "/messages/count_tokens",
     summary="Count the tokens of a request in Anthropic's format",
     body=json_request(CountTokensRequest),
@@ -159,6 +193,24 @@ def count_input_tokens(request: HTTPConnection) -> Plan:
     """Count the tokens of input, instructions and tools, as the tokenizer's chat template writes
     them."""
     return _plan_conversation(request, InputTokensRequest, count_input)
+
+
+@router.post(
+    "/models/{model:path}:countTokens",
+    summary="Count the tokens of a request in Gemini's format",
+    openapi_extra=json_request(GeminiCountRequest),
+    response_model=None,
+    responses={200: {"model": GeminiCountResponse}, **problem_responses(*STATUSES)},
+)
+async def count_gemini_tokens(request: Request, model: str) -> Response:
+    """Count the tokens of contents, system instruction and functions, as the tokenizer's chat
+    template writes them."""
+    plan = _plan_conversation(request, GeminiCountRequest, count_gemini)
+
+    def parse(body: bytes, engine: EngineChoice) -> Any:
+        return plan.parse(body, engine).model_copy(update={"model": model})
+
+    return await respond(request, plan._replace(parse=parse))
 
 
 def _plan_render(

@@ -163,6 +163,98 @@ def test_tokenize_as_vllm(post):
         assert bytes(tokenize(messages, chat_template="parts")["tokens"][1:-1]) == text
 
 
+def test_count_and_text_of_a_chat_as_llama_cpp(post, refused):
+    def check(expected, **asked):
+        n_tokens = {"object": "response.input_tokens", "input_tokens": len(expected)}
+        assert post("/v1/chat/completions/input_tokens", **asked) == n_tokens
+        text = post("/apply-template", **asked)["prompt"]
+        written = text.encode().replace(START.encode(), b"\x01").replace(END.encode(), b"\x02")
+        assert list(written) == [{START_ID: 1, END_ID: 2}.get(id_, id_) for id_ in expected]
+
+    check(HELLO_IDS, messages=HELLO, model="chat", temperature=0.5, n_predict=-1)
+    check([*HELLO_IDS, *b"<think></think>"], messages=HELLO, reasoning_effort="none")
+    check(chatml_ids(("user", "Hello")), messages=HELLO, add_generation_prompt=False)
+    begun = chatml_ids(("user", "a"), ("assistant", "b"))
+    check(begun[:-2], messages=say("a", "b"))
+    check(begun, messages=say("a", "b"), add_generation_prompt=False)
+    prompted = chatml_ids(("user", "a"), ("assistant", "b"), prompt=True)
+    check(prompted, messages=say("a", "b"), add_generation_prompt=True)
+    calling = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}
+    called = chatml_ids(("user", "a"), ("assistant", "f{}"), prompt=True)
+    check(called, messages=[*say("a"), calling])
+    for path in ("/chat/completions/input_tokens", "/apply-template"):
+        assert refused(path, messages=user([{"type": "image_url"}]))[1] == "/messages/0/content/0"
+        assert refused(path, messages=HELLO, truncate_prompt_tokens=4)[0] == "invalid_request"
+        assert refused(path, messages=HELLO, tool=[TOOL]) == ("invalid_request", "/tool")
+
+
+def test_count_tokens_as_gemini(client, post, refused):
+    path = "/v1/models/chat:countTokens"
+
+    def count(expected, **asked):
+        n_tokens = len(expected)
+        details = [{"modality": "TEXT", "tokenCount": n_tokens}]
+        answer = {"totalTokens": n_tokens, "promptTokensDetails": details}
+        assert post(path, **asked) == answer
+        assert post("/v1beta/models/chat:countTokens", **asked) == answer
+
+    hello = [{"role": "user", "parts": [{"text": "Hello"}]}]
+    count(HELLO_IDS, contents=hello)
+    count(HELLO_IDS, contents=[{"parts": [{"text": "Hello"}]}])
+    whole = {"contents": hello, "systemInstruction": {"parts": [{"text": "Be"}, {"text": "b"}]}}
+    system = ("system", "Be\nb")
+    with_system = chatml_ids(system, ("user", "Hello"), prompt=True)
+    asked = {**whole, "model": "models/chat", "generationConfig": {"temperature": 1}}
+    count(with_system, generateContentRequest=asked)
+    turns = [
+        *hello,
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Hm", "thought": True, "thoughtSignature": "x"},
+                {"functionCall": {"id": "1", "name": "f", "args": {"a": 1}}},
+            ],
+        },
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"b": "é"}}}]},
+    ]
+    called = chatml_ids(
+        ("user", "Hello"),
+        ("assistant", '<think>Hm</think>f{"a": 1}'),
+        ("tool", '{"b": "é"}'),
+        prompt=True,
+    )
+    count(called, contents=turns)
+    declared = {"name": "f", "description": "d", "parametersJsonSchema": {"type": "object"}}
+    tools = [{"functionDeclarations": [declared]}]
+    function = {"name": "f", "description": "d", "parameters": {"type": "object"}}
+    written = json.dumps({"type": "function", "function": function})
+    with_tools = [START_ID, *f"system\n{written}".encode(), END_ID, *b"\n", *HELLO_IDS]
+    count(with_tools, generateContentRequest={"contents": hello, "tools": tools})
+    image = {"inlineData": {"mimeType": "image/png", "data": ""}}
+    place = "/generateContentRequest"
+    for body, at in (
+        ({}, "/contents"),
+        ({"contents": []}, "/contents"),
+        ({"contents": hello, "generateContentRequest": whole}, "/contents"),
+        ({"contents": [{"role": "user", "parts": [image]}]}, "/contents/0/parts/0/inlineData"),
+        ({"contents": [{"role": "system", "parts": []}]}, "/contents/0/role"),
+        ({"contents": [{"role": "user", "parts": [{}]}]}, "/contents/0/parts/0/text"),
+        ({"contents": hello, "tools": tools}, "/tools"),
+        ({"contents": hello, "content": hello}, "/content"),
+        (
+            {"generateContentRequest": {**whole, "cachedContent": "c"}},
+            f"{place}/cachedContent",
+        ),
+        (
+            {"generateContentRequest": {**whole, "tools": [{"googleSearch": {"a": 1}}]}},
+            f"{place}/tools/0/googleSearch",
+        ),
+    ):
+        assert refused(path, **body) == ("invalid_request", at), body
+    assert client.post("/v1/models/nope:countTokens", json={"contents": hello}).status_code == 404
+    assert client.post("/v1/models/chat", json={"contents": hello}).status_code == 405
+
+
 def test_render_as_vllm(post):
     def render(messages=HELLO, **options):
         return post("/v1/chat/completions/render", messages=messages, **options)

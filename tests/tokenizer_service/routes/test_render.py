@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from tests.tokenizer_service.chats import END_ID, SPEC, chatml_ids, say, with_templates
 from tests.tokenizer_service.conftest import settings_for
-from tests.tokenizer_service.routes.exchanges import metrics
+from tests.tokenizer_service.routes.exchanges import metrics, problem
 from tokenizer_core import Tokenizer
 from tokenizer_service.main import create_app
 
@@ -311,6 +311,5 @@ def test_fields_are_not_repeated_without_limit(client, shared_store):
     )
     with TestClient(create_app(settings)) as client:
         body = {"prompt": ["a"] * 30, "stop": ["x" * 500]}
-        answer = client.post(COMPLETIONS, json=body)
-        assert (answer.status_code, answer.json()["code"]) == (413, "requests_too_large")
+        problem(client.post(COMPLETIONS, json=body), 413, "requests_too_large")
         assert client.post(COMPLETIONS, json={**body, "prompt": ["a"] * 3}).status_code == 200
