@@ -24,11 +24,12 @@ from tokenizer_service.handlers.chat import (
 from tokenizer_service.handlers.conversations import from_responses, with_effort
 from tokenizer_service.handlers.encode import check_detailed, encode_all
 from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, SAMPLING
+from tokenizer_service.http.dialects import SGLANG, VLLM, Dialect
 from tokenizer_service.responses.decode import rows_of, sizes_of
 from tokenizer_service.responses.encode import put_around
 from tokenizer_service.responses.errors import InvalidFieldError
 from tokenizer_service.responses.json_values import Rendered, dump, render_each
-from tokenizer_service.responses.render import render_generate_request
+from tokenizer_service.responses.render import render_generate_request, render_sglang_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,19 +49,43 @@ if TYPE_CHECKING:
 _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 """Fields of `structured_outputs` that constrain the output, of which vLLM takes one."""
 
+_SGLANG_SAMPLING: Final = {
+    "max_tokens": "max_new_tokens",
+    "min_tokens": "min_new_tokens",
+    "seed": "sampling_seed",
+    **{
+        name: name
+        for name in (
+            "n", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
+            "frequency_penalty", "repetition_penalty", "stop", "stop_token_ids", "ignore_eos",
+            "skip_special_tokens", "spaces_between_special_tokens", "logit_bias",
+        )
+    },
+}  # fmt: skip
+"""vLLM's sampling parameter -> SGLang's."""
+
+_SGLANG_CONSTRAINTS: Final = {
+    "json": "json_schema",
+    "regex": "regex",
+    "grammar": "ebnf",
+    "structural_tag": "structural_tag",
+}
+
 _COMPLETION_TOKENS: Final = 16
 """`max_tokens` of a completion that has none."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 
 
-class RequestNames(NamedTuple):
-    """What a request may be called: the `X-Request-Id` of the client, and our own id."""
+class Caller(NamedTuple):
+    """What a request says of itself beside its body: how it may be called, by `X-Request-Id` or our
+    own id, and the server whose requests it wants."""
 
     given: str | None
     new: str
+    dialect: Dialect | None = None
 
-    def of(self, prefix: str, in_body: object) -> str:
+    def name(self, prefix: str, in_body: object) -> str:
         """`prefix` and the header, the field of the body, or our own id, as vLLM chooses.
 
         Raises:
@@ -69,6 +94,15 @@ class RequestNames(NamedTuple):
         if in_body is not None and not isinstance(in_body, str):
             refuse("/request_id", "must be a string")
         return f"{prefix}{self.given or in_body or self.new}"
+
+    def render(self, name: str, prompt: _Prompt, fields: bytes) -> Iterator[bytes]:
+        """The request for generation, called `name`; `fields` is JSON."""
+        if self.dialect is SGLANG:
+            return render_sglang_request(name, prompt.ids, fields)
+        both = self.dialect is not VLLM
+        return render_generate_request(
+            name, prompt.ids, prompt.offsets, fields, with_input_ids=both
+        )
 
 
 class _Prompt(NamedTuple):
@@ -131,7 +165,7 @@ class _Cut(NamedTuple):
 
 
 def render_completion(
-    request: CompletionRenderRequest, live: LiveTokenizer, *, names: RequestNames, max_bytes: int
+    request: CompletionRenderRequest, live: LiveTokenizer, *, caller: Caller, max_bytes: int
 ) -> Rendered:
     """Encode the prompts of a completion; the response is a list of generate requests.
 
@@ -152,25 +186,20 @@ def render_completion(
         "top_logprobs": logprobs,
         "echo": fields.get("echo") and logprobs is not None,
     }
-    request_id = names.of("cmpl-", fields.get("request_id"))
+    request_id = caller.name("cmpl-", fields.get("request_id"))
     sampling = _sampling_parameters(fields)
     cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
     prompts = [cut.apply(prompt, live) for prompt in _prompts(request, live)]
     bodies: list[bytes] = []
     n_bytes = 0
     for prompt in prompts:
-        bodies.append(dump(_fields(prompt, request, fields, sampling, live)))
+        bodies.append(dump(_fields(prompt, request, fields, sampling, live, caller)))
         n_bytes += len(bodies[-1])
         if n_bytes > max_bytes:
             raise RequestsTooLargeError(max_bytes)
         reserve_memory(len(bodies[-1]))
     requests = (
-        render_generate_request(
-            request_id if len(prompts) == 1 else f"{request_id}-{index}",
-            prompt.ids,
-            prompt.offsets,
-            body,
-        )
+        caller.render(request_id if len(prompts) == 1 else f"{request_id}-{index}", prompt, body)
         for index, (prompt, body) in enumerate(zip(prompts, bodies, strict=True))
     )
     chunks = list(render_each(requests, is_batch=True))
@@ -182,7 +211,7 @@ def render_chat_completion(
     request: ChatRenderRequest,
     live: LiveTokenizer,
     *,
-    names: RequestNames,
+    caller: Caller,
     limits: RenderLimits,
 ) -> Rendered:
     """Encode a chat completion; the response is one generate request.
@@ -194,7 +223,7 @@ def render_chat_completion(
     """
     fields = _known_fields(request)
     _check_transfer(fields)
-    request_id = names.of("chatcmpl-", fields.get("request_id"))
+    request_id = caller.name("chatcmpl-", fields.get("request_id"))
     sampling = _sampling_parameters(fields)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
     chat = encode_chat_completion(request, live, limits, kwargs)
@@ -202,14 +231,15 @@ def render_chat_completion(
     wanted = sampling.get("max_tokens")
     cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
     prompt = cut.apply(prompt, live)
-    return _render_chat(request_id, prompt, chat, _fields(prompt, request, fields, sampling, live))
+    rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
+    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
 
 
 def render_messages(
     request: MessagesRenderRequest,
     live: LiveTokenizer,
     *,
-    names: RequestNames,
+    caller: Caller,
     limits: RenderLimits,
 ) -> Rendered:
     """As `render_chat_completion`, of a request to Anthropic's API."""
@@ -229,15 +259,16 @@ def render_messages(
     sampling = _sampling_parameters(fields)
     chat = encode_conversation(conversation_of_anthropic(request, live, limits), live, limits)
     prompt = _prompt_of(chat, "/messages")
-    request_id = names.of("chatcmpl-", None)
-    return _render_chat(request_id, prompt, chat, _fields(prompt, request, fields, sampling, live))
+    request_id = caller.name("chatcmpl-", None)
+    rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
+    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
 
 
 def render_responses(
     request: ResponsesRenderRequest,
     live: LiveTokenizer,
     *,
-    names: RequestNames,
+    caller: Caller,
     limits: RenderLimits,
 ) -> Rendered:
     """As `render_chat_completion`, of a request to OpenAI's responses."""
@@ -253,16 +284,17 @@ def render_responses(
     fields["response_format"] = wanted or None
     _check_transfer(fields)
     if fields.get("request_id") is None:
-        request_id = names.of("resp_", None)
+        request_id = caller.name("resp_", None)
     else:
-        request_id = RequestNames(None, "").of("", fields["request_id"])
+        request_id = Caller(None, "").name("", fields["request_id"])
     sampling = _sampling_parameters(fields)
     chat = encode_conversation(from_responses(request), live, limits)
     prompt = _prompt_of(chat, "/input")
     if fields.get("truncation", "disabled") != "disabled":
         cut = _Cut(-1, None, sampling.get("max_tokens"), "/truncation")
         prompt = cut.apply(prompt, live)
-    return _render_chat(request_id, prompt, chat, _fields(prompt, request, fields, sampling, live))
+    rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
+    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
 
 
 def _known_fields(request: Any) -> dict[str, Any]:
@@ -314,25 +346,19 @@ def _prompt_of(chat: EncodedChat, pointer: str, *, with_offsets: bool = False) -
     return _Prompt(pointer, chat.ids, offsets, chat.n_before, n_after)
 
 
-def _render_chat(
-    request_id: str, prompt: _Prompt, chat: EncodedChat, fields: Mapping[str, Any]
-) -> Rendered:
-    return chat.rendered(
-        list(render_generate_request(request_id, prompt.ids, prompt.offsets, dump(fields)))
-    )
-
-
 def _fields(
     prompt: _Prompt,
     request: Any,
     fields: Mapping[str, Any],
     sampling: Mapping[str, Any],
     live: LiveTokenizer,
+    caller: Caller,
 ) -> dict[str, Any]:
     """The fields of a generate request beside its ids.
 
     Raises:
         InvalidFieldError: the prompt is empty, or has more tokens than the model.
+        ChatShapeError: SGLang's request has no such field.
     """
     check_wanted()
     n_tokens, length = len(prompt.ids), live.tokenizer.spec.chat.max_model_len
@@ -345,6 +371,8 @@ def _fields(
         most = sampling.get("max_tokens", length)
         sampling = {**sampling, "max_tokens": min(most, length - n_tokens)}
     is_stream = bool(fields.get("stream"))
+    if caller.dialect is SGLANG:
+        return {**_sglang_fields(sampling), "stream": is_stream}
     return {
         "features": None,
         "sampling_params": sampling,
@@ -400,6 +428,33 @@ def _sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
             found["max_tokens"] = fields[name]
             break
     return found
+
+
+def _sglang_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """`sampling` as SGLang's `/generate` takes it.
+
+    Raises:
+        ChatShapeError: SGLang has no such parameter.
+    """
+    given = dict(sampling)
+    n_logprobs = given.pop("logprobs", None)
+    found = {theirs: given.pop(ours) for ours, theirs in _SGLANG_SAMPLING.items() if ours in given}
+    constraint = dict(given.pop("structured_outputs", {}))
+    if constraint.pop("json_object", False):
+        constraint["json"] = {"type": "object"}
+    for ours, theirs in _SGLANG_CONSTRAINTS.items():
+        if constraint.get(ours) is not None:
+            value = constraint.pop(ours)
+            found[theirs] = value if isinstance(value, str) else json.dumps(value)
+    for name in (*given, *(f"structured_outputs/{name}" for name in constraint)):
+        refuse(f"/{name}", "is no field of SGLang's requests; leave it out")
+    return {
+        "sampling_params": found,
+        "return_logprob": n_logprobs is not None,
+        "logprob_start_len": -1,
+        "top_logprobs_num": n_logprobs or 0,
+        "return_hidden_states": False,
+    }
 
 
 def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from tokenizer_service.handlers.known_fields import reporting_ignored
 from tokenizer_service.handlers.plan import Plan
 from tokenizer_service.handlers.preconditions import require_no_query
 from tokenizer_service.handlers.render import (
-    RequestNames,
+    Caller,
     render_completion,
     render_messages,
     render_responses,
@@ -60,6 +60,7 @@ from tokenizer_service.http.bodies import (
     require_acceptable,
     require_json,
 )
+from tokenizer_service.http.dialects import prefix_of
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.id_formats import NPY, OCTETS, choose_ids_form
 from tokenizer_service.http.problem import request_id_of
@@ -103,7 +104,7 @@ def render_completion_prompts(request: HTTPConnection) -> Plan:
     response is a list of requests that vLLM's `/inference/v1/generate` takes. Special tokens in a
     text are recognised."""
     maximum = services_of(request).settings.response_limit
-    run = partial(render_completion, names=_names_of(request), max_bytes=maximum)
+    run = partial(render_completion, caller=_caller_of(request), max_bytes=maximum)
     return _plan(request, CompletionRenderRequest, run)
 
 
@@ -216,7 +217,7 @@ async def count_gemini_tokens(request: Request, model: str) -> Response:
 def _plan_render(
     request: HTTPConnection, model: type[BaseModel], run: Callable[..., Rendered]
 ) -> Plan:
-    return _plan_conversation(request, model, partial(run, names=_names_of(request)))
+    return _plan_conversation(request, model, partial(run, caller=_caller_of(request)))
 
 
 def _plan_conversation(
@@ -233,7 +234,8 @@ def _plan(request: HTTPConnection, model: type[BaseModel], run: Callable[..., Re
     return Plan(parse, reporting_ignored(run))
 
 
-def _names_of(request: HTTPConnection) -> RequestNames:
-    """What the rendered requests may be called; a header that is no plain word is not used."""
+def _caller_of(request: HTTPConnection) -> Caller:
+    """What a request says of itself; a header that is no plain word is not used."""
     own = request_id_of(request.scope)
-    return RequestNames(own if header_of(request, b"x-request-id") == own else None, own)
+    given = own if header_of(request, b"x-request-id") == own else None
+    return Caller(given, own, prefix_of(request.scope))

@@ -313,3 +313,43 @@ def test_fields_are_not_repeated_without_limit(client, shared_store):
         body = {"prompt": ["a"] * 30, "stop": ["x" * 500]}
         problem(client.post(COMPLETIONS, json=body), 413, "requests_too_large")
         assert client.post(COMPLETIONS, json={**body, "prompt": ["a"] * 3}).status_code == 200
+
+
+def test_a_prefix_renders_the_request_of_one_server(client, post, refused):
+    whole = post(CHAT, messages=HELLO)
+    vllm = post("/as/vllm" + CHAT, messages=HELLO)
+    assert whole.keys() - vllm.keys() == {"input_ids"}
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+    asked = {"max_tokens": 5, "seed": 3, "top_k": 2, "stop": ["x"], "response_format": schema}
+    sampling = {"max_new_tokens": 5, "sampling_seed": 3, "top_k": 2, "stop": ["x"]}
+    sampling["json_schema"] = '{"type": "object"}'
+    answer = client.post(
+        "/as/sglang" + CHAT,
+        json={"messages": HELLO, "logprobs": True, "top_logprobs": 2, "stream": True, **asked},
+        headers={"X-Request-Id": "r1"},
+    )
+    assert answer.json() == {
+        "rid": "chatcmpl-r1",
+        "input_ids": HELLO_IDS,
+        "sampling_params": sampling,
+        "return_logprob": True,
+        "logprob_start_len": -1,
+        "top_logprobs_num": 2,
+        "return_hidden_states": False,
+        "stream": True,
+    }
+    for constraint, found in (
+        ({"json_object": True}, {"json_schema": '{"type": "object"}'}),
+        ({"regex": "a+"}, {"regex": "a+"}),
+        ({"grammar": "a"}, {"ebnf": "a"}),
+    ):
+        answer = post("/as/sglang" + CHAT, messages=HELLO, structured_outputs=constraint)
+        assert answer["sampling_params"] == found
+    [one] = post("/as/sglang" + COMPLETIONS, prompt=[97])
+    assert (one["input_ids"], one["sampling_params"]) == ([97], {"max_new_tokens": 16})
+    for wrong, place in (
+        ({"bad_words": ["x"]}, "/bad_words"),
+        ({"prompt_logprobs": 2}, "/prompt_logprobs"),
+        ({"structured_outputs": {"choice": ["a"]}}, "/structured_outputs/choice"),
+    ):
+        assert refused("/as/sglang" + CHAT, messages=HELLO, **wrong)[1] == place
