@@ -20,7 +20,8 @@ Every route, field and status, made from the OpenAPI document by `docs/make_http
 service has that document at `/openapi.json`, and at `/docs` a page to try the routes.
 [http.md](http.md) explains them.
 
-Every route may also answer 400, 408, 431, 500, 501 and 503 ([errors](http.md#errors)).
+Every route may also answer 400, 408, 431, 500, 501 and 503 ([errors](http.md#errors)). Routes of
+other servers answer errors in the shape and with the status of that server.
 """
 _BORROWED = f"""
 ## Fields of other servers' requests

@@ -46,6 +46,22 @@ TemplateArguments = Annotated[
     Field(description="Further variables of the template, such as `enable_thinking`."),
 ]
 MessagesForm = Literal["raw", "decoded", "vllm"]
+TruncatePromptTokens = Annotated[
+    int | None,
+    Field(
+        ge=-1,
+        description="Keep at most this many tokens of a prompt; -1: one less than the "
+        "`max_model_len` of the import, or all of them with `max_tokens: 0`.",
+    ),
+]
+TruncationSide = Annotated[
+    Literal["left", "right"] | None,
+    Field(
+        description="Where to cut. Default: as the `tokenizer.json` says; if it does not, a prompt "
+        "that must be cut is refused. Without it the post-processor's tokens stay around what is "
+        "left, with it they are cut as any other, as by vLLM."
+    ),
+]
 FieldName = Annotated[str, Field(pattern=r"^[A-Za-z_]{1,64}$")]
 
 
@@ -94,7 +110,7 @@ class ChatEncodeRequest(RequestModel):
 
 
 class _OtherServersRequest(BaseModel):
-    """Base of the requests of other servers, which have further fields."""
+    """Base of the conversations in requests of other servers, which have further fields."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -105,8 +121,9 @@ class _OtherServersRequest(BaseModel):
     tools: Tools = None
 
 
-class ChatRenderRequest(_OtherServersRequest):
-    """`/v1/chat/completions/render` of vLLM: a chat completion that is rendered and not run."""
+class ChatInputRequest(_OtherServersRequest):
+    """`/v1/chat/completions/input_tokens` and `/apply-template` of llama.cpp: a chat completion
+    that is not run."""
 
     messages: Messages
     documents: Documents = None
@@ -118,7 +135,14 @@ class ChatRenderRequest(_OtherServersRequest):
     reasoning_effort: str | None = Field(
         default=None, description="A variable of the template; also sets `enable_thinking`."
     )
+
+
+class ChatRenderRequest(ChatInputRequest):
+    """`/v1/chat/completions/render` of vLLM: a chat completion that is rendered and not run."""
+
     return_token_offsets: bool | None = False
+    truncate_prompt_tokens: TruncatePromptTokens = None
+    truncation_side: TruncationSide = None
 
 
 class CountTokensRequest(_OtherServersRequest):
@@ -136,6 +160,10 @@ class CountTokensRequest(_OtherServersRequest):
     )
 
 
+class MessagesRenderRequest(CountTokensRequest):
+    """`/v1/messages/render` of vLLM."""
+
+
 class InputTokensRequest(_OtherServersRequest):
     """`/v1/responses/input_tokens` of OpenAI."""
 
@@ -144,6 +172,20 @@ class InputTokensRequest(_OtherServersRequest):
     reasoning: dict[str, Any] | None = Field(
         default=None, description="`effort` is a variable of the template."
     )
+
+
+class GeminiCountRequest(_OtherServersRequest):
+    """`models/{model}:countTokens` of Gemini: contents, or a whole request."""
+
+    contents: Objects | None = None
+    generateContentRequest: dict[str, Any] | None = Field(  # noqa: N815 - Gemini's name
+        default=None,
+        description="`contents` with `systemInstruction` and `tools`, in place of `contents`.",
+    )
+
+
+class ResponsesRenderRequest(InputTokensRequest):
+    """`/v1/responses/render` of vLLM."""
 
 
 class ChatTemplateIdentity(BaseModel):
@@ -198,11 +240,15 @@ class ChatEncodeResponse(BaseModel):
     tokenizer: TokenizerIdentity
 
 
-class ChatRenderResponse(BaseModel):
+class RenderResponse(BaseModel):
     """The request that vLLM's `/inference/v1/generate` takes."""
 
-    request_id: str
+    request_id: str = Field(
+        description="`X-Request-Id`, or `request_id` of the request, or a new one, after "
+        "vLLM's prefix of the route; for several prompts, with the index of the prompt."
+    )
     token_ids: list[int]
+    input_ids: list[int] = Field(description="The same ids, under SGLang's name.")
     token_offsets: list[tuple[int, int]] | None = Field(
         description="Start and end of each token in characters of the prompt, if asked for."
     )
@@ -234,3 +280,23 @@ class InputTokensResponse(BaseModel):
 
     object: Literal["response.input_tokens"]
     input_tokens: int
+
+
+class ApplyTemplateResponse(BaseModel):
+    """llama.cpp's response."""
+
+    prompt: str
+
+
+class GeminiTokenDetails(BaseModel):
+    """The tokens of one modality."""
+
+    modality: Literal["TEXT"]
+    tokenCount: int  # noqa: N815
+
+
+class GeminiCountResponse(BaseModel):
+    """Gemini's response."""
+
+    totalTokens: int  # noqa: N815
+    promptTokensDetails: list[GeminiTokenDetails]  # noqa: N815

@@ -8,13 +8,23 @@ November 2026. A field that is `null` counts as not sent, see `routes.dialects`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from tokenizer_client.schemas.chat import Messages, TemplateArguments, TemplateName, Tools
+from tokenizer_client.schemas.chat import (
+    Messages,
+    RenderResponse,
+    TemplateArguments,
+    TemplateName,
+    Tools,
+    TruncatePromptTokens,
+    TruncationSide,
+)
 from tokenizer_client.schemas.tokens import (
+    MixedContent,
     ModelName,
+    Prompts,
     RequestModel,
     Texts,
     TokenizerIdentity,
@@ -48,9 +58,11 @@ class PromptRequest(DialectRequest):
 class ContentRequest(DialectRequest):
     """`/tokenize` of llama.cpp."""
 
-    content: str
+    content: MixedContent
     add_special: bool = Field(
-        default=False, description="Add the ids of the tokenizer's post-processor to the text."
+        default=False,
+        description="Add the ids of the tokenizer's post-processor to the text, or to the first "
+        "entry of a list if that is a text.",
     )
     parse_special: bool = Field(
         default=True, description="Recognise special tokens; if false, they are plain text."
@@ -102,6 +114,18 @@ DIALECTS: Final[dict[str, type[TokenizeRequest]]] = {
 """The key that identifies a dialect -> its request."""
 
 
+class CompletionRenderRequest(DialectRequest):
+    """`/v1/completions/render` of vLLM: a completion that is rendered and not run."""
+
+    prompt: Prompts
+    add_special_tokens: bool = Field(
+        default=True, description="Add the ids of the tokenizer's post-processor to each text."
+    )
+    return_token_offsets: bool | None = False
+    truncate_prompt_tokens: TruncatePromptTokens = None
+    truncation_side: TruncationSide = None
+
+
 class DetokenizeRequest(DialectRequest):
     """`/detokenize` of all dialects, with SGLang's form of a batch."""
 
@@ -131,6 +155,10 @@ class PromptResponse(BaseModel):
     token_strs: list[str] | list[list[str]] | None = Field(
         description="One character a byte, in GPT-2's alphabet; special tokens as they are."
     )
+
+
+class RenderResponses(RootModel[list[RenderResponse]]):
+    """One request for `/inference/v1/generate` per prompt."""
 
 
 class ContentPiece(BaseModel):
@@ -213,3 +241,32 @@ class TokenizerInfoResponse(BaseModel):
     chat_template: str | None = Field(description="The source of the template `default`.")
     vocab_size: int
     tokenizer: TokenizerIdentity
+
+
+class PropsSettings(BaseModel):
+    """What of llama.cpp's generation settings is known."""
+
+    n_ctx: int = Field(description="`max_model_len` as the import says, else 0.")
+    params: dict[str, Any] = Field(description="Empty: nothing is generated here.")
+
+
+class PropsModalities(BaseModel):
+    """What a prompt may hold beside text: nothing."""
+
+    vision: Literal[False]
+    audio: Literal[False]
+
+
+class PropsResponse(BaseModel):
+    """llama.cpp's response."""
+
+    default_generation_settings: PropsSettings
+    total_slots: int = Field(description="Threads for conversations.")
+    model_alias: str = Field(description="Name of the tokenizer.")
+    model_path: str = Field(description="`name@version` of the tokenizer.")
+    chat_template: str = Field(description="The source of the template `default`; may be empty.")
+    bos_token: str = Field(description="Empty if there is none.")
+    eos_token: str
+    modalities: PropsModalities
+    build_info: str
+    is_sleeping: Literal[False]

@@ -168,6 +168,28 @@ def _check_tokens(
     return rows
 
 
+def _check_prompts(
+    value: Any, info: ValidationInfo
+) -> str | list[str] | NDArray[np.uint32] | list[NDArray[np.uint32]]:
+    if value == [] or isinstance(value, str) or (isinstance(value, list) and type(value[0]) is str):
+        return _check_text(value)
+    return _check_tokens(value, info)
+
+
+def _check_mixed(value: Any) -> str | list[str | int]:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise PydanticCustomError("content", "must be a text, or a list of texts and token ids")
+    for index, item in enumerate(value):
+        if not isinstance(item, str) and not _is_id(item):
+            raise PydanticCustomError(
+                "content", "entry {index} must be a text or a token id", {"index": index}
+            )
+    _check_batch_size([item for item in value if isinstance(item, str)])
+    return value
+
+
 def _check_batch_size(items: list[Any]) -> None:
     if len(items) > MAX_BATCH_ITEMS:
         raise BatchTooLargeError(len(items))
@@ -262,6 +284,38 @@ TokenLists = Annotated[
     Any,
     PlainValidator(_check_tokens),
     _one_or_many({"type": "array", "items": _ID_SCHEMA}, "Token ids, or a batch of such lists."),
+]
+Prompts = Annotated[
+    Any,
+    PlainValidator(_check_prompts),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "maxItems": MAX_BATCH_ITEMS},
+                {"type": "array", "items": _ID_SCHEMA},
+                {
+                    "type": "array",
+                    "items": {"type": "array", "items": _ID_SCHEMA},
+                    "maxItems": MAX_BATCH_ITEMS,
+                },
+            ],
+            "description": "A text, texts, the ids of a prompt, or such lists of ids.",
+        }
+    ),
+]
+MixedContent = Annotated[
+    str | list[str | int],
+    PlainValidator(_check_mixed),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"anyOf": [{"type": "string"}, _ID_SCHEMA]}},
+            ],
+            "description": "A text, or texts and token ids in turn, which are one prompt.",
+        }
+    ),
 ]
 AllowedSpecial = Annotated[
     str | frozenset[str],
@@ -446,11 +500,36 @@ class LimitsInfo(BaseModel):
     max_stream_pre_token_chars: int
 
 
-class InfoResponse(BaseModel):
-    """The served tokenizer, its engine and the limits."""
+class InferenceInfo(BaseModel):
+    """The response of text-embeddings-inference."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    version: str
+    model_id: str = Field(
+        description="Name of the tokenizer; this and what follows are fields of "
+        "text-embeddings-inference."
+    )
+    model_sha: str = Field(description="The tokenizer's digest.")
+    model_dtype: Literal["none"] = Field(description="There is no model.")
+    model_type: dict[str, Any] = Field(description="Empty.")
+    max_input_length: int = Field(
+        description="`max_model_len` as the import says, else `max_body_bytes`."
+    )
+    max_client_batch_size: int = Field(description="`max_batch_items`.")
+    max_concurrent_requests: int
+    max_batch_tokens: int = Field(description="`max_body_bytes`: a token has at least a byte.")
+    max_batch_requests: None
+    auto_truncate: Literal[False]
+    tokenization_workers: int = Field(description="Threads for large requests.")
+    sha: None
+    docker_label: None
+
+
+class InfoResponse(InferenceInfo):
+    """The served tokenizer, its engine and the limits; also what text-embeddings-inference says."""
 
     service: str
-    version: str
     python: str
     tokenizer: TokenizerIdentity
     engine: str = Field(description="The engine: `native` or `python`.")

@@ -52,7 +52,7 @@ from tokenizer_core.formats.tokenizer_json.fields import render_byte_level
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
 from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.spec.alphabet import MissingBytes
-from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH
+from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH, SIDES
 from tokenizer_core.spec.document_end import find_eos_token
 from tokenizer_core.specials.flags import matcher_for
 from tokenizer_core.specials.parts import normalized_parts
@@ -441,7 +441,8 @@ def _with_names(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) ->
 
 def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
     """The spec with what the folder declares: chat templates, the stop tokens and control tokens
-    that are added tokens, and the length of the model, unless it stands for none."""
+    that are added tokens, the side that is cut, and the length of the model, unless it stands for
+    none."""
     chat = read_chat_templates(folder, config, _template_variables(config))
     ids = _read_table(folder, GENERATION_CONFIG).get("eos_token_id")
     stops = ids if isinstance(ids, list) else [ids]
@@ -450,12 +451,14 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
     length = config.get("model_max_length")
     if type(length) is not int or not 0 < length <= MAX_MODEL_LENGTH:
         length = None
+    side = config.get("truncation_side")
     return spec.with_chat(
         replace(
             chat,
             stop_tokens=tuple(token.content for token in spec.added_tokens if token.id in stops),
             control_tokens=tuple(t.content for t in spec.added_tokens if t.content in controls),
             model_max_length=length,
+            truncation_side=side if side in SIDES else None,
         )
     )
 
@@ -488,6 +491,8 @@ def save_model_folder(
     }
     if spec.chat.model_max_length is not None:
         config["model_max_length"] = spec.chat.model_max_length
+    if spec.chat.truncation_side is not None:
+        config["truncation_side"] = spec.chat.truncation_side
     if spec.chat.sources:
         config[CONFIG_FIELD] = template_field(spec.chat.sources)
     write_whole_file(tokenizer_json, rendered)

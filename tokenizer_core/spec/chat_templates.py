@@ -29,7 +29,15 @@ MAX_MODEL_LENGTH: Final = 1 << 31
 """`transformers` writes 10^30 for a model without a limit."""
 MAX_CHAT_FILE_BYTES: Final = 32 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_OTHERS: Final = ("variables", "stop_tokens", "control_tokens", "model_max_length", "max_model_len")
+SIDES: Final = ("left", "right")
+_OTHERS: Final = (
+    "variables",
+    "stop_tokens",
+    "control_tokens",
+    "model_max_length",
+    "max_model_len",
+    "truncation_side",
+)
 """The fields of the file after `templates`, in order."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
@@ -48,10 +56,12 @@ class ChatTemplates:
     - `model_max_length`: the most tokens of a text, from 1 to 2^31; None: no limit is declared.
     - `max_model_len`: the most tokens of prompt and answer in the served model, as the import says.
       The two differ: Qwen 3's folder declares 131,072, and vLLM serves 40,960.
+    - `truncation_side`: where a text that is too long is cut, `left` or `right`; None: no folder
+      says.
 
     Raises:
         InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, more
-            than 1,024 variables or tokens, or another length.
+            than 1,024 variables or tokens, or another length or side.
 
     Example:
         >>> ChatTemplates({"tool_use": "{{ tools }}", "default": "{{ messages }}"}).sources
@@ -64,6 +74,7 @@ class ChatTemplates:
     control_tokens: tuple[str, ...] = ()
     model_max_length: int | None = None
     max_model_len: int | None = None
+    truncation_side: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.sources) > MAX_TEMPLATES:
@@ -93,6 +104,8 @@ class ChatTemplates:
             is_length = type(length) is int and 0 < length <= MAX_MODEL_LENGTH
             if length is not None and not is_length:
                 raise InvalidSpecError(f"{name} must be an integer from 1 to 2^31")
+        if self.truncation_side not in (None, *SIDES):
+            raise InvalidSpecError("truncation_side must be left or right")
         ordered = dict(sorted(self.sources.items(), key=lambda item: item[0] != DEFAULT))
         object.__setattr__(self, "sources", ordered)
         if self.variables is not None:
@@ -144,8 +157,8 @@ class ChatTemplates:
         stops, controls = table["stop_tokens"], table["control_tokens"]
         if not isinstance(stops, list) or not isinstance(controls, list):
             raise FormatError(f"{CHAT_FILE}: stop_tokens or control_tokens is no list")
-        lengths = table["model_max_length"], table["max_model_len"]
-        return cls(sources, variables, tuple(stops), tuple(controls), *lengths)
+        others = (table[name] for name in ("model_max_length", "max_model_len", "truncation_side"))
+        return cls(sources, variables, tuple(stops), tuple(controls), *others)
 
 
 def is_variable_name(name: str) -> bool:

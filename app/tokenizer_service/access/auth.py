@@ -145,7 +145,7 @@ def _holds(request: HTTPConnection, accepted: frozenset[bytes]) -> bool:
 def _given_keys(request: HTTPConnection) -> list[bytes]:
     keys = []
     for name, value in request.scope["headers"]:
-        if name == b"x-api-key":
+        if name in (b"x-api-key", b"x-goog-api-key"):
             keys.append(value.strip())
         elif name == b"authorization":
             scheme, _, key = value.partition(b" ")

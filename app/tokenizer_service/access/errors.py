@@ -131,3 +131,9 @@ class ChunksTooLargeError(LimitError):
     """Overlapping chunks would repeat too many bytes."""
 
     code = "chunks_too_large"
+
+
+class RequestsTooLargeError(LimitError):
+    """The rendered requests of a batch, each with all fields, would have too many bytes."""
+
+    code = "requests_too_large"

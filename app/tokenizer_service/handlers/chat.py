@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
@@ -13,8 +11,9 @@ import numpy as np
 
 from tokenizer_client.schemas.chat import (
     ChatEncodeRequest,
-    ChatRenderRequest,
+    ChatInputRequest,
     CountTokensRequest,
+    GeminiCountRequest,
     InputTokensRequest,
 )
 from tokenizer_core.chat.encoding import name_of_template
@@ -31,23 +30,22 @@ from tokenizer_service.access.limits import check_wanted, reserve_memory
 from tokenizer_service.handlers.conversations import (
     Conversation,
     from_anthropic,
+    from_gemini,
     from_responses,
     require_shallow,
     with_effort,
 )
-from tokenizer_service.handlers.encode import check_count, check_detailed
+from tokenizer_service.handlers.encode import check_count
 from tokenizer_service.handlers.known_fields import (
-    EXTRA_ARGUMENTS,
-    SAMPLING,
     validate_borrowed,
     without_nulls,
 )
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.id_formats import require_fit
 from tokenizer_service.http.json import parse_strict_json
-from tokenizer_service.responses.chat import EncodedChat, render_chat, render_generate_request
+from tokenizer_service.responses.chat import EncodedChat, render_chat
 from tokenizer_service.responses.errors import PlacedError
-from tokenizer_service.responses.json_values import Rendered
+from tokenizer_service.responses.json_values import Rendered, dump, render_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,8 +61,7 @@ if TYPE_CHECKING:
 
 _SYSTEMS: Final = [{"role": role, "content": "a"} for role in ("system", "user", "system", "user")]
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
-_CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
-"""Fields of `structured_outputs` that constrain the output, of which vLLM takes one."""
+_ENDS: Final = {"add_generation_prompt", "continue_final_message"}
 
 
 def render_limits_of(settings: Settings) -> RenderLimits:
@@ -112,50 +109,18 @@ def encode_chat(
     return render_chat(request, chat, live, form)
 
 
-def make_generate_request(
-    request: ChatRenderRequest, live: LiveTokenizer, *, limits: RenderLimits
-) -> Rendered:
-    """Encode a chat completion; the response is what vLLM's `/inference/v1/generate` takes.
-
-    Raises:
-        ChatShapeError: it asks for what only a server with a model can do.
-        Exception: as `encode_conversation`.
-    """
-    extra: Mapping[str, Any] = request.model_extra or {}
-    if extra.get("tool_choice", "auto") not in ("auto", "none"):
-        # As the model's tool parser would, which only its own server has.
-        refuse("/tool_choice", "cannot constrain the output here; send structured_outputs")
-    if "prompt_token_ids" in _object(extra, "kv_transfer_params"):
-        refuse("/kv_transfer_params/prompt_token_ids", "would replace those of the messages")
-    sampling = _sampling_parameters(extra)
-    kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
-    chat = encode_chat_completion(request, live, limits, kwargs)
-    with_offsets = bool(request.return_token_offsets)
-    if with_offsets:
-        check_detailed(len(chat.ids))
-    is_stream = bool(extra.get("stream"))
-    fields = {
-        "features": None,
-        "sampling_params": sampling,
-        "model": request.model,
-        "stream": is_stream,
-        "stream_options": extra.get("stream_options") if is_stream else None,
-        "cache_salt": extra.get("cache_salt"),
-        "priority": extra.get("priority") or 0,
-        **{name: extra.get(name) for name in EXTRA_ARGUMENTS},
-        "return_token_ids": extra.get("return_token_ids"),
-        "reasoning_ended": True if extra.get("include_reasoning") is False else None,
-    }
-    request_id = extra.get("request_id") or f"chatcmpl-{uuid.uuid4().hex}"
-    if not isinstance(request_id, str):
-        refuse("/request_id", "must be a string")
-    return render_generate_request(request_id, chat, live, fields, with_offsets=with_offsets)
-
-
 def count_messages(
     request: CountTokensRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
-    """Count the tokens of a request to Anthropic's API; raises as `encode_conversation`.
+    """Count the tokens of a request to Anthropic's API; raises as `encode_conversation`."""
+    chat = encode_conversation(conversation_of_anthropic(request, live, limits), live, limits)
+    return chat.rendered([b'{"input_tokens":%d}' % len(chat.ids)])
+
+
+def conversation_of_anthropic(
+    request: CountTokensRequest, live: LiveTokenizer, limits: RenderLimits
+) -> Conversation:
+    """The conversation of a request to Anthropic's API; raises as `from_anthropic`.
 
     As vLLM, it asks the template whether a system message may follow others, and whether it reads
     the effort `none` as another one.
@@ -183,18 +148,54 @@ def count_messages(
         none = write(_SYSTEMS[1:2], "none")
         if none is None or any(write(_SYSTEMS[1:2], effort) == none for effort in _EFFORTS):
             without_thinking = "low"
-    conversation = from_anthropic(
-        request, merges_system=merges_system, without_thinking=without_thinking
-    )
-    chat = encode_conversation(conversation, live, limits)
-    return chat.rendered([b'{"input_tokens":%d}' % len(chat.ids)])
+    return from_anthropic(request, merges_system=merges_system, without_thinking=without_thinking)
 
 
 def count_input(
     request: InputTokensRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
     """Count the tokens of a request to OpenAI's responses; raises as `encode_conversation`."""
-    chat = encode_conversation(from_responses(request), live, limits)
+    return _counted(encode_conversation(from_responses(request), live, limits))
+
+
+def count_gemini(
+    request: GeminiCountRequest, live: LiveTokenizer, *, limits: RenderLimits
+) -> Rendered:
+    """Count the tokens of a request to Gemini's API; raises as `encode_conversation`."""
+    chat = encode_conversation(from_gemini(request), live, limits)
+    n_tokens = len(chat.ids)
+    details = [{"modality": "TEXT", "tokenCount": n_tokens}]
+    return chat.rendered([dump({"totalTokens": n_tokens, "promptTokensDetails": details})])
+
+
+def count_chat(request: ChatInputRequest, live: LiveTokenizer, *, limits: RenderLimits) -> Rendered:
+    """Count the tokens of a chat completion as llama.cpp; raises as `encode_conversation`."""
+    return _counted(_encode_chat_input(request, live, limits))
+
+
+def apply_template(
+    request: ChatInputRequest, live: LiveTokenizer, *, limits: RenderLimits
+) -> Rendered:
+    """The text of a chat completion as llama.cpp; raises as `encode_conversation`."""
+    chat = _encode_chat_input(request, live, limits)
+    return chat.rendered([b'{"prompt":', *render_text(chat.encoding.text), b"}"])
+
+
+def _encode_chat_input(
+    request: ChatInputRequest, live: LiveTokenizer, limits: RenderLimits
+) -> EncodedChat:
+    """Encode a chat completion; as llama.cpp, it continues a last message of the assistant unless
+    the request says otherwise."""
+    last = request.messages[-1]
+    is_continued = last.get("role") == "assistant" and bool(last.get("content"))
+    is_continued = is_continued and not last.get("tool_calls")
+    if is_continued and _ENDS.isdisjoint(request.model_fields_set):
+        request = request.model_copy(update={"continue_final_message": True})
+    kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
+    return encode_chat_completion(request, live, limits, kwargs)
+
+
+def _counted(chat: EncodedChat) -> Rendered:
     return chat.rendered([b'{"object":"response.input_tokens","input_tokens":%d}' % len(chat.ids)])
 
 
@@ -311,60 +312,3 @@ def choose_template(conversation: Conversation, live: LiveTokenizer) -> tuple[st
         )
     pointer = f"{conversation.place}/messages" if named is None else "/chat_template"
     raise PlacedError(ChatTemplateMissingError(detail), pointer, detail)
-
-
-def _sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a chat completion sets, under the names of vLLM's sampling parameters.
-
-    Raises:
-        Problem: 422 for a constraint of the output that is of another shape, or the second one.
-    """
-    found = {name: fields[name] for name in SAMPLING if fields.get(name) is not None}
-    if fields.get("logprobs") and not fields.get("logprob_token_ids"):
-        found["logprobs"] = fields.get("top_logprobs") or 0
-    if fields.get("echo"):
-        found.setdefault("prompt_logprobs", fields.get("top_logprobs") or 0)
-    constraint = _structured_outputs(fields)
-    if constraint:
-        found["structured_outputs"] = constraint
-    arguments = dict(_object(fields, "vllm_xargs"))
-    arguments |= {name: given for name in EXTRA_ARGUMENTS if (given := _object(fields, name))}
-    if arguments:
-        found["extra_args"] = arguments
-    for name in ("max_completion_tokens", "max_tokens"):
-        if fields.get(name) is not None:
-            found["max_tokens"] = fields[name]
-            break
-    return found
-
-
-def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """`response_format` and `structured_outputs` as vLLM joins them."""
-    joined = dict(_object(fields, "structured_outputs"))
-    given = _object(fields, "response_format")
-    kind = given.get("type", "text" if not given else None)
-    if kind == "json_object":
-        constraint: dict[str, Any] = {"json_object": True}
-    elif kind == "json_schema":
-        schema = _object(given, "json_schema", "/response_format").get("schema")
-        if not isinstance(schema, dict):
-            refuse("/response_format/json_schema/schema", "must be an object")
-        constraint = {"json": schema}
-    elif kind == "structural_tag":
-        constraint = {"structural_tag": json.dumps(given)}
-    elif kind == "text":
-        constraint = {}
-    else:
-        known = "text, json_object, json_schema or structural_tag"
-        refuse("/response_format/type", f"must be {known}")
-    if sum(joined.get(name) is not None for name in _CONSTRAINTS) + len(constraint) > 1:
-        refuse("/structured_outputs", "is a second constraint of the output; send one")
-    return joined | constraint
-
-
-def _object(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str, Any]:
-    """The object in field `name`, empty if it is absent."""
-    value = fields.get(name)
-    if value is not None and not isinstance(value, dict):
-        refuse(f"{place}/{name}", "must be an object")
-    return value or {}

@@ -8,6 +8,7 @@ from typing import Final
 from starlette.requests import HTTPConnection, Request
 
 from tokenizer_service.handlers.preconditions import require_match
+from tokenizer_service.http.dialects import note_model
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -54,6 +55,7 @@ def choose_tokenizer_on_thread(
     """Same as `choose_tokenizer`, for a thread, which may wait for the disk."""
     services = services_of(request)
     if model and services.settings.model == "strict":
+        note_model(request.scope, model)
         live = services.models.get(model)
         if name is not None:
             named = services.live.get(name)

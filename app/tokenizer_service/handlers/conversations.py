@@ -1,4 +1,4 @@
-"""Requests of Anthropic's and OpenAI's APIs as chat messages, as vLLM makes them.
+"""Requests of Anthropic's, OpenAI's and Gemini's APIs as chat messages; the first two as by vLLM.
 
 A part without text, such as an image, is refused by name: a count without it would be wrong. What
 vLLM changes in chat messages before its template reads them is in `tokenizer_core.chat.messages`.
@@ -6,13 +6,20 @@ vLLM changes in chat messages before its template reads them is in `tokenizer_co
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from tokenizer_client.schemas.chat import MAX_CHAT_NESTING, CountTokensRequest, InputTokensRequest
+from tokenizer_client.schemas.chat import (
+    MAX_CHAT_NESTING,
+    CountTokensRequest,
+    GeminiCountRequest,
+    InputTokensRequest,
+)
 from tokenizer_core.chat.messages import (
     MessagesForm,
+    list_of,
     object_of,
     refuse,
     refuse_part,
@@ -23,6 +30,11 @@ from tokenizer_service.http.problem import Problem
 
 _THINKING: Final = ("enabled", "adaptive", "disabled")
 _UNFINISHED: Final = ("in_progress", "incomplete")
+_GEMINI_FIELDS: Final = (
+    "contents", "systemInstruction", "tools", "generationConfig", "labels", "model",
+    "safetySettings", "serviceTier", "store", "toolConfig",
+)  # fmt: skip
+"""Fields of Gemini's `generateContentRequest` that are done or do not change the prompt."""
 
 Message = dict[str, Any]
 
@@ -155,10 +167,7 @@ def from_responses(request: InputTokensRequest) -> Conversation:
     Raises:
         ChatShapeError: an item is no text or of another shape.
     """
-    kwargs = dict(request.chat_template_kwargs or {})
-    effort = (request.reasoning or {}).get("effort")
-    if effort is not None:
-        kwargs["reasoning_effort"] = effort
+    kwargs = with_effort(request.chat_template_kwargs, (request.reasoning or {}).get("effort"))
     conversation = Conversation(chat_template=request.chat_template, kwargs=kwargs)
     if request.instructions:
         conversation.add("/instructions", {"role": "system", "content": request.instructions})
@@ -177,6 +186,108 @@ def from_responses(request: InputTokensRequest) -> Conversation:
     conversation.continue_final_message = is_continued
     conversation.add_generation_prompt = not is_continued
     return conversation
+
+
+def from_gemini(request: GeminiCountRequest) -> Conversation:
+    """The conversation of a request to `models/{model}:countTokens`.
+
+    `systemInstruction` becomes a system message, a `functionCall` a tool call, a
+    `functionResponse` a message of the role `tool` with the response as JSON, text of a thought
+    the reasoning of its message.
+
+    Raises:
+        ChatShapeError: both forms of the request or none are given, or a part is no text.
+    """
+    whole, place = request.generateContentRequest, ""
+    if request.tools:
+        refuse("/tools", "send generateContentRequest with tools, in place of contents")
+    if (whole is None) == (request.contents is None):
+        refuse("/contents", "give either contents or generateContentRequest")
+    if whole is not None:
+        place = "/generateContentRequest"
+        for name in whole:
+            if name not in _GEMINI_FIELDS and whole[name] not in (None, [], {}, ""):
+                refuse(f"{place}/{name}", "is not supported here")
+    fields = whole or {"contents": request.contents}
+    conversation = Conversation(
+        chat_template=request.chat_template, kwargs=dict(request.chat_template_kwargs or {})
+    )
+    system = fields.get("systemInstruction")
+    if system is not None:
+        at = f"{place}/systemInstruction"
+        parts = list_of(object_of(system, at).get("parts"), f"{at}/parts")
+        at = f"{at}/parts"
+        texts = [_gemini_text(part, f"{at}/{index}") for index, part in enumerate(parts)]
+        conversation.add(at, {"role": "system", "content": "\n".join(texts)})
+    contents = list_of(fields.get("contents"), f"{place}/contents")
+    for index, content in enumerate(contents):
+        at = f"{place}/contents/{index}"
+        _add_gemini(conversation, object_of(content, at), at)
+    if not contents:
+        refuse(f"{place}/contents", "is empty: give at least one content")
+    tools: list[Message] = []
+    for index, tool in enumerate(list_of(fields.get("tools") or [], f"{place}/tools")):
+        at = f"{place}/tools/{index}"
+        for name, value in object_of(tool, at).items():
+            if name != "functionDeclarations":
+                refuse(f"{at}/{name}", "is not supported here: send functionDeclarations")
+            for declared in list_of(value, f"{at}/{name}"):
+                tools.append(_gemini_tool(object_of(declared, f"{at}/{name}"), f"{at}/{name}"))
+    conversation.tools = tools or None
+    return conversation
+
+
+def _add_gemini(conversation: Conversation, content: Message, pointer: str) -> None:
+    role = content.get("role") or "user"
+    if role not in ("user", "model", "function"):
+        refuse(f"{pointer}/role", "must be user or model")
+    message: Message = {"role": "assistant" if role == "model" else "user"}
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for index, given in enumerate(list_of(content.get("parts"), f"{pointer}/parts")):
+        place = f"{pointer}/parts/{index}"
+        part = object_of(given, place)
+        if "functionCall" in part and role == "model":
+            call = object_of(part["functionCall"], f"{place}/functionCall")
+            function = {
+                "name": string_of(call.get("name"), f"{place}/functionCall/name"),
+                "arguments": object_of(call.get("args") or {}, f"{place}/functionCall/args"),
+            }
+            calls = message.setdefault("tool_calls", [])
+            calls.append({"id": call.get("id"), "type": "function", "function": function})
+        elif "functionResponse" in part and role != "model":
+            result = object_of(part["functionResponse"], f"{place}/functionResponse")
+            text = json.dumps(result.get("response"), ensure_ascii=False)
+            fields = {"tool_call_id": result.get("id"), "name": result.get("name")}
+            conversation.add(place, {"role": "tool", "content": text, **fields})
+        else:
+            (thoughts if part.get("thought") else texts).append(_gemini_text(part, place))
+    if thoughts:
+        message["reasoning"] = "".join(thoughts)
+    if texts or message.keys() != {"role"}:
+        message["content"] = [{"type": "text", "text": text} for text in texts]
+    if message.keys() != {"role"}:
+        conversation.add(pointer, message)
+
+
+def _gemini_text(part: object, place: str) -> str:
+    """The text of a part that has nothing else that a template could write."""
+    fields = object_of(part, place)
+    for name in fields:
+        if name not in ("text", "thought", "thoughtSignature"):
+            known = "text, functionCall of the model and functionResponse of the user"
+            refuse_part(f"{place}/{name}", name, known)
+    return string_of(fields.get("text"), f"{place}/text")
+
+
+def _gemini_tool(declared: Message, place: str) -> Message:
+    schema = declared.get("parametersJsonSchema", declared.get("parameters"))
+    function = {
+        "name": string_of(declared.get("name"), f"{place}/name"),
+        "description": declared.get("description"),
+        "parameters": schema,
+    }
+    return {"type": "function", "function": function}
 
 
 def _tools(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.limits import reserve_memory
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.bodies import validate
+from tokenizer_service.http.dialects import COHERE, LLAMA_CPP, SGLANG, VLLM, Dialect
 from tokenizer_service.http.id_formats import OCTETS, IdsForm, parse_ids_body
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
@@ -27,11 +28,23 @@ from tokenizer_service.responses.decode import (
 from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
+_KEYS: Final = {
+    VLLM.name: "prompt",
+    SGLANG.name: "text",
+    LLAMA_CPP.name: "content",
+    COHERE.name: "text",
+}
+"""The name of a dialect -> the key of its response to ids."""
 
-def parse_decode(body: bytes, engine: EngineChoice | None = None) -> DecodeRequest | IdsRequest:
-    """Parse the request in a body of JSON; raises Problem."""
+
+def parse_decode(
+    body: bytes, engine: EngineChoice | None = None, *, choose: Callable[[str], None]
+) -> DecodeRequest | IdsRequest:
+    """Parse the request in a body of JSON; `choose` gets a key that names a dialect. Raises
+    Problem."""
     value = parse_strict_json(body, engine)
     if isinstance(value, dict) and "ids" in value and "tokens" not in value:
+        choose("ids")
         return validate_borrowed(without_nulls(value), IdsRequest)
     return validate(value, DecodeRequest)
 
@@ -93,9 +106,14 @@ def decode(
 
 
 def detokenize(
-    request: DetokenizeRequest, live: LiveTokenizer, *, max_decoded_bytes: int
+    request: DetokenizeRequest,
+    live: LiveTokenizer,
+    *,
+    max_decoded_bytes: int,
+    as_dialect: Dialect | None,
 ) -> Rendered:
-    """Decode the ids or the batch of `request` under the keys of all dialects. Raises as `decode`.
+    """Decode the ids or the batch of `request` under the keys of all dialects, or under that of
+    `as_dialect`. Raises as `decode`.
 
     Where the request does not say it, `text` has no special tokens, and the others have them.
     """
@@ -108,8 +126,12 @@ def detokenize(
     if skip is None and any(np.isin(ids, special).any() for ids, _ in rows):
         reserve_memory(size)
         text = list(render_texts(rows, live, is_batch=is_batch, skip_special_tokens=True))
-    chunks = [b'{"prompt":', *whole, b',"content":', *whole, b',"text":', *text, b"}"]
-    return Rendered(chunks, _count(rows))
+    texts = {"prompt": whole, "content": whole, "text": text}
+    key = None if as_dialect is None else _KEYS.get(as_dialect.name)
+    chunks: list[bytes] = []
+    for name in texts if key is None else [key]:
+        chunks += [b',"%b":' % name.encode(), *texts[name]]
+    return Rendered([b"{", chunks[0][1:], *chunks[1:], b"}"], _count(rows))
 
 
 def _count(rows: list[Row]) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import groupby
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenizer_client.schemas.dialects import (
     DIALECTS,
@@ -19,8 +23,10 @@ from tokenizer_service.handlers.chat import encode_chat_completion
 from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.encode import check_detailed, encode_all, sources_of
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
+from tokenizer_service.http.dialects import SGLANG, Dialect
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.decode import sizes_of
 from tokenizer_service.responses.dialects import (
     render_content,
     render_inputs,
@@ -32,8 +38,10 @@ from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 
-def parse_tokenize(body: bytes, engine: EngineChoice | None = None) -> TokenizeRequest:
-    """Parse the request in `body`, in the dialect of its key.
+def parse_tokenize(
+    body: bytes, engine: EngineChoice | None = None, *, choose: Callable[[str], None]
+) -> TokenizeRequest:
+    """Parse the request in `body`, in the dialect of its key, which `choose` gets.
 
     Raises:
         Problem: 422 for no key or several keys; otherwise as `validate`.
@@ -49,25 +57,35 @@ def parse_tokenize(body: bytes, engine: EngineChoice | None = None) -> TokenizeR
             f"format of the response; it has {given}.",
             errors=[(f"/{key}", "one of several texts") for key in keys] or [("", "no text")],
         )
+    choose(keys[0])
     if keys == ["messages"]:
         require_shallow(value)
     return validate_borrowed(value, DIALECTS[keys[0]])
 
 
-def tokenize(request: TokenizeRequest, live: LiveTokenizer, *, limits: RenderLimits) -> Rendered:
+def tokenize(
+    request: TokenizeRequest,
+    live: LiveTokenizer,
+    *,
+    limits: RenderLimits,
+    as_dialect: Dialect | None,
+) -> Rendered:
     """Encode the text of `request` and render the response of its dialect; `limits` are those of
-    the chat template for messages.
+    the chat template for messages. SGLang's response, by `as_dialect`, has no token strings.
 
     Raises:
         TooManyDetailedTokensError: more tokens than a response may describe.
         Exception: for messages as `encode_conversation`.
     """
+    with_strings = getattr(request, "return_token_strs", None)
+    if as_dialect is SGLANG:
+        with_strings = None
     if isinstance(request, MessagesRequest):
         chat = encode_chat_completion(request, live, limits, request.chat_template_kwargs or {})
         if request.return_token_strs:
             check_detailed(len(chat.ids))
         texts = [Encoded(chat.ids, chat.n_bytes)]
-        rendered = render_prompts(texts, live, request.return_token_strs, is_batch=False)
+        rendered = render_prompts(texts, live, with_strings, is_batch=False)
         return rendered._replace(headers=chat.headers)
     if isinstance(request, PromptRequest):
         texts = encode_all(
@@ -77,25 +95,52 @@ def tokenize(request: TokenizeRequest, live: LiveTokenizer, *, limits: RenderLim
             add_special_tokens=request.add_special_tokens,
         )
         is_batch = isinstance(request.prompt, list)
-        return render_prompts(texts, live, request.return_token_strs, is_batch=is_batch)
+        return render_prompts(texts, live, with_strings, is_batch=is_batch)
     if isinstance(request, ContentRequest):
-        [text] = encode_all(
-            sources_of(request.content),
-            live,
-            Policy("all" if request.parse_special else "none"),
-            is_detailed=request.with_pieces,
-            add_special_tokens=request.add_special,
-        )
-        return render_content(text, live, with_pieces=request.with_pieces)
+        content = _encode_content(request, live)
+        return render_content(content, live, with_pieces=request.with_pieces)
     if isinstance(request, InputsRequest):
         return _tokenize_inputs(request, live)
     [text] = encode_all(sources_of(request.text), live, is_detailed=True)
     return render_plain_text(text, live)
 
 
+def _encode_content(request: ContentRequest, live: LiveTokenizer) -> Encoded:
+    """As llama.cpp: a list is one prompt, and only its first entry, if a text, gets the ids of the
+    post-processor.
+
+    Raises:
+        UnknownIdError: an id is not in the vocabulary.
+        Exception: as `encode_all`.
+    """
+    content, policy = request.content, Policy("all" if request.parse_special else "none")
+    entries = [content] if isinstance(content, str) else content
+    found: list[NDArray[np.uint32]] = [np.empty(0, np.uint32)]
+    index = n_bytes = n_tokens = 0
+    for is_text, run in groupby(entries, lambda entry: isinstance(entry, str)):
+        for part in run if is_text else [list(run)]:
+            if isinstance(part, str):
+                pointer = "/content" if content is part else f"/content/{index}"
+                adds = request.add_special and index == 0
+                [text] = encode_all([(pointer, part)], live, policy, add_special_tokens=adds)
+                found.append(text.ids)
+                n_bytes += text.n_bytes
+                index += 1
+            else:
+                found.append(np.array(part, dtype=np.uint32))
+                sizes_of(found[-1], live, "/content", first_index=index)
+                index += len(found[-1])
+            n_tokens += len(found[-1])
+            if request.with_pieces:
+                check_detailed(n_tokens)
+    return Encoded(np.concatenate(found), n_bytes)
+
+
 def _tokenize_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
     """As text-embeddings-inference: the post-processor's tokens are at -1, and a token with a part
-    of a character covers the whole character."""
+    of a character covers the whole character. Raises Problem, 400, for an empty list."""
+    if request.inputs == []:
+        raise Problem(400, "empty_inputs", "`inputs` cannot be empty")
     inputs = request.inputs if isinstance(request.inputs, list) else [request.inputs]
     placed: list[Encoded] = []
     n_tokens = 0

@@ -16,11 +16,16 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from tokenizer_client.schemas.chat import (
+    ChatInputRequest,
     ChatRenderRequest,
     CountTokensRequest,
+    GeminiCountRequest,
     InputTokensRequest,
+    MessagesRenderRequest,
+    ResponsesRenderRequest,
 )
 from tokenizer_client.schemas.dialects import (
+    CompletionRenderRequest,
     ContentRequest,
     DetokenizeRequest,
     IdsRequest,
@@ -76,6 +81,41 @@ _OPENAI: Final = (
 # Media themselves are refused.
 _MEDIA: Final = ("media_io_kwargs", "mm_payload", "mm_processor_kwargs", "return_mm_kwargs")
 
+_GENERATION: Final = (
+    *SAMPLING, *EXTRA_ARGUMENTS, "cache_salt", "echo", "logprobs", "max_tokens", "priority",
+    "request_id", "response_format", "return_token_ids", "stream", "stream_options",
+    "structured_outputs", "vllm_xargs",
+)
+"""Fields of a completion and of a chat completion that the request for generation has."""
+
+_CHAT_OUTPUT: Final = (
+    *_GENERATION, "include_reasoning", "max_completion_tokens", "top_logprobs",
+)
+_CHAT_OTHERS: Final = (
+    *_OPENAI, *_MEDIA, "audio", "length_penalty", "modalities", "prediction",
+    "return_prompt_text", "return_tokens_as_token_ids", "return_weight_versions", "session_id",
+)
+_ANTHROPIC_OUTPUT: Final = (
+    *EXTRA_ARGUMENTS, "cache_salt", "max_tokens", "stop_sequences", "stream", "temperature",
+    "tool_choice", "top_k", "top_p", "vllm_xargs", "watermarking",
+)
+_ANTHROPIC_OTHERS: Final = (
+    *_MEDIA, "betas", "billing_policy", "cache_control", "compaction", "diagnostics",
+    "fallback_credit_token", "fallbacks", "inference_geo", "metadata", "service_tier", "speed",
+    "user_profile_id", "workspace_id",
+)
+_RESPONSES_OUTPUT: Final = (
+    *(name for name in SAMPLING if name not in ("n", "min_tokens", "prompt_logprobs")),
+    *EXTRA_ARGUMENTS, "cache_salt", "include", "max_output_tokens", "priority", "request_id",
+    "stream", "structured_outputs", "text", "tool_choice", "top_logprobs", "truncation",
+    "vllm_xargs",
+)
+_RESPONSES_OTHERS: Final = (
+    *(name for name in _OPENAI if name not in ("include", "tool_choice")), *_MEDIA,
+    "access_programs", "background", "background_options", "enable_response_messages", "image",
+    "include_reasoning", "max_tool_calls", "session_id", "stream_options",
+)
+
 NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
     PromptRequest: Neutral(),
     ContentRequest: Neutral(),
@@ -84,38 +124,25 @@ NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
     MessagesRequest: Neutral(accepted=_MEDIA),
     DetokenizeRequest: Neutral(),
     IdsRequest: Neutral(),
-    ChatRenderRequest: Neutral(
-        carried=(
-            *SAMPLING, *EXTRA_ARGUMENTS, "cache_salt", "echo", "include_reasoning", "logprobs",
-            "max_completion_tokens", "max_tokens", "priority", "request_id", "response_format",
-            "return_token_ids", "stream", "stream_options", "structured_outputs", "top_logprobs",
-            "vllm_xargs",
-        ),
+    CompletionRenderRequest: Neutral(
+        carried=_GENERATION,
         accepted=(
-            *_OPENAI, *_MEDIA, "audio", "length_penalty", "modalities", "prediction",
-            "return_prompt_text", "return_tokens_as_token_ids", "return_weight_versions",
-            "session_id",
+            *_MEDIA, "length_penalty", "return_tokens_as_token_ids", "return_weight_versions",
+            "session_id", "user",
         ),
     ),
-    CountTokensRequest: Neutral(
+    ChatRenderRequest: Neutral(_CHAT_OUTPUT, _CHAT_OTHERS),
+    ChatInputRequest: Neutral(
         accepted=(
-            *EXTRA_ARGUMENTS, *_MEDIA, "betas", "billing_policy", "cache_control", "cache_salt",
-            "compaction", "diagnostics", "fallback_credit_token", "fallbacks", "inference_geo",
-            "max_tokens", "metadata", "service_tier", "speed", "stop_sequences", "stream",
-            "temperature", "tool_choice", "top_k", "top_p", "user_profile_id", "vllm_xargs",
-            "watermarking", "workspace_id",
+            *_CHAT_OUTPUT, *_CHAT_OTHERS, "cache_prompt", "grammar", "id_slot", "json_schema",
+            "n_predict", "reasoning_format", "samplers", "timings_per_token", "typical_p",
         ),
     ),
-    InputTokensRequest: Neutral(
-        accepted=(
-            *(name for name in SAMPLING if name not in ("n", "min_tokens", "prompt_logprobs")),
-            *EXTRA_ARGUMENTS, *_OPENAI, *_MEDIA, "access_programs", "background",
-            "background_options", "cache_salt", "enable_response_messages", "image",
-            "include_reasoning", "max_output_tokens", "max_tool_calls", "priority", "request_id",
-            "session_id", "stream", "stream_options", "structured_outputs", "text", "top_logprobs",
-            "truncation", "vllm_xargs",
-        ),
-    ),
+    GeminiCountRequest: Neutral(),
+    CountTokensRequest: Neutral(accepted=(*_ANTHROPIC_OUTPUT, *_ANTHROPIC_OTHERS)),
+    MessagesRenderRequest: Neutral(_ANTHROPIC_OUTPUT, _ANTHROPIC_OTHERS),
+    InputTokensRequest: Neutral(accepted=(*_RESPONSES_OUTPUT, *_RESPONSES_OTHERS)),
+    ResponsesRenderRequest: Neutral(_RESPONSES_OUTPUT, _RESPONSES_OTHERS),
 }
 # fmt: on
 """The model of a request in another server's format -> its fields without effect on the prompt."""
@@ -165,9 +192,11 @@ REFUSED: Final = {
     "previous_input_messages": _STORED,
     "previous_response_id": _STORED,
     "prompt": _STORED,
+    "prompt_embeds": "embeddings have no ids; send them to your server yourself",
     "prompt_token_ids": _IDS,
     "prompt_name": "prompts are not known here; send them as part of the text",
     "regex": _CONSTRAINT,
+    "suffix": "filling in the middle needs the model's own form; send the text that it reads",
     "thread": _STORED,
     "truncate_prompt_tokens": _CUT,
     "truncation_side": _CUT,

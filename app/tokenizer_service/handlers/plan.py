@@ -67,5 +67,6 @@ def is_light(wanted: Any, n_bytes: int) -> bool:
         tuple(fields.get("returned", _IDS)) != _IDS
         or fields.get("return_token_strs", False)
         or fields.get("with_pieces", False)
+        or fields.get("return_token_offsets", False)
         or isinstance(wanted, _DETAILED)
     )

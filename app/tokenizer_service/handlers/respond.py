@@ -29,6 +29,7 @@ from tokenizer_service.handlers.plan import (
     is_light,
 )
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
+from tokenizer_service.http.dialects import take_prefix
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 PLANNED: Final[dict[str, PlannedRoute]] = {}
 """The planned routes, by their paths with and without `/v1`."""
 
-_STATUSES: Final = (400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
+STATUSES: Final = (400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
 _CHAT_BYTES_PER_BODY_BYTE: Final = 2
 """The rendered text, and four bytes for each id of about four characters."""
 
@@ -68,7 +69,7 @@ def planned(
             return await respond(request, plan(request))
 
         endpoint.__name__, endpoint.__doc__ = plan.__name__, plan.__doc__
-        responses = {200: response, **problem_responses(*_STATUSES)}
+        responses = {200: response, **problem_responses(*STATUSES)}
         router.post(
             path, summary=summary, openapi_extra=body, response_model=None, responses=responses
         )(endpoint)
@@ -86,6 +87,8 @@ class PlannedRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; raises any error of a route."""
+        if scope["type"] == "http":
+            take_prefix(scope)
         route = None
         if scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path"):
             route = PLANNED.get(scope["path"])

@@ -15,11 +15,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.types import Scope
 
+from tokenizer_service.http.dialects import ErrorText, dialect_of, named_model, openai_kind
 from tokenizer_service.http.headers import header_fields
 
 log = logging.getLogger("tokenizer_service.http.problem")
@@ -31,8 +33,6 @@ MEDIA_TYPE: Final = "application/problem+json"
 MAX_LISTED_ERRORS: Final = 8
 _MAX_DETAIL_CHARS: Final = 600
 _MAX_ITEM_CHARS: Final = 240
-_ANTHROPIC: Final = "/messages/count_tokens"
-"""The end of the path whose clients expect Anthropic's `"type": "error"`, a valid URI too."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 TITLES: Final = {
@@ -119,7 +119,7 @@ class Problem(Exception):  # noqa: N818 - the RFC's name for the document
             document["actual"] = self.actual
         document["error"] = {
             "message": detail,
-            "type": _openai_type(self.status),
+            "type": openai_kind(self.status),
             "param": document["errors"][0]["pointer"] if self.errors else None,
             "code": self.code,
         }
@@ -127,22 +127,39 @@ class Problem(Exception):  # noqa: N818 - the RFC's name for the document
 
 
 def problem_response(problem: Problem, scope: Scope) -> Response:
-    """The response for a problem; its body is ASCII. Stores the code in the scope for the metrics.
+    """The response for a problem, in the dialect of the request if it has one, with code and place
+    in headers; its body is ASCII. Stores the code in the scope for the metrics.
 
     If a tokenizer was chosen for the request, the response identifies it.
     """
-    document = problem.document(request_id_of(scope))
-    if scope.get("path", "").endswith(_ANTHROPIC):  # unknown before the head is whole
-        document["type"] = "error"
-    body = json.dumps(document, separators=(",", ":"))
-    state = scope["state"]
+    state, dialect = scope.setdefault("state", {}), dialect_of(scope)
     state["problem_code"] = problem.code
     headers = {
         **state.get("tokenizer_headers", {}),
         **problem.headers,
         "Cache-Control": "no-store",
     }
-    return Response(body, problem.status, headers, media_type=MEDIA_TYPE)
+    if dialect is None:
+        status, media_type = problem.status, MEDIA_TYPE
+        document = problem.document(request_id_of(scope))
+    else:
+        status, media_type = dialect.status_of(problem.status, problem.code), "application/json"
+        text = _text_of(problem, status, scope)
+        document = dialect.document(text)
+        headers["Problem-Code"] = problem.code
+        if text.pointer:
+            headers["Problem-Pointer"] = quote(text.pointer, safe="/~")
+    body = json.dumps(document, separators=(",", ":"))
+    return Response(body, status, headers, media_type=media_type)
+
+
+def _text_of(problem: Problem, status: int, scope: Scope) -> ErrorText:
+    """What `problem` says; one of an unknown model names it, as clients expect."""
+    message = _shorten(problem.detail, _MAX_DETAIL_CHARS)
+    if problem.code == "model_not_found":
+        message = f"The model `{named_model(scope)}` does not exist. {message}"
+    pointer = _shorten(problem.errors[0][0], 120) if problem.errors else None
+    return ErrorText(status, problem.code, message, pointer, request_id_of(scope))
 
 
 def request_id_of(scope: Scope) -> str:
@@ -192,18 +209,6 @@ def internal_error(error: BaseException, scope: Scope) -> Problem:
     return Problem(
         500, "internal_error", "An internal error; the log of the server has it under this request."
     )
-
-
-def _openai_type(status: int) -> str:
-    if status == 401:
-        return "authentication_error"
-    if status == 403:
-        return "permission_error"
-    if status == 404:
-        return "not_found_error"
-    if status == 429:
-        return "rate_limit_error"
-    return "server_error" if status >= 500 else "invalid_request_error"
 
 
 def _escape(part: str) -> str:

@@ -124,6 +124,23 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
             "As vLLM asks", messages=[{"role": "user", "content": "Hello"}], max_tokens=64
         )
     },
+    "ChatInputRequest": {
+        "llama.cpp": _example("As llama.cpp asks", messages=[{"role": "user", "content": "Hello"}])
+    },
+    "GeminiCountRequest": {
+        "Gemini": _example(
+            "As Gemini asks", contents=[{"role": "user", "parts": [{"text": "Hello"}]}]
+        )
+    },
+    "CompletionRenderRequest": {
+        "vLLM": _example("As vLLM and llm-d ask", prompt=["Hello", "world"], max_tokens=64)
+    },
+    "MessagesRenderRequest": {
+        "vLLM": _example(
+            "As vLLM asks", messages=[{"role": "user", "content": "Hello"}], max_tokens=64
+        )
+    },
+    "ResponsesRenderRequest": {"vLLM": _example("As vLLM asks", input="Hello")},
     "CountTokensRequest": {
         "Anthropic": _example(
             "As Anthropic asks",

@@ -11,7 +11,7 @@ const KEPT = "tokenizer-key";
 /** An error document of the service: its title, the remedy in `detail`, a stable `code`. */
 export class ServiceProblem extends Error {
   constructor(status, document) {
-    super(document.detail ?? document.title ?? `The service answered ${status}.`);
+    super(document.detail ?? document.error?.message ?? document.title ?? `The service answered ${status}.`);
     this.status = status;
     this.code = document.code ?? "";
     this.errors = document.errors ?? [];

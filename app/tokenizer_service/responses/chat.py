@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from tokenizer_client.schemas.chat import ChatEncodeRequest
 from tokenizer_core.chat.encoding import ChatEncoding
 from tokenizer_core.errors import ChatInputError
-from tokenizer_core.text.offsets import char_offsets
 from tokenizer_service.http.id_formats import IdsForm
 from tokenizer_service.responses.encode import render_binary
 from tokenizer_service.responses.errors import PlacedError
@@ -83,28 +82,3 @@ def render_chat(
     template = dump({"name": chat.template, "sha256": chat.digest})
     chunks += [b',"chat_template":', template, b',"tokenizer":%b}' % live.identity_json]
     return chat.rendered(chunks)
-
-
-def render_generate_request(
-    request_id: str,
-    chat: EncodedChat,
-    live: LiveTokenizer,
-    fields: dict[str, Any],
-    *,
-    with_offsets: bool,
-) -> Rendered:
-    """What vLLM's `/inference/v1/generate` takes: the ids, their offsets, and `fields`."""
-    chunks = [
-        b'{"request_id":%b,"token_ids":' % dump(request_id),
-        *render_ids(chat.ids),
-        b',"token_offsets":',
-        dump(_char_offsets(chat).tolist() if with_offsets else None),
-        b"," + dump(fields)[1:],
-    ]
-    return chat.rendered(chunks)
-
-
-def _char_offsets(chat: EncodedChat) -> NDArray[np.uint64]:
-    """Start and end of each token in characters; 0 and 0 for the post-processor's tokens."""
-    offsets = char_offsets(chat.encoding.text, chat.encoding.offsets)
-    return np.pad(offsets, ((chat.n_before, len(chat.ids) - len(offsets) - chat.n_before), (0, 0)))

@@ -7,7 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from tokenizer_client.schemas.dialects import NO_MODEL_LENGTH, TokenizerInfoResponse
+from tokenizer_client.schemas.dialects import (
+    NO_MODEL_LENGTH,
+    PropsModalities,
+    PropsResponse,
+    PropsSettings,
+    TokenizerInfoResponse,
+)
 from tokenizer_client.schemas.tokens import TokenizerIdentity
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.tokenizer_json.model import render_byte_tokens, render_piece
@@ -54,10 +60,27 @@ def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
     )
 
 
+def describe_props(live: LiveTokenizer, n_slots: int, build: str) -> PropsResponse:
+    """The tokenizer as llama.cpp's server describes its model."""
+    spec, named = live.tokenizer.spec, live.tokenizer.template_variables
+    return PropsResponse(
+        default_generation_settings=PropsSettings(n_ctx=spec.chat.max_model_len or 0, params={}),
+        total_slots=n_slots,
+        model_alias=live.ref.name,
+        model_path=str(live.ref),
+        chat_template=live.tokenizer.chat_templates.get("default", ""),
+        bos_token=named.get("bos_token", ""),
+        eos_token=find_eos_token(spec) or "",
+        modalities=PropsModalities(vision=False, audio=False),
+        build_info=build,
+        is_sleeping=False,
+    )
+
+
 def render_prompts(
-    texts: list[Encoded], live: LiveTokenizer, with_strings: bool, *, is_batch: bool
+    texts: list[Encoded], live: LiveTokenizer, with_strings: bool | None, *, is_batch: bool
 ) -> Rendered:
-    """As vLLM."""
+    """As vLLM; as SGLang if `with_strings` is None."""
     strings: Iterator[bytes] = iter([b"null"])
     if with_strings:
         render_string = _token_strings(live)
@@ -70,10 +93,10 @@ def render_prompts(
         b',"max_model_len":%d,"tokens":'
         % (live.tokenizer.spec.chat.max_model_len or NO_MODEL_LENGTH),
         *render_each((render_ids(text.ids) for text in texts), is_batch=is_batch),
-        b',"token_strs":',
-        *strings,
-        b"}",
     ]
+    if with_strings is not None:
+        chunks += [b',"token_strs":', *strings]
+    chunks.append(b"}")
     return _rendered(chunks, texts)
 
 

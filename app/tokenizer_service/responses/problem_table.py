@@ -251,6 +251,12 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "send less text, or let the chunks overlap less. The operator can raise "
         "TOKENIZER_MAX_RESPONSE_BYTES.",
     ),
+    access.RequestsTooLargeError: Row(
+        413,
+        "Each prompt's request repeats the fields, in all more than "
+        "{error.limit} bytes; send fewer prompts at once. The operator can raise "
+        "TOKENIZER_MAX_RESPONSE_BYTES.",
+    ),
     # What a request asks for
     responses.PlacedError: _problem_of_placed,
     responses.InvalidFieldError: Row(422),

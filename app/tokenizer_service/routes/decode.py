@@ -23,6 +23,7 @@ from tokenizer_service.http.bodies import (
     require_json,
     require_no_encoding,
 )
+from tokenizer_service.http.dialects import choose_dialect
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.id_formats import NPY, OCTETS, ids_form_of, wants_bytes
 from tokenizer_service.services import services_of
@@ -63,7 +64,7 @@ def decode(request: HTTPConnection) -> Plan:
     if form is None:
         require_json(request)
         require_no_query(request)
-        parse: Any = parse_decode
+        parse: Any = partial(parse_decode, choose=partial(choose_dialect, request.scope))
     else:
         require_no_encoding(request)
         require_known_query(request, *_OPTIONS)

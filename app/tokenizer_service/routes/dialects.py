@@ -15,6 +15,7 @@ from tokenizer_client.schemas.dialects import (
     InputsResponse,
     PlainTextResponse,
     PromptResponse,
+    PropsResponse,
     TokenizerInfoResponse,
 )
 from tokenizer_client.schemas.tokens import ModelName
@@ -34,7 +35,8 @@ from tokenizer_service.handlers.preconditions import (
 )
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import json_request
-from tokenizer_service.responses.dialects import describe_tokenizer
+from tokenizer_service.http.dialects import choose_dialect, prefix_of
+from tokenizer_service.responses.dialects import describe_props, describe_tokenizer
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
 
@@ -58,7 +60,9 @@ def tokenize(request: HTTPConnection) -> Plan:
     """
     require_json_for_json(request)
     limits = render_limits_of(services_of(request).settings)
-    return Plan(parse_tokenize, reporting_ignored(partial(run_tokenize, limits=limits)))
+    parse = partial(parse_tokenize, choose=partial(choose_dialect, request.scope))
+    run = partial(run_tokenize, limits=limits, as_dialect=prefix_of(request.scope))
+    return Plan(parse, reporting_ignored(run))
 
 
 @planned(
@@ -69,11 +73,15 @@ def tokenize(request: HTTPConnection) -> Plan:
     response={"model": DetokenizeResponse},
 )
 def detokenize(request: HTTPConnection) -> Plan:
-    """Decode a list of ids or a batch. The response has the keys of all dialects."""
+    """Decode a list of ids or a batch. The response has the keys of all dialects, and under
+    `/as/vllm`, `/as/sglang`, `/as/llama.cpp` or `/as/cohere` the key of that one."""
     require_json_for_json(request)
-    maximum = services_of(request).settings.response_limit
-    run = reporting_ignored(partial(run_detokenize, max_decoded_bytes=maximum))
-    return Plan(parse_detokenize, run, is_decoding=True)
+    run = partial(
+        run_detokenize,
+        max_decoded_bytes=services_of(request).settings.response_limit,
+        as_dialect=prefix_of(request.scope),
+    )
+    return Plan(parse_detokenize, reporting_ignored(run), is_decoding=True)
 
 
 @router.get(
@@ -93,3 +101,22 @@ async def tokenizer_info(
     live = await choose_tokenizer(request, tokenizer, model)
     response.headers.update(live.headers)
     return describe_tokenizer(live)
+
+
+@router.get(
+    "/props",
+    summary="The tokenizer in llama.cpp's format",
+    responses=problem_responses(404, 409, 412, 422, 503),
+)
+async def props(
+    request: Request,
+    response: Response,
+    tokenizer: TokenizerQuery = None,
+    model: ModelName = None,
+) -> PropsResponse:
+    """Show what is known of the model: its length, its chat template, its first and last token."""
+    require_known_query(request, "tokenizer", "model", "autoload")
+    live = await choose_tokenizer(request, tokenizer, model)
+    response.headers.update(live.headers)
+    n_slots = services_of(request).settings.thread_count
+    return describe_props(live, n_slots, request.app.version)

@@ -15,6 +15,7 @@ from tokenizer_client.schemas.tokens import (
     MAX_BATCH_ITEMS,
     MAX_SPECIAL_NAMES,
     HealthResponse,
+    InferenceInfo,
     InfoResponse,
     LimitsInfo,
     TokenizerIdentity,
@@ -22,8 +23,9 @@ from tokenizer_client.schemas.tokens import (
 )
 from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 from tokenizer_service.access.auth import require_read
-from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
+from tokenizer_service.access.limits import MAX_DETAILED_TOKENS, MAX_WAITING
 from tokenizer_service.handlers.preconditions import require_known_query
+from tokenizer_service.http.dialects import TEI, prefix_of
 from tokenizer_service.observability.metrics import CONTENT_TYPE
 from tokenizer_service.responses.problem_table import problem_of, problem_responses
 from tokenizer_service.services import services_of
@@ -95,15 +97,34 @@ async def health(request: Request) -> JSONResponse:
     responses=problem_responses(422, 503),
 )
 async def info(request: Request, response: Response) -> InfoResponse:
-    """Show the active tokenizer, its engine, and the limits that apply to clients."""
+    """Show the active tokenizer, its engine, and the limits that apply to clients; also the fields
+    of text-embeddings-inference, and under `/as/tei` only these."""
     require_known_query(request)
     services = services_of(request)
     live = services.live.require_active()
     response.headers.update(live.headers)
-    spec = live.tokenizer.spec
-    return InfoResponse(
-        service=SERVICE,
+    spec, settings = live.tokenizer.spec, services.settings
+    inference = InferenceInfo(
         version=version(SERVICE),
+        model_id=live.ref.name,
+        model_sha=live.ref.digest,
+        model_dtype="none",
+        model_type={},
+        max_input_length=spec.chat.max_model_len or settings.max_body_bytes,
+        max_client_batch_size=MAX_BATCH_ITEMS,
+        max_concurrent_requests=MAX_WAITING,
+        max_batch_tokens=settings.max_body_bytes,
+        max_batch_requests=None,
+        auto_truncate=False,
+        tokenization_workers=settings.thread_count,
+        sha=None,
+        docker_label=None,
+    )
+    if prefix_of(request.scope) is TEI:
+        return JSONResponse(inference.model_dump(), headers=live.headers)  # type: ignore[return-value]
+    return InfoResponse(
+        **inference.model_dump(),
+        service=SERVICE,
         python=platform.python_version(),
         tokenizer=TokenizerIdentity(**live.identity),
         engine=live.tokenizer.engine_name,
@@ -118,8 +139,8 @@ async def info(request: Request, response: Response) -> InfoResponse:
         special_tokens=spec.special_tokens,
         loaded_at=live.loaded_at,
         limits=LimitsInfo(
-            max_body_bytes=services.settings.max_body_bytes,
-            max_decoded_bytes=services.settings.response_limit,
+            max_body_bytes=settings.max_body_bytes,
+            max_decoded_bytes=settings.response_limit,
             max_batch_items=MAX_BATCH_ITEMS,
             max_detailed_tokens=MAX_DETAILED_TOKENS,
             max_special_names=MAX_SPECIAL_NAMES,

@@ -179,22 +179,26 @@ def test_the_template_of_a_processor_is_read_last(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ids", "length", "declared"),
+    ("ids", "length", "side", "declared"),
     [
-        ([259, 7, 258], 4096, ((END, "<bos>"), 4096)),
-        (258, 10**30, ((END,), None)),
-        (None, None, ((), None)),
+        ([259, 7, 258], 4096, "left", ((END, "<bos>"), 4096, "left")),
+        (258, 10**30, "none", ((END,), None, None)),
+        (None, None, None, ((), None, None)),
     ],
 )
-def test_what_a_folder_declares_is_read(ids, length, declared, tmp_path):
+def test_what_a_folder_declares_is_read(ids, length, side, declared, tmp_path):
     controls = [END, "<none>", 7]
     folder = make_folder(
         tmp_path / "m",
         generation_config={"eos_token_id": ids},
-        tokenizer_config={"model_max_length": length, "chat_control_tokens": controls},
+        tokenizer_config={
+            "model_max_length": length,
+            "chat_control_tokens": controls,
+            "truncation_side": side,
+        },
     )
     chat = Tokenizer.load(folder).spec.chat
-    assert (chat.stop_tokens, chat.model_max_length) == declared
+    assert (chat.stop_tokens, chat.model_max_length, chat.truncation_side) == declared
     assert chat.control_tokens == (END,)
 
 

@@ -58,6 +58,7 @@ def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
         ({}, None, {"model_max_length": 0}, "an integer from 1 to 2^31"),
         ({}, None, {"model_max_length": 2**31 + 1}, "an integer from 1 to 2^31"),
         ({}, None, {"max_model_len": True}, "max_model_len must be an integer"),
+        ({}, None, {"truncation_side": "middle"}, "must be left or right"),
     ],
 )
 def test_wrong_fields_are_refused(sources, variables, more, words):
@@ -75,7 +76,7 @@ def test_the_largest_templates_are_kept():
 
 def test_the_file_and_its_digest():
     sources = dict(TWO)
-    chat = ChatTemplates(sources, {"eos_token": END}, ("<b>",), ("<think>",), 4096)
+    chat = ChatTemplates(sources, {"eos_token": END}, ("<b>",), ("<think>",), 4096, 512, "left")
     sources["default"] = "changed"
     again = ChatTemplates.from_json(chat.to_json())
     assert (again, again.to_json(), again.record()) == (chat, chat.to_json(), chat.record())

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
+from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_service.access.auth import AccessKeys, access_keys, require_admin, require_read
 from tokenizer_service.access.errors import KeyRequiredError
 from tokenizer_service.main import create_app
@@ -38,7 +39,14 @@ READ = {
     ("GET", "/tokenizer_info"),
     ("POST", "/chat/encode"),
     ("POST", "/extend"),
+    ("POST", "/chat/completions/input_tokens"),
+    ("POST", "/apply-template"),
+    ("POST", "/models/{model:path}:countTokens"),
+    ("GET", "/props"),
+    ("POST", "/completions/render"),
     ("POST", "/chat/completions/render"),
+    ("POST", "/messages/render"),
+    ("POST", "/responses/render"),
     ("POST", "/messages/count_tokens"),
     ("POST", "/responses/input_tokens"),
     ("GET", "/info"),
@@ -142,7 +150,7 @@ def test_every_guarded_route_refuses_a_wrong_key(locked, wrong, prefix):
         response = locked(method, prefix + concrete(path), **wrong)
         assert response.status_code == 401, path
         assert response.headers["WWW-Authenticate"].startswith("Bearer")
-        assert response.headers["content-type"] == "application/problem+json"
+        problem(response, 401, "key_required")
 
 
 @pytest.mark.row(23)

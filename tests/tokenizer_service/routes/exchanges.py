@@ -1,8 +1,11 @@
 """Requests to an app in process, and what every response promises."""
 
 import json
+from urllib.parse import unquote
 
 JSON = {"Content-Type": "application/json"}
+OTHERS_STATUSES = {406: (400,), 413: (400,), 415: (400,), 422: (400,), 503: (429, 529)}
+"""Our status -> those that other servers have for it."""
 
 
 def post(client, path, /, **body):
@@ -13,11 +16,19 @@ def post(client, path, /, **body):
 
 
 def problem(response, status, code=""):
-    """The document of an error."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/problem+json"
+    """The document of an error. One in another server's shape may have that server's status, and
+    has code and place in headers; they are added to it."""
     assert len(response.content) < 3000
     document = response.json()
+    if "Problem-Code" in response.headers:
+        assert response.status_code in (status, *OTHERS_STATUSES.get(status, ())), response.text
+        assert response.headers["content-type"] == "application/json"
+        document["code"] = response.headers["Problem-Code"]
+        if place := unquote(response.headers.get("Problem-Pointer", "")):
+            document["errors"] = [{"pointer": place}]
+    else:
+        assert response.status_code == status, response.text
+        assert response.headers["content-type"] == "application/problem+json"
     assert code in ("", document["code"]), document
     return document
 

@@ -164,6 +164,98 @@ def test_tokenize_as_vllm(post):
         assert bytes(tokenize(messages, chat_template="parts")["tokens"][1:-1]) == text
 
 
+def test_count_and_text_of_a_chat_as_llama_cpp(post, refused):
+    def check(expected, **asked):
+        n_tokens = {"object": "response.input_tokens", "input_tokens": len(expected)}
+        assert post("/v1/chat/completions/input_tokens", **asked) == n_tokens
+        text = post("/apply-template", **asked)["prompt"]
+        written = text.encode().replace(START.encode(), b"\x01").replace(END.encode(), b"\x02")
+        assert list(written) == [{START_ID: 1, END_ID: 2}.get(id_, id_) for id_ in expected]
+
+    check(HELLO_IDS, messages=HELLO, model="chat", temperature=0.5, n_predict=-1)
+    check([*HELLO_IDS, *b"<think></think>"], messages=HELLO, reasoning_effort="none")
+    check(chatml_ids(("user", "Hello")), messages=HELLO, add_generation_prompt=False)
+    begun = chatml_ids(("user", "a"), ("assistant", "b"))
+    check(begun[:-2], messages=say("a", "b"))
+    check(begun, messages=say("a", "b"), add_generation_prompt=False)
+    prompted = chatml_ids(("user", "a"), ("assistant", "b"), prompt=True)
+    check(prompted, messages=say("a", "b"), add_generation_prompt=True)
+    calling = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}
+    called = chatml_ids(("user", "a"), ("assistant", "f{}"), prompt=True)
+    check(called, messages=[*say("a"), calling])
+    for path in ("/chat/completions/input_tokens", "/apply-template"):
+        assert refused(path, messages=user([{"type": "image_url"}]))[1] == "/messages/0/content/0"
+        assert refused(path, messages=HELLO, truncate_prompt_tokens=4)[0] == "invalid_request"
+        assert refused(path, messages=HELLO, tool=[TOOL]) == ("invalid_request", "/tool")
+
+
+def test_count_tokens_as_gemini(client, post, refused):
+    path = "/v1/models/chat:countTokens"
+
+    def count(expected, **asked):
+        n_tokens = len(expected)
+        details = [{"modality": "TEXT", "tokenCount": n_tokens}]
+        answer = {"totalTokens": n_tokens, "promptTokensDetails": details}
+        assert post(path, **asked) == answer
+        assert post("/v1beta/models/chat:countTokens", **asked) == answer
+
+    hello = [{"role": "user", "parts": [{"text": "Hello"}]}]
+    count(HELLO_IDS, contents=hello)
+    count(HELLO_IDS, contents=[{"parts": [{"text": "Hello"}]}])
+    whole = {"contents": hello, "systemInstruction": {"parts": [{"text": "Be"}, {"text": "b"}]}}
+    system = ("system", "Be\nb")
+    with_system = chatml_ids(system, ("user", "Hello"), prompt=True)
+    asked = {**whole, "model": "models/chat", "generationConfig": {"temperature": 1}}
+    count(with_system, generateContentRequest=asked)
+    turns = [
+        *hello,
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Hm", "thought": True, "thoughtSignature": "x"},
+                {"functionCall": {"id": "1", "name": "f", "args": {"a": 1}}},
+            ],
+        },
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"b": "é"}}}]},
+    ]
+    called = chatml_ids(
+        ("user", "Hello"),
+        ("assistant", '<think>Hm</think>f{"a": 1}'),
+        ("tool", '{"b": "é"}'),
+        prompt=True,
+    )
+    count(called, contents=turns)
+    declared = {"name": "f", "description": "d", "parametersJsonSchema": {"type": "object"}}
+    tools = [{"functionDeclarations": [declared]}]
+    function = {"name": "f", "description": "d", "parameters": {"type": "object"}}
+    written = json.dumps({"type": "function", "function": function})
+    with_tools = [START_ID, *f"system\n{written}".encode(), END_ID, *b"\n", *HELLO_IDS]
+    count(with_tools, generateContentRequest={"contents": hello, "tools": tools})
+    image = {"inlineData": {"mimeType": "image/png", "data": ""}}
+    place = "/generateContentRequest"
+    for body, at in (
+        ({}, "/contents"),
+        ({"contents": []}, "/contents"),
+        ({"contents": hello, "generateContentRequest": whole}, "/contents"),
+        ({"contents": [{"role": "user", "parts": [image]}]}, "/contents/0/parts/0/inlineData"),
+        ({"contents": [{"role": "system", "parts": []}]}, "/contents/0/role"),
+        ({"contents": [{"role": "user", "parts": [{}]}]}, "/contents/0/parts/0/text"),
+        ({"contents": hello, "tools": tools}, "/tools"),
+        ({"contents": hello, "content": hello}, "/content"),
+        (
+            {"generateContentRequest": {**whole, "cachedContent": "c"}},
+            f"{place}/cachedContent",
+        ),
+        (
+            {"generateContentRequest": {**whole, "tools": [{"googleSearch": {"a": 1}}]}},
+            f"{place}/tools/0/googleSearch",
+        ),
+    ):
+        assert refused(path, **body) == ("invalid_request", at), body
+    assert client.post("/v1/models/nope:countTokens", json={"contents": hello}).status_code == 404
+    assert client.post("/v1/models/chat", json={"contents": hello}).status_code == 405
+
+
 def test_render_as_vllm(post):
     def render(messages=HELLO, **options):
         return post("/v1/chat/completions/render", messages=messages, **options)
@@ -175,6 +267,7 @@ def test_render_as_vllm(post):
     others["include_reasoning"] = False
     answer = render(model="chat", **chosen, **streaming, **limits, **others)
     assert answer.pop("request_id").startswith("chatcmpl-")
+    assert answer.pop("input_ids") == HELLO_IDS
     assert answer == {
         "kv_transfer_params": None,
         "ec_transfer_params": None,
@@ -221,11 +314,8 @@ def test_render_carries_what_constrains_the_output(post, refused):
             {"structured_outputs": {"whitespace_pattern": " ", "json": schema}},
         ),
         ({"vllm_xargs": {"a": 1}}, {"extra_args": {"a": 1}}),
-        (
-            {"kv_transfer_params": moved, "vllm_xargs": {"a": 1}},
-            {"extra_args": {"a": 1, "kv_transfer_params": moved}},
-        ),
-        ({"ec_transfer_params": moved}, {"extra_args": {"ec_transfer_params": moved}}),
+        ({"kv_transfer_params": moved, "vllm_xargs": {"a": 1}}, {"extra_args": {"a": 1}}),
+        ({"ec_transfer_params": moved}, {}),
         ({"thinking_token_budget": 5, "stop": ["x"]}, {"thinking_token_budget": 5, "stop": ["x"]}),
         ({"tool_choice": "auto", "use_beam_search": False}, {}),
     ):
@@ -233,7 +323,7 @@ def test_render_carries_what_constrains_the_output(post, refused):
         assert answer["sampling_params"] == sampling, asked
         for name in EXTRA_ARGUMENTS:
             assert answer[name] == asked.get(name)
-        assert (answer["token_ids"], answer["request_id"]) == (HELLO_IDS, "r1")
+        assert (answer["token_ids"], answer["request_id"]) == (HELLO_IDS, "chatcmpl-r1")
     named = {"type": "function", "function": {"name": "f"}}
     for wrong, place in (
         ({"response_format": {"type": "grammar"}}, "/response_format/type"),
@@ -269,14 +359,24 @@ def test_a_field_has_one_use():
 @pytest.mark.parametrize(
     ("path", "model", "done", "others"),
     [
-        (ROUTES[1], MessagesRequest, "tools model continue_final_message", "documents system"),
+        (
+            ROUTES[1],
+            MessagesRequest,
+            "tools model continue_final_message",
+            "documents system truncation_side",
+        ),
         (
             ROUTES[2],
             ChatRenderRequest,
             "tools documents reasoning_effort",
             "functions input thinking",
         ),
-        (ROUTES[3], CountTokensRequest, "tools system chat_template_kwargs", "documents prompt"),
+        (
+            ROUTES[3],
+            CountTokensRequest,
+            "tools system chat_template_kwargs",
+            "documents prompt truncation_side",
+        ),
         (ROUTES[4], InputTokensRequest, "tools instructions tokenizer", "conversation messages"),
     ],
 )
@@ -284,7 +384,7 @@ def test_a_field_that_changes_the_prompt_is_done_or_refused_by_name(
     client, refused, path, model, done, others
 ):
     body = {"input": "Hello"} if path == ROUTES[4] else {"messages": HELLO}
-    refused_here = f"{others} truncate_prompt_tokens mcp_servers".split()
+    refused_here = f"{others} mcp_servers".split()
     for name in refused_here:
         assert refused(path, **body, **{name: "x"}) == ("invalid_request", f"/{name}")
     for name in [*done.split(), *refused_here]:
@@ -392,7 +492,6 @@ def test_content_without_text_is_refused_by_its_place(refused, client):
         ("/tokenize", {"messages": user(1)}, "/messages/0/content"),
         ("/tokenize", {"messages": HELLO, "tools": [{"type": "web"}]}, "/tools/0/type"),
         ("/tokenize", {"messages": [call]}, "/messages/0/tool_calls/0/function"),
-        (ROUTES[2], {"messages": HELLO, "truncate_prompt_tokens": 3}, "/truncate_prompt_tokens"),
         (anthropic, {"messages": HELLO, "tools": [{"type": "bash"}]}, "/tools/0/type"),
         (anthropic, {"messages": [{"role": "tool"}]}, "/messages/0/role"),
         (anthropic, {"messages": user([{"type": "image"}])}, "/messages/0/content/0"),

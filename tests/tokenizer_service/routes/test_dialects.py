@@ -91,7 +91,45 @@ def test_llama_cpp(post):
     assert post("/detokenize", tokens=[262, *HELLO])["content"] == "<s>Hello"
 
 
-def test_text_embeddings_inference(post, spec, tmp_path):
+def test_llama_cpp_takes_texts_and_ids_in_turn(post, refused):
+    for content, tokens in (
+        (["Hello", 97, 98, "ld", "<s>"], [*HELLO, 97, 98, 261, 262]),
+        ([97, "He", "llo"], [97, *HELLO]),  # each text is encoded by itself
+        ([97], [97]),
+        ([], []),
+    ):
+        assert post("/tokenize", content=content) == {"tokens": tokens}
+    around = {"add_special": True}
+    assert post("/tokenize", content=["He", 97, "He"], **around)["tokens"] == [
+        262, 256, 263, 97, 256,
+    ]  # fmt: skip
+    assert post("/tokenize", content=[97, "He"], **around) == {"tokens": [97, 256]}
+    plain = post("/tokenize", content=["<s>", 262], parse_special=False)
+    assert plain == {"tokens": [*b"<s>", 262]}
+    pieces = post("/tokenize", content=[256, "l"], with_pieces=True)
+    assert pieces == {"tokens": [{"id": 256, "piece": "He"}, {"id": 108, "piece": "l"}]}
+    for wrong in (["a", None], ["a", True], ["a", -1], ["a", ["b"]], ["a", 1.0], 5):
+        assert refused("/tokenize", content=wrong) == ("invalid_request", "/content")
+    found = refused("/tokenize", content=["a", 97, "b", 98, 999])
+    assert found == ("unknown_token_id", "/content/4")
+
+
+def test_props_of_llama_cpp(client, shared_store, spec):
+    props = client.get("/props").json()
+    assert props["default_generation_settings"] == {"n_ctx": 0, "params": {}}
+    assert (props["model_alias"], props["chat_template"]) == ("around", "")
+    assert (props["bos_token"], props["eos_token"]) == ("<s>", "<end>")
+    assert props["modalities"] == {"vision": False, "audio": False}
+    chat = ChatTemplates({"default": "{{ messages }}"}, max_model_len=4096)
+    named = str(shared_store.publish(spec.with_chat(chat), name="long"))
+    props = client.get("/v1/props?model=long&autoload=false").json()
+    assert props["default_generation_settings"]["n_ctx"] == 4096
+    assert (props["model_path"], props["chat_template"]) == (named, "{{ messages }}")
+    assert client.get("/props?model=nope").status_code == 404
+    problem(client.get("/props?slot=1"), 422)
+
+
+def test_text_embeddings_inference(client, post, spec, tmp_path):
     hello = [
         {"id": 256, "text": "He", "special": False, "start": 0, "stop": 2},
         {"id": 257, "text": "ll", "special": False, "start": 2, "stop": 4},
@@ -103,7 +141,11 @@ def test_text_embeddings_inference(post, spec, tmp_path):
     assert answer == [[before, *hello, after]]
     assert post("/tokenize", inputs="Hello") == answer
     assert post("/tokenize", inputs=["Hello", ""], add_special_tokens=False) == [hello, []]
-    assert post("/tokenize", inputs=[]) == []
+    empty = problem(client.post("/tokenize", json={"inputs": []}), 400, "empty_inputs")
+    assert (empty["error"], empty["error_type"]) == ("`inputs` cannot be empty", "Empty")
+    info = client.get("/info").json()
+    assert (info["model_id"], info["model_sha"]) == ("around", spec.fingerprint)
+    assert (info["max_client_batch_size"], info["auto_truncate"]) == (65536, False)
     # Its offsets come from the Rust API of Hugging Face and count bytes; the Python API counts
     # characters.
     Tokenizer.from_spec(spec).save_tokenizer_json(tmp_path / "tokenizer.json")
@@ -228,7 +270,7 @@ def test_tokenizer_info(client):
     assert trained["add_eos_token"] is False
     assert "model_max_length" not in trained
     for query, status in (("tokeniser=x", 422), ("tokenizer=nope", 404)):
-        assert client.get(f"/tokenizer_info?{query}").status_code == status
+        problem(client.get(f"/tokenizer_info?{query}"), status)
     assert client.get("/tokenizer_info", headers={"If-Match": '"x"'}).status_code == 412
 
 

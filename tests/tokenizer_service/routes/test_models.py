@@ -1,5 +1,6 @@
 """`model` chooses the tokenizer on the routes of other servers; /models lists names and aliases."""
 
+import json
 import shutil
 from types import SimpleNamespace
 
@@ -71,11 +72,11 @@ def test_unknown_or_contradictory_model_is_refused(client, route):
         for named in ({}, {"tokenizer": "chat"}):
             asked = {**body, **named, "model": model}
             found = problem(client.post(path, json=asked), 404, "model_not_found")
-            assert found["error"]["type"] == "not_found_error"
-            assert (found["type"] == "error") == (path == "/v1/messages/count_tokens")
-            assert "TOKENIZER_MODEL=ignore" in found["detail"]
-            assert "tokenizer alias" in found["detail"]
-            assert model not in found["detail"]
+            text = json.dumps(found, ensure_ascii=False)
+            assert "TOKENIZER_MODEL=ignore" in text
+            assert "tokenizer alias" in text
+            # Clients of other servers expect the name; nothing else is repeated.
+            assert (f"The model `{model}` does not exist" in text) == (path != "/detokenize")
     for model, tokenizer in ((ALIAS, "chat"), ("chat", "other"), ("other", "active")):
         asked = {**body, "model": model, "tokenizer": tokenizer}
         found = problem(client.post(path, json=asked), 422, "model_conflict")
@@ -89,10 +90,8 @@ def test_tokenizer_info_takes_a_model(client):
 
     assert asked().json()["tokenizer"]["name"] == asked(model="").json()["tokenizer"]["name"]
     assert asked(model=ALIAS).json()["tokenizer"]["name"] == "other"
-    assert (asked(model="gpt-4").status_code, asked(model=ALIAS, tokenizer="chat").status_code) == (
-        404,
-        422,
-    )
+    problem(asked(model="gpt-4"), 404, "model_not_found")
+    problem(asked(model=ALIAS, tokenizer="chat"), 422, "model_conflict")
 
 
 def test_model_is_ignored_if_the_operator_says_so(settings):
@@ -136,7 +135,7 @@ def test_an_alias_of_a_damaged_active_tokenizer_gets_what_no_name_gets(
         unnamed = problem(client.post("/tokenize", json={"prompt": "a"}), 503)
         for model in (ALIAS, "starter"):
             asked = client.post("/tokenize", json={"prompt": "a", "model": model})
-            assert problem(asked, 503)["detail"] == unnamed["detail"]
+            assert problem(asked, 503) == unnamed
         pinned = {"prompt": "a", "model": str(starter)}
         problem(client.post("/tokenize", json=pinned), 404 if file is None else 409)
 

@@ -1,0 +1,489 @@
+"""Prompts for vLLM's `/inference/v1/generate`, from the requests of its render routes.
+
+Each route reads its prompt and what its fields say of the output, under the names of a chat
+completion; the rest is the same for all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from tokenizer_core.chat.messages import refuse
+from tokenizer_core.text.offsets import char_offsets
+from tokenizer_service.access.errors import RequestsTooLargeError
+from tokenizer_service.access.limits import check_wanted, reserve_memory
+from tokenizer_service.handlers.chat import (
+    conversation_of_anthropic,
+    encode_chat_completion,
+    encode_conversation,
+)
+from tokenizer_service.handlers.conversations import from_responses, with_effort
+from tokenizer_service.handlers.encode import check_detailed, encode_all
+from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, SAMPLING
+from tokenizer_service.http.dialects import SGLANG, VLLM, Dialect
+from tokenizer_service.responses.decode import rows_of, sizes_of
+from tokenizer_service.responses.encode import put_around
+from tokenizer_service.responses.errors import InvalidFieldError
+from tokenizer_service.responses.json_values import Rendered, dump, render_each
+from tokenizer_service.responses.render import render_generate_request, render_sglang_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenizer_client.schemas.chat import (
+        ChatRenderRequest,
+        MessagesRenderRequest,
+        ResponsesRenderRequest,
+    )
+    from tokenizer_client.schemas.dialects import CompletionRenderRequest
+    from tokenizer_core.chat.renderer import RenderLimits
+    from tokenizer_service.responses.chat import EncodedChat
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+_CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+"""Fields of `structured_outputs` that constrain the output, of which vLLM takes one."""
+
+_SGLANG_SAMPLING: Final = {
+    "max_tokens": "max_new_tokens",
+    "min_tokens": "min_new_tokens",
+    "seed": "sampling_seed",
+    **{
+        name: name
+        for name in (
+            "n", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
+            "frequency_penalty", "repetition_penalty", "stop", "stop_token_ids", "ignore_eos",
+            "skip_special_tokens", "spaces_between_special_tokens", "logit_bias",
+        )
+    },
+}  # fmt: skip
+"""vLLM's sampling parameter -> SGLang's."""
+
+_SGLANG_CONSTRAINTS: Final = {
+    "json": "json_schema",
+    "regex": "regex",
+    "grammar": "ebnf",
+    "structural_tag": "structural_tag",
+}
+
+_COMPLETION_TOKENS: Final = 16
+"""`max_tokens` of a completion that has none."""
+
+_LOGPROBS: Final = "message.output_text.logprobs"
+
+
+class Caller(NamedTuple):
+    """What a request says of itself beside its body: how it may be called, by `X-Request-Id` or our
+    own id, and the server whose requests it wants."""
+
+    given: str | None
+    new: str
+    dialect: Dialect | None = None
+
+    def name(self, prefix: str, in_body: object) -> str:
+        """`prefix` and the header, the field of the body, or our own id, as vLLM chooses.
+
+        Raises:
+            ChatShapeError: the field is no text.
+        """
+        if in_body is not None and not isinstance(in_body, str):
+            refuse("/request_id", "must be a string")
+        return f"{prefix}{self.given or in_body or self.new}"
+
+    def render(self, name: str, prompt: _Prompt, fields: bytes) -> Iterator[bytes]:
+        """The request for generation, called `name`; `fields` is JSON."""
+        if self.dialect is SGLANG:
+            return render_sglang_request(name, prompt.ids, fields)
+        both = self.dialect is not VLLM
+        return render_generate_request(
+            name, prompt.ids, prompt.offsets, fields, with_input_ids=both
+        )
+
+
+class _Prompt(NamedTuple):
+    pointer: str
+    ids: NDArray[np.uint32]
+    offsets: NDArray[Any] | None
+    """Start and end of each token in characters, if they are wanted and known."""
+    n_before: int = 0
+    n_after: int = 0
+    """How many of the ids at each end are the post-processor's."""
+    n_bytes: int = 0
+    """The size of the text in bytes of UTF-8."""
+
+
+class _Cut(NamedTuple):
+    """Where vLLM cuts a prompt that is too long.
+
+    Raises:
+        ChatShapeError: the limit is that of the model, which is not known, is larger, or is too
+            small for the post-processor's tokens.
+    """
+
+    limit: int | None
+    side: str | None
+    max_tokens: Any
+    pointer: str = "/truncate_prompt_tokens"
+
+    def apply(self, prompt: _Prompt, live: LiveTokenizer) -> _Prompt:
+        """`prompt` with at most `limit` tokens."""
+        limit, length = self.limit, live.tokenizer.spec.chat.max_model_len
+        if limit == -1 and length is None:
+            remedy = "`tokenizer import --max-model-len N` gives it"
+            refuse(self.pointer, f"needs the length of the model, which is not known; {remedy}")
+        if limit is not None and length is not None:
+            if limit > length:
+                refuse(self.pointer, f"must be at most the {length} tokens of the model")
+            limit = length - (self.max_tokens != 0) if limit == -1 else limit
+        if limit is None or len(prompt.ids) <= limit:
+            return prompt
+        kept = self._kept(prompt, limit, live)
+        offsets = None if prompt.offsets is None else prompt.offsets[kept]
+        return prompt._replace(ids=prompt.ids[kept], offsets=offsets)
+
+    def _kept(self, prompt: _Prompt, limit: int, live: LiveTokenizer) -> NDArray[np.intp]:
+        n_tokens = len(prompt.ids)
+        if self.side is not None:
+            start = n_tokens - limit if self.side == "left" else 0
+            return np.arange(start, start + limit)
+        # Without a side, Hugging Face's tokenizer cuts the text and keeps what is around it.
+        spec = live.tokenizer.spec
+        n_content = limit - prompt.n_before - prompt.n_after
+        if n_content < 0:
+            refuse(self.pointer, "must be at least the number of tokens around the text")
+        saved = spec.batch_settings.get("truncation", {}).get("direction", "Right")
+        end = n_tokens - prompt.n_after
+        is_left = (spec.chat.truncation_side or saved.lower()) == "left"
+        start = end - n_content if is_left else prompt.n_before
+        before, after = np.arange(prompt.n_before), np.arange(end, n_tokens)
+        return np.concatenate([before, np.arange(start, start + n_content), after])
+
+
+def render_completion(
+    request: CompletionRenderRequest, live: LiveTokenizer, *, caller: Caller, max_bytes: int
+) -> Rendered:
+    """Encode the prompts of a completion; the response is a list of generate requests.
+
+    Raises:
+        ChatShapeError: it asks for what only a server with a model can do.
+        UnknownIdError: an id is not in the vocabulary.
+        RequestsTooLargeError: the fields, once for each prompt, have more than `max_bytes`.
+        InvalidFieldError: a prompt is empty, or has more tokens than the model.
+        Exception: as `_Cut` and `encode_all`.
+    """
+    fields = _known_fields(request)
+    _check_transfer(fields)
+    wanted = fields.get("max_tokens", _COMPLETION_TOKENS)
+    logprobs = fields.get("logprobs")
+    fields |= {
+        "max_tokens": 1 if fields.get("echo") and wanted == 0 else wanted,
+        "logprobs": logprobs is not None,
+        "top_logprobs": logprobs,
+        "echo": fields.get("echo") and logprobs is not None,
+    }
+    request_id = caller.name("cmpl-", fields.get("request_id"))
+    sampling = _sampling_parameters(fields)
+    cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
+    prompts = [cut.apply(prompt, live) for prompt in _prompts(request, live)]
+    bodies: list[bytes] = []
+    n_bytes = 0
+    for prompt in prompts:
+        bodies.append(dump(_fields(prompt, request, fields, sampling, live, caller)))
+        n_bytes += len(bodies[-1])
+        if n_bytes > max_bytes:
+            raise RequestsTooLargeError(max_bytes)
+        reserve_memory(len(bodies[-1]))
+    requests = (
+        caller.render(request_id if len(prompts) == 1 else f"{request_id}-{index}", prompt, body)
+        for index, (prompt, body) in enumerate(zip(prompts, bodies, strict=True))
+    )
+    chunks = list(render_each(requests, is_batch=True))
+    n_tokens = sum(len(prompt.ids) for prompt in prompts)
+    return Rendered(chunks, n_tokens, sum(prompt.n_bytes for prompt in prompts))
+
+
+def render_chat_completion(
+    request: ChatRenderRequest,
+    live: LiveTokenizer,
+    *,
+    caller: Caller,
+    limits: RenderLimits,
+) -> Rendered:
+    """Encode a chat completion; the response is one generate request.
+
+    Raises:
+        ChatShapeError: it asks for what only a server with a model can do.
+        InvalidFieldError: the prompt has more tokens than the model.
+        Exception: as `_Cut` and `encode_conversation`.
+    """
+    fields = _known_fields(request)
+    _check_transfer(fields)
+    request_id = caller.name("chatcmpl-", fields.get("request_id"))
+    sampling = _sampling_parameters(fields)
+    kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
+    chat = encode_chat_completion(request, live, limits, kwargs)
+    prompt = _prompt_of(chat, "/messages", with_offsets=bool(request.return_token_offsets))
+    wanted = sampling.get("max_tokens")
+    cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
+    prompt = cut.apply(prompt, live)
+    rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
+    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
+
+
+def render_messages(
+    request: MessagesRenderRequest,
+    live: LiveTokenizer,
+    *,
+    caller: Caller,
+    limits: RenderLimits,
+) -> Rendered:
+    """As `render_chat_completion`, of a request to Anthropic's API."""
+    fields = _known_fields(request)
+    choice = _object(fields, "tool_choice").get("type", "auto")
+    fields["tool_choice"] = choice if choice in ("auto", "none") else "required"
+    fields["stop"] = fields.pop("stop_sequences", None)
+    if fields.get("stream"):
+        fields["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    if request.thinking is not None and request.thinking.get("type") == "enabled":
+        fields["thinking_token_budget"] = request.thinking.get("budget_tokens")
+    wanted = _object(request.output_config or {}, "format", "/output_config")
+    if wanted:
+        _check_schema_format(wanted, "/output_config/format")
+        fields["response_format"] = {"type": "json_schema", "json_schema": wanted}
+    _check_transfer(fields)
+    sampling = _sampling_parameters(fields)
+    chat = encode_conversation(conversation_of_anthropic(request, live, limits), live, limits)
+    prompt = _prompt_of(chat, "/messages")
+    request_id = caller.name("chatcmpl-", None)
+    rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
+    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
+
+
+def render_responses(
+    request: ResponsesRenderRequest,
+    live: LiveTokenizer,
+    *,
+    caller: Caller,
+    limits: RenderLimits,
+) -> Rendered:
+    """As `render_chat_completion`, of a request to OpenAI's responses."""
+    fields = _known_fields(request)
+    fields["max_tokens"] = fields.pop("max_output_tokens", None)
+    fields["logprobs"] = _LOGPROBS in (fields.pop("include", None) or ())
+    for name in ("include_reasoning", "stream_options"):  # as vLLM, which leaves them out here
+        fields.pop(name, None)
+    wanted = _object(_object(fields, "text"), "format", "/text")
+    if wanted.get("type") == "json_schema":
+        _check_schema_format(wanted, "/text/format")
+        wanted = {"type": "json_schema", "json_schema": wanted}
+    fields["response_format"] = wanted or None
+    _check_transfer(fields)
+    if fields.get("request_id") is None:
+        request_id = caller.name("resp_", None)
+    else:
+        request_id = Caller(None, "").name("", fields["request_id"])
+    sampling = _sampling_parameters(fields)
+    chat = encode_conversation(from_responses(request), live, limits)
+    prompt = _prompt_of(chat, "/input")
+    if fields.get("truncation", "disabled") != "disabled":
+        cut = _Cut(-1, None, sampling.get("max_tokens"), "/truncation")
+        prompt = cut.apply(prompt, live)
+    rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
+    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
+
+
+def _known_fields(request: Any) -> dict[str, Any]:
+    """The fields of `request` that vLLM's model of it has, beside those of ours."""
+    known, extra = NEUTRAL[type(request)], request.model_extra or {}
+    return {name: extra[name] for name in (*known.carried, *known.accepted) if name in extra}
+
+
+def _prompts(request: CompletionRenderRequest, live: LiveTokenizer) -> Iterator[_Prompt]:
+    """Each prompt of a completion."""
+    given, adds, spec = request.prompt, request.add_special_tokens, live.tokenizer.spec
+    has_ids = isinstance(given, np.ndarray) or (len(given) and isinstance(given[0], np.ndarray))
+    if has_ids:
+        rows, _ = rows_of(given, "/prompt")
+        for ids, pointer in rows:
+            sizes_of(ids, live, pointer)
+            yield _Prompt(pointer, ids, None)
+        return
+    if given == "":
+        raise InvalidFieldError("/prompt", "is empty")
+    texts = [given] if isinstance(given, str) else given
+    sources = [
+        ("/prompt" if isinstance(given, str) else f"/prompt/{index}", text)
+        for index, text in enumerate(texts)
+    ]
+    n_around = (len(spec.prefix_ids), len(spec.suffix_ids)) if adds else (0, 0)
+    with_offsets = bool(request.return_token_offsets)
+    encoded = encode_all(
+        sources,
+        live,
+        is_detailed=with_offsets,
+        unit="char" if with_offsets else None,
+        add_special_tokens=adds and not with_offsets,
+    )
+    for (pointer, _), (ids, n_bytes, found) in zip(sources, encoded, strict=True):
+        if with_offsets and adds:
+            ids, found = put_around(spec, ids, found, 0, 0)
+        yield _Prompt(pointer, ids, found if with_offsets else None, *n_around, n_bytes)
+
+
+def _prompt_of(chat: EncodedChat, pointer: str, *, with_offsets: bool = False) -> _Prompt:
+    """The prompt of a conversation; the offsets of the post-processor's tokens are 0 and 0."""
+    n_after = len(chat.ids) - len(chat.encoding.ids) - chat.n_before
+    offsets = None
+    if with_offsets:
+        check_detailed(len(chat.ids))
+        found = char_offsets(chat.encoding.text, chat.encoding.offsets)
+        offsets = np.pad(found, ((chat.n_before, n_after), (0, 0)))
+    return _Prompt(pointer, chat.ids, offsets, chat.n_before, n_after)
+
+
+def _fields(
+    prompt: _Prompt,
+    request: Any,
+    fields: Mapping[str, Any],
+    sampling: Mapping[str, Any],
+    live: LiveTokenizer,
+    caller: Caller,
+) -> dict[str, Any]:
+    """The fields of a generate request beside its ids.
+
+    Raises:
+        InvalidFieldError: the prompt is empty, or has more tokens than the model.
+        ChatShapeError: SGLang's request has no such field.
+    """
+    check_wanted()
+    n_tokens, length = len(prompt.ids), live.tokenizer.spec.chat.max_model_len
+    if not n_tokens:
+        raise InvalidFieldError(prompt.pointer, "gives no token; the server could not begin")
+    if length is not None and n_tokens > length:
+        detail = f"gives {n_tokens} tokens, and the model takes {length}; send less"
+        raise InvalidFieldError(prompt.pointer, detail)
+    if length is not None:
+        most = sampling.get("max_tokens", length)
+        sampling = {**sampling, "max_tokens": min(most, length - n_tokens)}
+    is_stream = bool(fields.get("stream"))
+    if caller.dialect is SGLANG:
+        return {**_sglang_fields(sampling), "stream": is_stream}
+    return {
+        "features": None,
+        "sampling_params": sampling,
+        "model": request.model,
+        "stream": is_stream,
+        "stream_options": fields.get("stream_options") if is_stream else None,
+        "cache_salt": fields.get("cache_salt"),
+        "priority": fields.get("priority") or 0,
+        **{name: fields.get(name) for name in EXTRA_ARGUMENTS},
+        "return_token_ids": fields.get("return_token_ids"),
+        "reasoning_ended": True if fields.get("include_reasoning") is False else None,
+    }
+
+
+def _check_transfer(fields: Mapping[str, Any]) -> None:
+    """Raise ChatShapeError for a forced call, and for ids that would replace those of the text."""
+    if fields.get("tool_choice", "auto") not in ("auto", "none"):
+        # As the model's tool parser would, which only its own server has.
+        refuse("/tool_choice", "cannot constrain the output here; send structured_outputs")
+    if "prompt_token_ids" in _object(fields, "kv_transfer_params"):
+        refuse("/kv_transfer_params/prompt_token_ids", "would replace those of this request")
+
+
+def _check_schema_format(wanted: Mapping[str, Any], place: str) -> None:
+    if wanted.get("type") != "json_schema":
+        refuse(f"{place}/type", "must be json_schema")
+    if not isinstance(wanted.get("schema"), dict):
+        refuse(f"{place}/schema", "must be an object")
+
+
+def _sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a chat completion sets, under the names of vLLM's sampling parameters.
+
+    Raises:
+        Problem: 422 for a constraint of the output that is of another shape, or the second one.
+    """
+    found = {name: fields[name] for name in SAMPLING if fields.get(name) is not None}
+    if fields.get("logprobs") and not fields.get("logprob_token_ids"):
+        found["logprobs"] = fields.get("top_logprobs") or 0
+    if fields.get("echo"):
+        found.setdefault("prompt_logprobs", fields.get("top_logprobs") or 0)
+    constraint = _structured_outputs(fields)
+    if constraint:
+        found["structured_outputs"] = constraint
+    for name in EXTRA_ARGUMENTS:
+        _object(fields, name)
+    if arguments := _object(fields, "vllm_xargs"):
+        found["extra_args"] = arguments
+    for name in ("max_completion_tokens", "max_tokens"):
+        if fields.get(name) is not None:
+            if type(fields[name]) is not int:
+                refuse(f"/{name}", "must be an integer")
+            found["max_tokens"] = fields[name]
+            break
+    return found
+
+
+def _sglang_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """`sampling` as SGLang's `/generate` takes it.
+
+    Raises:
+        ChatShapeError: SGLang has no such parameter.
+    """
+    given = dict(sampling)
+    n_logprobs = given.pop("logprobs", None)
+    found = {theirs: given.pop(ours) for ours, theirs in _SGLANG_SAMPLING.items() if ours in given}
+    constraint = dict(given.pop("structured_outputs", {}))
+    if constraint.pop("json_object", False):
+        constraint["json"] = {"type": "object"}
+    for ours, theirs in _SGLANG_CONSTRAINTS.items():
+        if constraint.get(ours) is not None:
+            value = constraint.pop(ours)
+            found[theirs] = value if isinstance(value, str) else json.dumps(value)
+    for name in (*given, *(f"structured_outputs/{name}" for name in constraint)):
+        refuse(f"/{name}", "is no field of SGLang's requests; leave it out")
+    return {
+        "sampling_params": found,
+        "return_logprob": n_logprobs is not None,
+        "logprob_start_len": -1,
+        "top_logprobs_num": n_logprobs or 0,
+        "return_hidden_states": False,
+    }
+
+
+def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """`response_format` and `structured_outputs` as vLLM joins them."""
+    joined = dict(_object(fields, "structured_outputs"))
+    given = _object(fields, "response_format")
+    kind = given.get("type", "text" if not given else None)
+    if kind == "json_object":
+        constraint: dict[str, Any] = {"json_object": True}
+    elif kind == "json_schema":
+        schema = _object(given, "json_schema", "/response_format").get("schema")
+        if not isinstance(schema, dict):
+            refuse("/response_format/json_schema/schema", "must be an object")
+        constraint = {"json": schema}
+    elif kind == "structural_tag":
+        constraint = {"structural_tag": json.dumps(given)}
+    elif kind == "text":
+        constraint = {}
+    else:
+        known = "text, json_object, json_schema or structural_tag"
+        refuse("/response_format/type", f"must be {known}")
+    if sum(joined.get(name) is not None for name in _CONSTRAINTS) + len(constraint) > 1:
+        refuse("/structured_outputs", "is a second constraint of the output; send one")
+    return joined | constraint
+
+
+def _object(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str, Any]:
+    """The object in field `name`, empty if it is absent."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, dict):
+        refuse(f"{place}/{name}", "must be an object")
+    return value or {}
