@@ -76,19 +76,6 @@ impl Vocabulary {
         unsafe { out.set_len(out.len() + n_written) };
         Ok(())
     }
-
-    /// How many bytes `ids` decode to; the index of the first id without a token as an error.
-    pub fn decoded_len(&self, ids: &[u32]) -> Result<usize, usize> {
-        self.measure(ids).map(|measure| measure.n_bytes)
-    }
-
-    /// Writes the bytes of `ids` to `out`, which is as long as `decoded_len` said.
-    pub fn decode_into(&self, ids: &[u32], out: &mut [u8]) {
-        // SAFETY: the layout is the same, and `fill` only writes bytes that have a value.
-        let position = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
-        let n_written = self.fill(ids, position);
-        assert_eq!(n_written, out.len());
-    }
 }
 
 /// bytes -> id of the tokens that encoding can produce, in a table at most half full.
@@ -155,9 +142,10 @@ mod tests {
         let vocabulary = Vocabulary::new(vec![(5, b"five"), (0, b"zero"), (2, b"two")]);
         assert_eq!(vocabulary.n_ids(), 6);
         assert_eq!(vocabulary.token(5), b"five");
-        assert_eq!(vocabulary.decoded_len(&[0, 5, 2]), Ok(11));
-        assert_eq!(vocabulary.decoded_len(&[0, 5, 3, 9]), Err(2));
-        assert_eq!(vocabulary.decoded_len(&[u32::MAX]), Err(0));
+        let n_bytes = |ids: &[u32]| vocabulary.measure(ids).map(|measure| measure.n_bytes);
+        assert_eq!(n_bytes(&[0, 5, 2]), Ok(11));
+        assert_eq!(n_bytes(&[0, 5, 3, 9]), Err(2));
+        assert_eq!(n_bytes(&[u32::MAX]), Err(0));
     }
 
     /// Tokens of every length around that of a slot and that of a size byte.
@@ -188,8 +176,8 @@ mod tests {
                 .map(|&id| &tokens[id as usize][..])
                 .collect::<Vec<_>>()
                 .concat();
-            let mut out = vec![0; vocabulary.decoded_len(&ids).unwrap()];
-            vocabulary.decode_into(&ids, &mut out);
+            let mut out = Vec::new();
+            vocabulary.append(&ids, &mut out).unwrap();
             assert_eq!(out, expected);
             let unknown = [&ids[..], &[46]].concat();
             assert_eq!(vocabulary.measure(&unknown[..]), Err(n_ids));

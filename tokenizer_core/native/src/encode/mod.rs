@@ -407,8 +407,8 @@ pub mod tests {
             for (_, scanner) in Scanner::NAMES {
                 let mut ids = Vec::new();
                 encoder.encode(scanner, &text, &mut ids).unwrap();
-                let mut decoded = vec![0; encoder.vocabulary().decoded_len(&ids).unwrap()];
-                encoder.vocabulary().decode_into(&ids, &mut decoded);
+                let mut decoded = Vec::new();
+                encoder.vocabulary().append(&ids, &mut decoded).unwrap();
                 assert_eq!(decoded, text.as_bytes());
                 let count = |limit| {
                     encoder
