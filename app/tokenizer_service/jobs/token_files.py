@@ -50,7 +50,7 @@ from tokenizer_service.jobs.errors import (
     TokenFilesNotFoundError,
     TokenFilesQuotaError,
 )
-from tokenizer_service.jobs.folder import is_job_id
+from tokenizer_service.jobs.folder import bytes_below, is_job_id, names_in
 
 log = logging.getLogger("tokenizer_service.jobs")
 
@@ -113,9 +113,7 @@ class TokenFilesFolder:
 
     def names(self) -> list[str]:
         """The ids of all published token files, sorted."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
-            return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name))
-        return []
+        return sorted(filter(NAME.fullmatch, names_in(self.root)))
 
     def publish(self, growing: Path, token_files_id: str) -> None:
         """Publish the finished folder `growing` under its id.
@@ -161,9 +159,7 @@ class TokenFilesFolder:
     def left_over(self) -> list[str]:
         """The names below `.unfinished`. Call this before listing the unfinished jobs for `sweep`,
         so that the result has no entry of a job that started in between."""
-        with contextlib.suppress(FileNotFoundError):
-            return os.listdir(self.root / _UNFINISHED)  # noqa: PTH208
-        return []
+        return names_in(self.root / _UNFINISHED)
 
     def sweep(self, names: list[str], kept_jobs: Collection[str]) -> None:
         """Remove the entries in `names` that belong to no job in `kept_jobs`."""
@@ -301,12 +297,7 @@ class TokenFilesStore:
 
     def used_bytes(self) -> int:
         """Bytes of all token files, including those that jobs are writing."""
-        used = 0
-        for folder, _, names in os.walk(self.folder.root):
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    used += (Path(folder) / name).stat(follow_symlinks=False).st_size
-        return used
+        return bytes_below(self.folder.root)
 
     @contextlib.contextmanager
     def _opened(self, token_files_id: str) -> Iterator[TokenFiles]:
