@@ -61,6 +61,13 @@ _UNFINISHED: Final = ".unfinished"
 _TAKEN: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 
 
+_OF_PLAN: Final = (
+    *("tokens_per_shard", "begin_of_document_id", "end_of_document_id", "end_of_document"),
+    *("end_reason", "not_added", "seed", "max_length"),
+)
+"""Fields of the plan that `TokenFilesView` shows under their names."""
+
+
 class TokenFilesTakenError(TokenFilesError):
     """Other token files have that id."""
 
@@ -222,14 +229,7 @@ class TokenFilesStore:
                 TokenFilesView,
                 token_files_id,
                 opened,
-                tokens_per_shard=plan.tokens_per_shard,
-                begin_of_document_id=plan.begin_of_document_id,
-                end_of_document_id=plan.end_of_document_id,
-                end_of_document=plan.end_of_document,
-                end_reason=plan.end_reason,
-                not_added=list(plan.not_added),
-                seed=plan.seed,
-                max_length=plan.max_length,
+                **{name: getattr(plan, name) for name in _OF_PLAN},
                 over_length=None if plan.max_length is None else plan.over_length,
                 document_encoder=opened.manifest.document_encoder,
                 bad_documents=opened.manifest.bad_documents.to_fields(),
@@ -326,13 +326,7 @@ def _summarise(
         "bytes": manifest.size_bytes,
         "layout": plan.layout_name,
         "dtype": plan.dtype,
-        "tokenizer": TokenFilesTokenizer(
-            name=plan.tokenizer.name,
-            version=plan.tokenizer.version,
-            fingerprint=plan.tokenizer.fingerprint,
-            vocab_size=plan.tokenizer.vocab_size,
-            largest_id=plan.tokenizer.largest_id,
-        ),
+        "tokenizer": TokenFilesTokenizer.model_validate(plan.tokenizer, from_attributes=True),
         "counts": dict(manifest.counts),
         "splits": {split.name: _describe_split(split) for split in manifest.splits},
     }
