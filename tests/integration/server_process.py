@@ -177,19 +177,6 @@ def slow_corpus(folder, n_bytes):
     (folder / "slow.txt").write_bytes(random.Random(2).randbytes(n_bytes).translate(letters))
 
 
-def wait_for_job(client, job_id, *, seconds=300):
-    """The job, after it has ended."""
-    start = time.monotonic()
-    while True:
-        job = client.get(f"/train/{job_id}").raise_for_status().json()
-        if job["state"] not in ("queued", "running"):
-            return job
-        waited = time.monotonic() - start
-        assert waited < seconds, job
-        # A look takes milliseconds of a processor that the job needs.
-        time.sleep(min(max(0.02, waited / 20), 0.25))
-
-
 def wait_until(condition, *, seconds=PATIENCE_SECONDS):
     """Fail unless the condition holds within `seconds`."""
     deadline = time.monotonic() + seconds

@@ -39,11 +39,9 @@ BODY_GRACE_SECONDS: Final = 10.0
 MIN_BODY_BYTES_PER_SECOND: Final = 1024
 """After the grace time a body must arrive at this rate; a slower one is refused."""
 
-STREAM_IDLE_SECONDS: Final = 300.0
-"""A stream is closed if its client sends too little text or reads nothing for this long."""
-
 MIN_STREAM_BYTES: Final = 1024
-"""Bytes that the client must send within that time, so that single bytes do not keep a stream."""
+"""Bytes that the client of a stream must send within TOKENIZER_STREAM_IDLE_SECONDS, so that single
+bytes do not keep it open."""
 
 SEND_IDLE_SECONDS: Final = 60.0
 """A client that reads nothing of its response for this long is treated as disconnected."""

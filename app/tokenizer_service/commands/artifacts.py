@@ -112,11 +112,7 @@ def run_list(arguments: argparse.Namespace) -> None:
         damage = error
     refs = store.list()
     if arguments.json:
-        rows = [
-            {"name": r.name, "version": r.version, "digest": r.digest, "active": r == active}
-            for r in refs
-        ]
-        print(json.dumps(rows))
+        print(json.dumps([{**_identity(ref), "active": ref == active} for ref in refs]))
     elif not refs:
         print("no tokenizer yet; see tokenizer train --help and tokenizer import --help")
     else:

@@ -94,7 +94,7 @@ async def submit_job(
 
     Raises:
         Problem: the request is invalid.
-        QueueFullError: the queue is full.
+        QueueFullError, JobRunningError: the queue is full.
         IdempotencyConflictError: the key was used for another request.
         DiskError, JobDatabaseError: the disk or the database failed.
         Exception: any error that `prepare` raises.

@@ -127,10 +127,7 @@ class PlannedRoutes:
         content = b"".join(rendered.chunks)
         if len(content) > _UNLEASED_BYTES:
             return None
-        if plan.is_decoding:
-            services.metrics.count_decoded(rendered.n_tokens)
-        else:
-            services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
+        _count(services, plan, rendered)
         headers = b"%bcontent-length: %d\r\ncontent-type: %b\r\n" % (
             live.header_lines,
             len(content),
@@ -197,11 +194,15 @@ async def respond(request: Request, plan: Plan) -> Response:
     )
     if response.n_bytes > _UNLEASED_BYTES or lease is not None:
         response.charge_to(lease or services.budget.lease())
+    _count(services, plan, rendered)
+    return response
+
+
+def _count(services: Services, plan: Plan, rendered: Rendered) -> None:
     if plan.is_decoding:
         services.metrics.count_decoded(rendered.n_tokens)
     else:
         services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
-    return response
 
 
 def _run_large(

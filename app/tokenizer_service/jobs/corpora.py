@@ -50,6 +50,7 @@ from tokenizer_service.jobs.errors import (
     CorpusFormatError,
     CorpusNotFoundError,
 )
+from tokenizer_service.jobs.folder import bytes_below, names_in
 from tokenizer_service.jobs.input_files import InputFile, find_input_file
 
 log = logging.getLogger("tokenizer_service.jobs")
@@ -85,11 +86,9 @@ class CorpusStore:
 
     def all(self) -> list[StoredCorpus]:
         """All corpora, by id."""
-        with contextlib.suppress(FileNotFoundError):
-            ids = sorted(name.removesuffix(".json") for name in os.listdir(self._folder))  # noqa: PTH208
-            found = (self.find(corpus_id) for corpus_id in ids if NAME.fullmatch(corpus_id))
-            return [corpus for corpus in found if corpus is not None]
-        return []
+        ids = sorted(name.removesuffix(".json") for name in names_in(self._folder))
+        found = (self.find(corpus_id) for corpus_id in ids if NAME.fullmatch(corpus_id))
+        return [corpus for corpus in found if corpus is not None]
 
     def find(self, corpus_id: str) -> StoredCorpus | None:
         """The corpus, or None."""
@@ -182,10 +181,7 @@ class CorpusStore:
 
     def sweep(self) -> None:
         """Remove the files that no record names and no process is writing."""
-        try:
-            names = os.listdir(self._files)  # noqa: PTH208
-        except FileNotFoundError:
-            return
+        names = names_in(self._files)  # before the records: a file may get one meanwhile
         known = {corpus.file for corpus in self.all()}
         for name in names:
             if name not in known and _FILE.fullmatch(name):
@@ -193,12 +189,7 @@ class CorpusStore:
 
     def used_bytes(self) -> int:
         """Bytes of all texts, including those being uploaded."""
-        used = 0
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._files) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    used += entry.stat(follow_symlinks=False).st_size
-        return used
+        return bytes_below(self._files)
 
     def require_room(self, n_bytes: int) -> None:
         """Raise CorporaQuotaError if a total of `n_bytes` exceeds the quota."""

@@ -33,7 +33,7 @@ class QueueFullError(JobsError):
         super().__init__(f"{unfinished} jobs are running or queued")
 
 
-class JobRunningError(QueueFullError):
+class JobRunningError(JobsError):
     """A job is running, and the queue accepts no waiting jobs."""
 
     code = "training_busy"

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -144,6 +145,23 @@ class JobFolder:
         return [escape_control_characters(line)[:_MAX_LOG_LINE_CHARS] for line in lines if line][
             -LOG_TAIL_LINES:
         ]
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in `folder`; none if it does not exist."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.listdir(folder)  # noqa: PTH208
+    return []
+
+
+def bytes_below(folder: Path) -> int:
+    """The bytes of all files below `folder`, also of those being written."""
+    used = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                used += Path(parent, name).stat(follow_symlinks=False).st_size
+    return used
 
 
 def escape_control_characters(text: str) -> str:

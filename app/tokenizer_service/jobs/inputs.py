@@ -44,6 +44,12 @@ _CODES: Final = {
     "input_urls": "invalid_corpus_url",
     "corpus_ids": "corpus_not_found",
 }
+_OF_PLAN: Final = (
+    *("layout", "dtype", "tokens_per_shard", "begin_of_document", "end_of_document", "seed"),
+    *("max_length", "over_length"),
+)
+"""Fields of the request that are arguments of `plan_token_files`."""
+
 _SAMPLE_BYTES: Final = 1 << 16
 _SAMPLED_CORPORA: Final = 8
 _PACKED_IDS_PER_BYTE: Final = 1.0
@@ -160,17 +166,10 @@ def plan_encoding(
         if not isinstance(names, str) and not names <= set(known):
             raise UnknownSpecialTokenError(field)
     arguments = {
-        "layout": asked.layout,
-        "dtype": asked.dtype,
-        "tokens_per_shard": asked.tokens_per_shard,
-        "begin_of_document": asked.begin_of_document,
-        "end_of_document": asked.end_of_document,
+        **{name: getattr(asked, name) for name in _OF_PLAN},
         "allowed_special": _as_json(asked.allowed_special),
         "disallowed_special": _as_json(asked.disallowed_special),
-        "seed": asked.seed,
         "loss_mask": is_chat,
-        "max_length": asked.max_length,
-        "over_length": asked.over_length,
     }
     template, templates = asked.chat_template, tokenizer.chat_templates
     if template is not None and template not in templates:

@@ -262,7 +262,7 @@ class JobStore:
         `queue_limit` jobs may wait for a running one; with 0, a job is accepted only if none runs.
 
         Raises:
-            QueueFullError: the queue accepts no other job.
+            QueueFullError, JobRunningError: the queue accepts no other job.
             IdempotencyConflictError: the key was used for another request.
         """
         with self.database.transaction(alone="add") as run:
@@ -294,7 +294,7 @@ class JobStore:
             return self._count_unfinished(run)
 
     def require_place(self, queue_limit: int) -> None:
-        """Raise QueueFullError if `add` would."""
+        """Raise QueueFullError or JobRunningError if `add` would."""
         _require_place(self.count_unfinished(), queue_limit)
 
     def get(self, job_id: str) -> Job | None:
@@ -576,8 +576,7 @@ def _fail_damaged(run: Run, job: Job) -> None:
 
 def _require_place(unfinished: int, queue_limit: int) -> None:
     if unfinished > queue_limit:
-        kind = QueueFullError if queue_limit else JobRunningError
-        raise kind(unfinished, queue_limit)
+        raise QueueFullError(unfinished, queue_limit) if queue_limit else JobRunningError
 
 
 def _select_by_key(run: Run, idempotency_key: str | None, request_digest: str) -> Job | None:

@@ -50,7 +50,7 @@ from tokenizer_service.jobs.errors import (
     TokenFilesNotFoundError,
     TokenFilesQuotaError,
 )
-from tokenizer_service.jobs.folder import is_job_id
+from tokenizer_service.jobs.folder import bytes_below, is_job_id, names_in
 
 log = logging.getLogger("tokenizer_service.jobs")
 
@@ -59,6 +59,13 @@ _Summary = TypeVar("_Summary", bound=TokenFilesSummary)
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _UNFINISHED: Final = ".unfinished"
 _TAKEN: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
+
+
+_OF_PLAN: Final = (
+    *("tokens_per_shard", "begin_of_document_id", "end_of_document_id", "end_of_document"),
+    *("end_reason", "not_added", "seed", "max_length"),
+)
+"""Fields of the plan that `TokenFilesView` shows under their names."""
 
 
 class TokenFilesTakenError(TokenFilesError):
@@ -113,9 +120,7 @@ class TokenFilesFolder:
 
     def names(self) -> list[str]:
         """The ids of all published token files, sorted."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
-            return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name))
-        return []
+        return sorted(filter(NAME.fullmatch, names_in(self.root)))
 
     def publish(self, growing: Path, token_files_id: str) -> None:
         """Publish the finished folder `growing` under its id.
@@ -161,9 +166,7 @@ class TokenFilesFolder:
     def left_over(self) -> list[str]:
         """The names below `.unfinished`. Call this before listing the unfinished jobs for `sweep`,
         so that the result has no entry of a job that started in between."""
-        with contextlib.suppress(FileNotFoundError):
-            return os.listdir(self.root / _UNFINISHED)  # noqa: PTH208
-        return []
+        return names_in(self.root / _UNFINISHED)
 
     def sweep(self, names: list[str], kept_jobs: Collection[str]) -> None:
         """Remove the entries in `names` that belong to no job in `kept_jobs`."""
@@ -226,14 +229,7 @@ class TokenFilesStore:
                 TokenFilesView,
                 token_files_id,
                 opened,
-                tokens_per_shard=plan.tokens_per_shard,
-                begin_of_document_id=plan.begin_of_document_id,
-                end_of_document_id=plan.end_of_document_id,
-                end_of_document=plan.end_of_document,
-                end_reason=plan.end_reason,
-                not_added=list(plan.not_added),
-                seed=plan.seed,
-                max_length=plan.max_length,
+                **{name: getattr(plan, name) for name in _OF_PLAN},
                 over_length=None if plan.max_length is None else plan.over_length,
                 document_encoder=opened.manifest.document_encoder,
                 bad_documents=opened.manifest.bad_documents.to_fields(),
@@ -301,12 +297,7 @@ class TokenFilesStore:
 
     def used_bytes(self) -> int:
         """Bytes of all token files, including those that jobs are writing."""
-        used = 0
-        for folder, _, names in os.walk(self.folder.root):
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    used += (Path(folder) / name).stat(follow_symlinks=False).st_size
-        return used
+        return bytes_below(self.folder.root)
 
     @contextlib.contextmanager
     def _opened(self, token_files_id: str) -> Iterator[TokenFiles]:
@@ -335,13 +326,7 @@ def _summarise(
         "bytes": manifest.size_bytes,
         "layout": plan.layout_name,
         "dtype": plan.dtype,
-        "tokenizer": TokenFilesTokenizer(
-            name=plan.tokenizer.name,
-            version=plan.tokenizer.version,
-            fingerprint=plan.tokenizer.fingerprint,
-            vocab_size=plan.tokenizer.vocab_size,
-            largest_id=plan.tokenizer.largest_id,
-        ),
+        "tokenizer": TokenFilesTokenizer.model_validate(plan.tokenizer, from_attributes=True),
         "counts": dict(manifest.counts),
         "splits": {split.name: _describe_split(split) for split in manifest.splits},
     }

@@ -146,13 +146,6 @@ def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
     )
 
 
-def _problem_of_running_job(error: jobs.JobRunningError) -> Problem:
-    detail = (
-        "A job is running and TOKENIZER_TRAIN_QUEUE=0 lets none wait; try again when it has ended."
-    )
-    return Problem(409, error.code, detail, headers={"Retry-After": "30"})
-
-
 def _problem_of_job_database(error: JobDatabaseError) -> Problem:
     if not error.is_away:  # an outage is logged when it begins
         log.error("the job database cannot be used: %s", error)
@@ -277,7 +270,11 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
         retry_after=30,
     ),
-    jobs.JobRunningError: _problem_of_running_job,
+    jobs.JobRunningError: Row(
+        409,
+        "A job is running and TOKENIZER_TRAIN_QUEUE=0 lets none wait; try again when it has ended.",
+        retry_after=30,
+    ),
     jobs.IdempotencyConflictError: Row(
         422,
         "This Idempotency-Key belongs to job {error.job_id}, with a different request. Use a "

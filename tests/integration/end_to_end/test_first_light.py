@@ -7,7 +7,8 @@ import subprocess
 import httpx
 import pytest
 
-from tests.integration.server_process import publish_bytes, serve, wait_for_job
+from tests.integration.server_process import publish_bytes, serve
+from tests.tokenizer_service.routes.exchanges import wait_for_job
 
 _SENTENCES = ("The lowest of the low went slowly west.", "A newer, wider river ran to the east.")
 

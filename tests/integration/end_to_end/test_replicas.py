@@ -17,13 +17,8 @@ import psutil
 import pytest
 
 from tests.integration.postgres_server import PASSWORD, run_postgres
-from tests.integration.server_process import (
-    publish_bytes,
-    serve,
-    slow_corpus,
-    wait_for_job,
-    wait_until,
-)
+from tests.integration.server_process import publish_bytes, serve, slow_corpus, wait_until
+from tests.tokenizer_service.routes.exchanges import wait_for_job
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs.queue import JobStore
 

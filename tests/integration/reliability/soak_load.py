@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from tests.integration.server_process import wait_for_job
 from tests.reliability.socket_client import connect, head
+from tests.tokenizer_service.routes.exchanges import wait_for_job
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import ArtifactStore

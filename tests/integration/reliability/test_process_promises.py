@@ -22,12 +22,12 @@ from tests.integration.server_process import (
     publish_bytes,
     serve,
     slow_corpus,
-    wait_for_job,
     wait_until,
     wait_until_gone,
 )
 from tests.integration.swap_load import SECOND_FIRST_ID
 from tests.reliability.socket_client import LONG_WORK, connect, exchange, head, post
+from tests.tokenizer_service.routes.exchanges import wait_for_job
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands.serving import GRACEFUL_SECONDS
 from tokenizer_service.jobs.queue import JobStore

@@ -16,6 +16,7 @@ from tests.tokenizer_service.jobs.fake_process import (
     running,
     start_in_thread,
 )
+from tests.tokenizer_service.routes.exchanges import wait_for_job
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service import main
 from tokenizer_service.jobs.process import JobProcess
@@ -68,18 +69,9 @@ class Service:
         assert answer.status_code == 200
         return answer.json()
 
-    def wait(self, job_id, *states, seconds=300):
+    def wait(self, job_id, *states):
         """The job, once it is in one of `states` (any final one by default)."""
-        wanted = states or ("live", "succeeded", "failed", "cancelled")
-        start = time.monotonic()
-        while True:
-            job = self.job(job_id)
-            if job["state"] in wanted:
-                return job
-            waited = time.monotonic() - start
-            assert waited < seconds, job
-            # A look takes milliseconds of a processor that the job needs.
-            time.sleep(min(max(0.02, waited / 20), 0.25))
+        return wait_for_job(self.client, job_id, *states)
 
     def wait_for_child(self, job_id, *, phases=("count", "learn")):
         """The pid of the job's trainer, once it is training."""

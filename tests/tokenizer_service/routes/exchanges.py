@@ -1,6 +1,7 @@
 """Requests to an app in process, and what every response promises."""
 
 import json
+import time
 from urllib.parse import unquote
 
 JSON = {"Content-Type": "application/json"}
@@ -31,6 +32,22 @@ def problem(response, status, code=""):
         assert response.headers["content-type"] == "application/problem+json"
     assert code in ("", document["code"]), document
     return document
+
+
+def wait_for_job(client, job_id, *states, seconds=300):
+    """The job, once it is in one of `states`: by default, once it has ended."""
+    wanted = states or ("live", "succeeded", "failed", "cancelled")
+    start = time.monotonic()
+    while True:
+        response = client.get(f"/jobs/{job_id}")
+        assert response.status_code == 200, response.text
+        job = response.json()
+        if job["state"] in wanted:
+            return job
+        waited = time.monotonic() - start
+        assert waited < seconds, job
+        # A look takes milliseconds of a processor that the job needs.
+        time.sleep(min(max(0.02, waited / 20), 0.25))
 
 
 def pointer(document):
