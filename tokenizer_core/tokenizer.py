@@ -303,10 +303,12 @@ class Tokenizer:
         """What a chat template reads of the tokenizer: `bos_token`, `eos_token` and the other named
         tokens, as `transformers` 5 passes them; read-only. If no file names them, they are
         `bos_token`, `eos_token` and `unk_token` as far as the special tokens tell."""
+        return MappingProxyType(self._template_variables)
+
+    @cached_property
+    def _template_variables(self) -> Mapping[str, str]:
         variables = self._spec.chat.variables
-        return MappingProxyType(
-            named_special_tokens(self._spec) if variables is None else variables
-        )
+        return named_special_tokens(self._spec) if variables is None else variables
 
     @property
     def eot_token(self) -> int:
@@ -1121,7 +1123,7 @@ class Tokenizer:
         that are not special in the assistant's messages too."""
         runs = chat.trusted_runs
         guarded = self._guarded(policy, (chat.text[start:end] for start, end in runs))
-        written = guarded.difference(self._spec.special_tokens)
+        written = guarded - self._special_contents
         if not written or policy.added_tokens == "none":
             return [Trust(guarded, runs)]
         roles = roles_of(chat.messages)
@@ -1134,6 +1136,10 @@ class Tokenizer:
         if is_simple and not is_any_outside(chat.text, matcher_of(written), own):
             return trusts[:1]
         return trusts
+
+    @cached_property
+    def _special_contents(self) -> frozenset[str]:
+        return frozenset(self._spec.special_tokens)
 
     def _find_with_offsets(
         self, text: str, matcher: SpecialTokenMatcher, wanted: Wanted[Any]

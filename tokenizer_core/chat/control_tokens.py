@@ -73,7 +73,7 @@ def _tokens_in(texts: Iterable[str], contents: frozenset[str]) -> frozenset[str]
     if not contents:
         return contents
     longest, matcher = set[str](), matcher_of(contents)
-    for text in texts:
+    for text in set(texts):  # a template writes the same around each message
         position = 0
         while match := next(matcher.matches(text, position), None):
             longest.add(match.group())

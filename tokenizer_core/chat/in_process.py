@@ -491,6 +491,8 @@ def _concat(budget: Budget, *parts: Any) -> str:
 
 
 def _subtract(left: Any, right: Any) -> Any:
+    if type(left) is int and type(right) is int and -_LARGEST < left - right < _LARGEST:
+        return left - right
     return _number(left) - _number(right)
 
 
@@ -517,6 +519,8 @@ def _differ(budget: Budget, left: Any, right: Any) -> bool:
 
 def _compare(how: Callable[[Any, Any], bool]) -> Callable[[Budget, Any, Any], bool]:
     def compare(budget: Budget, left: Any, right: Any) -> bool:
+        if type(left) is int and type(right) is int:
+            return how(left, right)
         if type(left) in _TEXTS and type(right) in _TEXTS:
             budget.take(min(len(left), len(right)))
             return how(left, right)
@@ -525,16 +529,12 @@ def _compare(how: Callable[[Any, Any], bool]) -> Callable[[Budget, Any, Any], bo
     return compare
 
 
-def _search_cost(text: Any, wanted: Any) -> int:
-    return _cost(text) * (1 + min(len(wanted), 100) // 8) + len(wanted)
-
-
 def _contains(budget: Budget, wanted: Any, container: Any) -> bool:
     kind = type(container)
-    if kind is Undefined:
-        return False
     if kind in _TEXTS and type(wanted) in _TEXTS:
-        budget.take(_search_cost(container, wanted))
+        budget.take(_cost(container) * (1 + min(len(wanted), 100) // 8) + len(wanted))
+    elif kind is Undefined:
+        return False
     elif kind is dict and type(wanted) in _TEXTS:
         budget.take(_cost(wanted))
     elif kind in (list, tuple) and (type(wanted) in _SCALARS or type(wanted) in _TEXTS):
@@ -796,8 +796,17 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
 # --- Code -----------------------------------------------------------------------------------------
 
 
+_INLINE_TESTS: Final = {
+    "defined": ("(not isinstance(", ", Undefined))"),
+    "none": ("(", " is None)"),
+    "string": ("isinstance(", ", str)"),
+    "undefined": ("isinstance(", ", Undefined)"),
+}
+"""What Jinja's functions do, in the code itself."""
+
+
 def _own_cost(statements: Iterable[nodes.Node]) -> int:
-    """The units of a block without the blocks inside it: its nodes and its literals."""
+    """The units of a block without the loops and macros inside it: its nodes and its literals."""
     units, waiting = _OBJECT_UNITS, list(statements)
     while waiting:
         node = waiting.pop()
@@ -805,8 +814,9 @@ def _own_cost(statements: Iterable[nodes.Node]) -> int:
         match node:
             case nodes.Const(value=str(text)) | nodes.TemplateData(data=text):
                 units += len(text)
+        inner = ("body",) if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock) else ()
         for name, value in node.iter_fields():
-            if name not in ("body", "else_"):
+            if name not in inner:
                 children = value if isinstance(value, list) else [value]
                 waiting += [child for child in children if isinstance(child, nodes.Node)]
     return units
@@ -814,6 +824,8 @@ def _own_cost(statements: Iterable[nodes.Node]) -> int:
 
 class _CodeGenerator(TracingCodeGenerator):
     """Writes each operation as a call of what checks it first."""
+
+    _is_branch = False
 
     def write_commons(self) -> None:
         super().write_commons()
@@ -824,10 +836,19 @@ class _CodeGenerator(TracingCodeGenerator):
 
     def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
         statements = list(nodes)
-        self.writeline(f"budget.take({_own_cost(statements)})")
+        if not self._is_branch:
+            self.writeline(f"budget.take({_own_cost(statements)})")
+        was_branch, self._is_branch = self._is_branch, False
         super().blockvisit(statements, frame)
+        self._is_branch = was_branch
 
-    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802 - Jinja's name
+    def visit_If(self, node: nodes.If, frame: Frame) -> None:  # noqa: N802 - Jinja's name
+        # All branches were taken from the budget with the block that they are in.
+        self._is_branch = True
+        super().visit_If(node, frame)
+        self._is_branch = False
+
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802
         vars(node.iter)["is_iterated"] = True
         vars(node.iter)["units_each"] = _own_cost([node.test]) if node.test else 0
         super().visit_For(node, frame)
@@ -888,6 +909,11 @@ class _CodeGenerator(TracingCodeGenerator):
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802
         name = repr(node.attr)
+        if node.attr in _LOOP_FIELDS and getattr(node.node, "name", None) == "loop":
+            self.write(f"(o.{node.attr} if type(o := ")
+            self.visit(node.node, frame)
+            self.write(f") is LoopContext else field(o, {name}))")
+            return
         self.write(f"(o[{name}] if type(o := ")
         self.visit(node.node, frame)
         self.write(f") is dict and {name} in o else field(o, {name}))")
@@ -950,6 +976,12 @@ class _CodeGenerator(TracingCodeGenerator):
             self.write(", ")
         self._visit_plain(right, frame)
         self.write(")")
+
+    def visit_Test(self, node: nodes.Test, frame: Frame) -> None:  # noqa: N802
+        before, after = _INLINE_TESTS.get(node.name, (f"{self.tests[node.name]}(", ")"))
+        self.write(before)
+        self.visit(node.node, frame)
+        self.write(after)
 
     def visit_Filter(self, node: nodes.Filter, frame: Frame) -> None:  # noqa: N802
         self.write(f"{self.filters[node.name]}(budget, ")

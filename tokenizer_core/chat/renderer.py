@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -157,16 +157,13 @@ class RenderedChat:
 
     def runs_with(self, messages: Sequence[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the trusted text and of that of these messages."""
-        origins = self.origins & SOURCE
-        wanted = [TRUSTED, *(FIRST_MESSAGE + index for index in messages)]
-        is_wanted = np.zeros(1 + max(origins.max(initial=0), *wanted, 0), dtype=np.bool_)
-        is_wanted[wanted] = True
-        return self._spans(is_wanted[origins])
+        wanted = {TRUSTED, *(FIRST_MESSAGE + index for index in messages)}
+        return self._spans(lambda origin: origin & SOURCE in wanted)
 
     @property
     def generated_spans(self) -> list[tuple[int, int]]:
         """Start and end, in characters, of the text between the template's `generation` tags."""
-        return self._spans((self.origins & GENERATED) != 0)
+        return self._spans(lambda origin: origin & GENERATED != 0)
 
     def message_spans(self, n_messages: int) -> list[tuple[int, int] | None]:
         """For each message: from the first character that came from it to the end of the last, or
@@ -192,14 +189,20 @@ class RenderedChat:
             for name in names[origin & FIELDS]
         }
 
-    def _spans(self, wanted: NDArray[np.bool_]) -> list[tuple[int, int]]:
-        """Start and end, in characters, of the neighbouring wanted runs."""
-        if not len(wanted):
-            return []
-        last = np.append(wanted[1:] != wanted[:-1], True)  # the last run of each span
-        ends = np.cumsum(self.lengths, dtype=np.int64)[last].tolist()
-        spans = zip([0, *ends[:-1]], ends, wanted[last].tolist(), strict=True)
-        return [(start, end) for start, end, is_wanted in spans if is_wanted]
+    def _spans(self, is_wanted: Callable[[int], bool]) -> list[tuple[int, int]]:
+        """Start and end, in characters, of the neighbouring runs with wanted origins."""
+        spans: list[tuple[int, int]] = []
+        start, end = -1, 0  # of the span that continues; negative if none does
+        for length, origin in zip(self.lengths.tolist(), self.origins.tolist(), strict=True):
+            if is_wanted(origin):
+                start = end if start < 0 else start
+            elif start >= 0:
+                spans.append((start, end))
+                start = -1
+            end += length
+        if start >= 0:
+            spans.append((start, end))
+        return spans
 
 
 def render_chat(

@@ -372,17 +372,23 @@ class _Dict:
 
 
 class TemplateNamespace(Namespace):
-    """`namespace()` without names that begin with an underscore."""
+    """`namespace()` without names that begin with an underscore. Python itself finds an attribute
+    in a quarter of the time."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # `self` may be a name of the template
         self, given = args[0], dict(*args[1:], **kwargs)
         for name in given:
             _check_name(name)
-        Namespace.__init__(self, given)
+        vars(self).update(given)
+
+    __getattribute__ = object.__getattribute__
 
     def __setitem__(self, name: str, value: Any) -> None:
         _check_name(name)
-        super().__setitem__(name, value)
+        vars(self)[name] = value
+
+    def __repr__(self) -> str:
+        return f"<Namespace {vars(self)!r}>"
 
 
 def _check_name(name: object) -> None:

@@ -335,14 +335,17 @@ def with_runs(text: str, runs: Runs) -> TracedText:
 def join_runs(all_runs: Iterable[Runs]) -> Runs:
     """The runs of texts that follow each other."""
     joined: list[tuple[int, int]] = []
-    last = -1
+    n_chars, last = 0, -1  # of the run that continues
     for runs in all_runs:
-        for run in runs:
-            if run[1] == last:
-                joined[-1] = (joined[-1][0] + run[0], last)
-            else:
-                joined.append(run)
-                last = run[1]
+        for length, origin in runs:
+            if origin == last:
+                n_chars += length
+                continue
+            if n_chars:
+                joined.append((n_chars, last))
+            n_chars, last = length, origin
+    if n_chars:
+        joined.append((n_chars, last))
     return tuple(joined)
 
 
