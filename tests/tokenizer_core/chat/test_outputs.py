@@ -8,18 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import SPECS
+from tokenizer_client.schemas.derender import DerenderChatRequest
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat import outputs
-from tokenizer_core.chat.outputs import (
-    FORMATS,
-    Call,
-    OutputParser,
-    OutputState,
-    Part,
-    begin_output,
-    continue_output,
-)
+from tokenizer_core.chat.outputs import FORMATS, Call, OutputParser, Part
 from tokenizer_core.errors import OutputStateError, OutputTooLongError, UnknownTokenIdError
+from tokenizer_core.spec.chat_templates import OUTPUT_PARSERS
+from tokenizer_core.text import output_streams
+from tokenizer_core.text.output_streams import OutputState, begin_output, continue_output
 
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"x": 1.50}}\n</tool_call>'
 FENCED = (
@@ -188,6 +183,11 @@ def test_where_the_ids_are_cut_changes_nothing(shape, engine, data):
     assert joined(parts) == joined(whole)
 
 
+def test_the_names_of_parsers_are_those_of_imports_and_requests():
+    field = DerenderChatRequest.model_json_schema()["properties"]["parser"]
+    assert tuple(FORMATS) == OUTPUT_PARSERS == tuple(field["anyOf"][0]["enum"])
+
+
 def test_every_single_id_is_a_part(engine):
     tokenizer = Tokenizer.from_spec(SHAPES["bytes"], engine=engine)
     text = f"<think>é🙂</think>\n{HERMES} {HERMES}\n<tool_call>x</tool_call>🙂<tool_ca"
@@ -220,7 +220,7 @@ def test_states_that_do_not_fit_are_refused(engine, monkeypatch):
             continue_output(tokenizer, None, OutputState("finished"), [98], is_last=is_last)
         with pytest.raises(UnknownTokenIdError):
             continue_output(tokenizer, None, OutputState(held=(9999,)), [98], is_last=is_last)
-    monkeypatch.setattr(outputs, "MAX_HELD_IDS", 20)
+    monkeypatch.setattr(output_streams, "MAX_HELD_IDS", 20)
     ids = tokenizer.encode("<tool_call>" + "x" * 30)
     with pytest.raises(OutputTooLongError, match="more than 20 ids"):
         continue_output(tokenizer, FORMATS["hermes"], OutputState(), ids, is_last=False)
