@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tokenizer_core.errors import OutputStateError
@@ -51,10 +52,6 @@ class OutputFormat(NamedTuple):
 
 _INNER_MARKS: Final = ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")
 _CALL_BEGIN, _SEPARATOR, _CALL_END = _INNER_MARKS
-_FENCED: Final = re.compile(
-    rf"\s*function{re.escape(_SEPARATOR)}([^\n]+)\n```json\n(.*)\n```\s*", re.DOTALL
-)
-_BARE: Final = re.compile(rf"\s*([^\n]+?){re.escape(_SEPARATOR)}(.*)", re.DOTALL)
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
@@ -114,19 +111,28 @@ def _parse_hermes(text: str) -> list[Call]:
     return _call_of(name, members["arguments"][1]) if source.startswith('"') else []
 
 
-def _parse_deepseek(text: str, form: re.Pattern[str]) -> list[Call]:
+def _parse_deepseek(text: str, read: Callable[[str], tuple[str, str]]) -> list[Call]:
     calls: list[Call] = []
     first, *rest = text.split(_CALL_BEGIN)
     for one in rest:
         inside, mark, after = one.partition(_CALL_END)
-        found = form.fullmatch(inside)
-        if not mark or after.strip() or found is None:
+        found = _call_of(*read(inside)) if mark and not after.strip() else []
+        if not found:
             return []
-        call = _call_of(found[1].strip(), found[2].strip())
-        if not call:
-            return []
-        calls += call
+        calls += found
     return [] if first.strip() else calls
+
+
+def _read_fenced(text: str) -> tuple[str, str]:
+    kind, _, rest = text.strip().partition(_SEPARATOR)
+    name, _, arguments = rest.partition("\n```json\n")
+    is_fenced = kind == "function" and arguments.endswith("\n```")
+    return name, arguments.removesuffix("\n```").strip() if is_fenced else ""
+
+
+def _read_bare(text: str) -> tuple[str, str]:
+    name, _, arguments = text.strip().partition(_SEPARATOR)
+    return name, arguments.strip()
 
 
 def _parsed(parse: Callable[[str], list[Call]], text: str) -> list[Call]:
@@ -142,8 +148,8 @@ _DEEPSEEK: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 FORMATS: Final[dict[str, OutputFormat]] = {
     "hermes": OutputFormat(_HERMES, _parse_hermes),
     "qwen3": OutputFormat(_HERMES, _parse_hermes, _THINK),
-    "deepseek_v3": OutputFormat(_DEEPSEEK, lambda text: _parse_deepseek(text, _FENCED), _THINK),
-    "deepseek_v31": OutputFormat(_DEEPSEEK, lambda text: _parse_deepseek(text, _BARE), _THINK),
+    "deepseek_v3": OutputFormat(_DEEPSEEK, partial(_parse_deepseek, read=_read_fenced), _THINK),
+    "deepseek_v31": OutputFormat(_DEEPSEEK, partial(_parse_deepseek, read=_read_bare), _THINK),
 }
 """The parsers by name; `deepseek_v3` is that of R1 too."""
 

@@ -76,31 +76,21 @@ def continue_output(
     if state.mode == "finished":
         raise OutputStateError("the output is finished; the next one begins without a state")
     decoder = StreamingDecoder(tokenizer, is_first=state.is_first)
-    every = [*state.held, *ids]
-    texts: list[str] = []
-    borders = [(0, 0)]  # after how many ids and characters the rest is decoded by itself
-    if is_last:
-        texts = [decoder.feed(state.held), decoder.feed(ids) + decoder.flush()]
-        n_known = len(texts[0])
-    else:
-        end = 0
-        for index, id_ in enumerate(every, start=1):
-            texts.append(decoder.feed([id_]))
-            end += len(texts[-1])
-            if decoder.is_between:
-                borders.append((index, end))
-        n_known = sum(map(len, texts[: len(state.held)]))
-    if state.n_given > n_known:
+    known = decoder.feed(state.held)
+    if state.n_given > len(known):
         raise OutputStateError("n_given is more than the text of the held ids")
-    text = "".join(texts)[state.n_given :]
+    text = known[state.n_given :] + decoder.feed(ids) + (decoder.flush() if is_last else "")
     if is_last and stop:
         text = text.partition(stop)[0]
     parser = OutputParser(form, state.mode, with_calls=with_calls)
     parts = parser.feed(text)
     if is_last:
         return parts + parser.finish(), OutputState("finished", is_first=False)
+    every = [*state.held, *ids]
     n_given = state.n_given + len(text) - parser.n_held
-    n_ids, start = max(border for border in borders if border[1] <= n_given)
+    n_ids, start = 0, 0
+    if n_given > state.n_given or not state.held:
+        n_ids, start = _last_border(tokenizer, every, n_given, is_first=state.is_first)
     if len(every) - n_ids > MAX_HELD_IDS:
         raise OutputTooLongError(
             f"a part of the output has more than {MAX_HELD_IDS} ids before it is complete; read "
@@ -108,3 +98,19 @@ def continue_output(
         )
     is_first = state.is_first and not n_ids
     return parts, OutputState(parser.mode, tuple(every[n_ids:]), n_given - start, is_first)
+
+
+def _last_border(
+    tokenizer: EncodesStreams, ids: list[int], n_chars: int, *, is_first: bool
+) -> tuple[int, int]:
+    """After how many ids, and characters of their text, at most `n_chars`, the rest is decoded by
+    itself."""
+    decoder = StreamingDecoder(tokenizer, is_first=is_first)
+    border, end = (0, 0), 0
+    for index, id_ in enumerate(ids, start=1):
+        end += len(decoder.feed([id_]))
+        if end > n_chars:
+            break
+        if decoder.is_between:
+            border = (index, end)
+    return border

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -101,6 +102,27 @@ def test_a_call_that_does_not_parse_is_content(inside):
     text = f"a<tool_call>{inside}</tool_call>\n{HERMES}"
     assert read("hermes", text) == [said(f"a<tool_call>{inside}</tool_call>\n"), CALL]
     assert read("hermes", f"a<tool_call>{inside}") == [said(f"a<tool_call>{inside}")]
+
+
+@pytest.mark.parametrize(
+    ("form", "inside"),
+    [
+        ("deepseek_v3", " " * 200_000),
+        ("deepseek_v3", "function<｜tool▁sep｜>f\n```json\n{}\n```" + " \n" * 100_000 + "x"),
+        ("deepseek_v31", " " * 200_000),
+        ("deepseek_v31", "a" * 100_000 + "<｜tool▁sep｜>" * 20_000),
+        ("deepseek_v31", "f<｜tool▁sep｜>" + "[" * 100_000),
+        ("qwen3", '{"name": "f", "arguments": {' + " " * 500_000),
+        ("qwen3", "</tool_call><tool_call>" * 20_000),
+    ],
+)
+def test_hostile_outputs_take_linear_time(form, inside):
+    begin, end = FORMATS[form].call_marks
+    if form != "qwen3":
+        inside = f"<｜tool▁call▁begin｜>{inside}<｜tool▁call▁end｜>"
+    started = time.process_time()
+    assert read(form, f"{begin}{inside}{end}") == [said(f"{begin}{inside}{end}")]
+    assert time.process_time() - started < 2
 
 
 def test_arguments_stay_as_they_were_written():

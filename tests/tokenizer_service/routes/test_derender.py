@@ -25,7 +25,6 @@ SPEC = TokenizerSpec.from_merges(
 )
 TOKENIZER = Tokenizer.from_spec(SPEC)
 CALL = '<tool_call>{"name": "f", "arguments": {"x": 1.50}}</tool_call>'
-NAMED = {"model": "generated"}
 OUTPUT = f"<think>so é</think>Hi 🙂{CALL}\n{CALL}\n<tool_call>no</tool_call>"
 FUNCTION = {"name": "f", "arguments": '{"x": 1.50}'}
 TOOLS = {"tools": [{"type": "function", "function": {"name": "f"}}]}
