@@ -4,33 +4,19 @@ A parser is named, never guessed from the text. Reasoning is what stands between
 the beginning of the output; the prompt may have written the first of them. A call is what stands
 between its marks and is whole and valid; anything else stays text, with its marks. White space
 after a call, up to the next one or the end, belongs to the call.
-
-`continue_output` does the same for ids that arrive in parts. Between two parts an output is an
-`OutputState` of ids and numbers, without any text: the ids whose text is not given out yet, and how
-much of it is. Where the ids are cut changes nothing, except that a state holds at most
-`MAX_HELD_IDS`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from tokenizer_core.errors import OutputStateError, OutputTooLongError
-from tokenizer_core.text.decode_streams import StreamingDecoder
+from tokenizer_core.errors import OutputStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tokenizer_core.text.streaming import EncodesStreams
-
-MAX_HELD_IDS: Final = 8192
-"""A state holds at most this many ids: those of an unfinished call, for example."""
-
-_PROMPT_END: Final = 64
-"""How many ids at the end of a prompt are read for the mark of reasoning and white space."""
+    from collections.abc import Callable
 
 Mode = Literal["start", "reasoning", "content", "after_call", "finished"]
 """What may follow: anything; reasoning; text or a call; the same, after a call; nothing."""
@@ -66,10 +52,6 @@ class OutputFormat(NamedTuple):
 
 _INNER_MARKS: Final = ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")
 _CALL_BEGIN, _SEPARATOR, _CALL_END = _INNER_MARKS
-_FENCED: Final = re.compile(
-    rf"\s*function{re.escape(_SEPARATOR)}([^\n]+)\n```json\n(.*)\n```\s*", re.DOTALL
-)
-_BARE: Final = re.compile(rf"\s*([^\n]+?){re.escape(_SEPARATOR)}(.*)", re.DOTALL)
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
@@ -129,19 +111,28 @@ def _parse_hermes(text: str) -> list[Call]:
     return _call_of(name, members["arguments"][1]) if source.startswith('"') else []
 
 
-def _parse_deepseek(text: str, form: re.Pattern[str]) -> list[Call]:
+def _parse_deepseek(text: str, read: Callable[[str], tuple[str, str]]) -> list[Call]:
     calls: list[Call] = []
     first, *rest = text.split(_CALL_BEGIN)
     for one in rest:
         inside, mark, after = one.partition(_CALL_END)
-        found = form.fullmatch(inside)
-        if not mark or after.strip() or found is None:
+        found = _call_of(*read(inside)) if mark and not after.strip() else []
+        if not found:
             return []
-        call = _call_of(found[1].strip(), found[2].strip())
-        if not call:
-            return []
-        calls += call
+        calls += found
     return [] if first.strip() else calls
+
+
+def _read_fenced(text: str) -> tuple[str, str]:
+    kind, _, rest = text.strip().partition(_SEPARATOR)
+    name, _, arguments = rest.partition("\n```json\n")
+    is_fenced = kind == "function" and arguments.endswith("\n```")
+    return name, arguments.removesuffix("\n```").strip() if is_fenced else ""
+
+
+def _read_bare(text: str) -> tuple[str, str]:
+    name, _, arguments = text.strip().partition(_SEPARATOR)
+    return name, arguments.strip()
 
 
 def _parsed(parse: Callable[[str], list[Call]], text: str) -> list[Call]:
@@ -157,8 +148,8 @@ _DEEPSEEK: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 FORMATS: Final[dict[str, OutputFormat]] = {
     "hermes": OutputFormat(_HERMES, _parse_hermes),
     "qwen3": OutputFormat(_HERMES, _parse_hermes, _THINK),
-    "deepseek_v3": OutputFormat(_DEEPSEEK, lambda text: _parse_deepseek(text, _FENCED), _THINK),
-    "deepseek_v31": OutputFormat(_DEEPSEEK, lambda text: _parse_deepseek(text, _BARE), _THINK),
+    "deepseek_v3": OutputFormat(_DEEPSEEK, partial(_parse_deepseek, read=_read_fenced), _THINK),
+    "deepseek_v31": OutputFormat(_DEEPSEEK, partial(_parse_deepseek, read=_read_bare), _THINK),
 }
 """The parsers by name; `deepseek_v3` is that of R1 too."""
 
@@ -274,83 +265,3 @@ def _begun(text: str, start: int, mark: str) -> int:
     """The length of the longest end of the text from `start` that begins a mark."""
     most = min(len(mark) - 1, len(text) - start)
     return next((n for n in range(most, 0, -1) if text.endswith(mark[:n])), 0)
-
-
-@dataclass(frozen=True)
-class OutputState:
-    """An output between two of its parts.
-
-    - `held`: the ids whose text is not given out, or not all of it.
-    - `n_given`: how many characters of their text are given out.
-    - `is_first`: whether no text is before theirs, neither of the prompt nor of the output.
-    """
-
-    mode: Mode = "start"
-    held: tuple[int, ...] = ()
-    n_given: int = 0
-    is_first: bool = True
-
-
-def begin_output(
-    tokenizer: EncodesStreams, form: OutputFormat | None, prompt: Sequence[int]
-) -> OutputState:
-    """The state of an output after a prompt (or the end of it). It begins with reasoning if the
-    prompt ends with the first mark of it, and white space.
-
-    Raises:
-        UnknownTokenIdError: an id is not in the vocabulary.
-    """
-    text = tokenizer.engine.decode(list(prompt[-_PROMPT_END:]), "replace").rstrip()
-    opens = form is not None and form.reasoning_marks and text.endswith(form.reasoning_marks[0])
-    return OutputState("reasoning" if opens else "start", is_first=not len(prompt))
-
-
-def continue_output(
-    tokenizer: EncodesStreams,
-    form: OutputFormat | None,
-    state: OutputState,
-    ids: Sequence[int],
-    *,
-    is_last: bool,
-    with_calls: bool = True,
-) -> tuple[list[Part | Call], OutputState]:
-    """The parts that are complete with `ids`, and the state after them.
-
-    Raises:
-        UnknownTokenIdError: an id is not in the vocabulary.
-        OutputStateError: the state does not fit itself, or the output is finished.
-        OutputTooLongError: the next state would hold more than `MAX_HELD_IDS`.
-    """
-    if state.mode == "finished":
-        raise OutputStateError("the output is finished; the next one begins without a state")
-    decoder = StreamingDecoder(tokenizer, is_first=state.is_first)
-    every = [*state.held, *ids]
-    texts: list[str] = []
-    borders = [(0, 0)]  # after how many ids and characters the rest is decoded by itself
-    if is_last:
-        texts = [decoder.feed(state.held), decoder.feed(ids) + decoder.flush()]
-        n_known = len(texts[0])
-    else:
-        end = 0
-        for index, id_ in enumerate(every, start=1):
-            texts.append(decoder.feed([id_]))
-            end += len(texts[-1])
-            if decoder.is_between:
-                borders.append((index, end))
-        n_known = sum(map(len, texts[: len(state.held)]))
-    if state.n_given > n_known:
-        raise OutputStateError("n_given is more than the text of the held ids")
-    text = "".join(texts)
-    parser = OutputParser(form, state.mode, with_calls=with_calls)
-    parts = parser.feed(text[state.n_given :])
-    if is_last:
-        return parts + parser.finish(), OutputState("finished", is_first=False)
-    n_given = len(text) - parser.n_held
-    n_ids, start = max(border for border in borders if border[1] <= n_given)
-    if len(every) - n_ids > MAX_HELD_IDS:
-        raise OutputTooLongError(
-            f"a part of the output has more than {MAX_HELD_IDS} ids before it is complete; read "
-            f"the whole output at once"
-        )
-    is_first = state.is_first and not n_ids
-    return parts, OutputState(parser.mode, tuple(every[n_ids:]), n_given - start, is_first)

@@ -30,6 +30,8 @@ MAX_MODEL_LENGTH: Final = 1 << 31
 MAX_CHAT_FILE_BYTES: Final = 32 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 SIDES: Final = ("left", "right")
+OUTPUT_PARSERS: Final = ("hermes", "qwen3", "deepseek_v3", "deepseek_v31")
+"""What `chat.outputs` reads."""
 _OTHERS: Final = (
     "variables",
     "stop_tokens",
@@ -37,6 +39,7 @@ _OTHERS: Final = (
     "model_max_length",
     "max_model_len",
     "truncation_side",
+    "output_parser",
 )
 """The fields of the file after `templates`, in order."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -58,10 +61,12 @@ class ChatTemplates:
       The two differ: Qwen 3's folder declares 131,072, and vLLM serves 40,960.
     - `truncation_side`: where a text that is too long is cut, `left` or `right`; None: no folder
       says.
+    - `output_parser`: how the model writes reasoning and tool calls, as the import says: one of
+      `OUTPUT_PARSERS`.
 
     Raises:
         InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, more
-            than 1,024 variables or tokens, or another length or side.
+            than 1,024 variables or tokens, or another length, side or parser.
 
     Example:
         >>> ChatTemplates({"tool_use": "{{ tools }}", "default": "{{ messages }}"}).sources
@@ -75,6 +80,7 @@ class ChatTemplates:
     model_max_length: int | None = None
     max_model_len: int | None = None
     truncation_side: str | None = None
+    output_parser: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.sources) > MAX_TEMPLATES:
@@ -106,6 +112,9 @@ class ChatTemplates:
                 raise InvalidSpecError(f"{name} must be an integer from 1 to 2^31")
         if self.truncation_side not in (None, *SIDES):
             raise InvalidSpecError("truncation_side must be left or right")
+        if self.output_parser not in (None, *OUTPUT_PARSERS):
+            known = ", ".join(OUTPUT_PARSERS)
+            raise InvalidSpecError(f"no output parser {self.output_parser!r:.40}: one of {known}")
         ordered = dict(sorted(self.sources.items(), key=lambda item: item[0] != DEFAULT))
         object.__setattr__(self, "sources", ordered)
         if self.variables is not None:
@@ -157,7 +166,7 @@ class ChatTemplates:
         stops, controls = table["stop_tokens"], table["control_tokens"]
         if not isinstance(stops, list) or not isinstance(controls, list):
             raise FormatError(f"{CHAT_FILE}: stop_tokens or control_tokens is no list")
-        others = (table[name] for name in ("model_max_length", "max_model_len", "truncation_side"))
+        others = (table[name] for name in _OTHERS[3:])
         return cls(sources, variables, tuple(stops), tuple(controls), *others)
 
 

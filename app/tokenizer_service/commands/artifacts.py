@@ -14,6 +14,7 @@ from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.chat_templates import OUTPUT_PARSERS
 from tokenizer_service.commands.command_line import (
     CommandError,
     CommandParser,
@@ -70,6 +71,12 @@ def add_parsers(subcommands: Any) -> None:
         "those in the literals of the templates; repeat for more",
         action="append",
         default=[],
+    )
+    importing.add(
+        "--output-parser NAME",
+        f"how the model writes reasoning and tool calls, for the derender routes: "
+        f"{', '.join(OUTPUT_PARSERS)}",
+        choices=OUTPUT_PARSERS,
     )
     importing.add("--promote", "promote it")
     _add_common(importing, "print what was published as JSON")
@@ -295,6 +302,8 @@ def run_import(arguments: argparse.Namespace) -> None:
     spec = with_control_option(with_chat_option(spec, arguments), arguments)
     if arguments.max_model_len is not None:
         spec = spec.with_chat(replace(spec.chat, max_model_len=arguments.max_model_len))
+    if arguments.output_parser is not None:
+        spec = spec.with_chat(replace(spec.chat, output_parser=arguments.output_parser))
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())
     if arguments.promote:

@@ -24,6 +24,12 @@ from tokenizer_client.schemas.chat import (
     MessagesRenderRequest,
     ResponsesRenderRequest,
 )
+from tokenizer_client.schemas.derender import (
+    DerenderChatRequest,
+    DerenderChatStreamRequest,
+    DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
+)
 from tokenizer_client.schemas.dialects import (
     CompletionRenderRequest,
     ContentRequest,
@@ -124,6 +130,10 @@ NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
     MessagesRequest: Neutral(accepted=_MEDIA),
     DetokenizeRequest: Neutral(),
     IdsRequest: Neutral(),
+    DerenderChatRequest: Neutral(),
+    DerenderChatStreamRequest: Neutral(),
+    DerenderCompletionRequest: Neutral(),
+    DerenderCompletionStreamRequest: Neutral(),
     CompletionRenderRequest: Neutral(
         carried=_GENERATION,
         accepted=(

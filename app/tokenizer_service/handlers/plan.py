@@ -17,6 +17,12 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import HTTPConnection
 
+from tokenizer_client.schemas.derender import (
+    DerenderChatRequest,
+    DerenderChatStreamRequest,
+    DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
+)
 from tokenizer_client.schemas.dialects import InputsRequest, PlainTextRequest
 from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.limits import INLINE_DETAILED_BYTES, INLINE_ITEMS
@@ -24,8 +30,15 @@ from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _IDS: Final = ("ids",)
-_DETAILED: Final = (InputsRequest, PlainTextRequest)
-"""Requests that always get more than ids."""
+_DETAILED: Final = (
+    InputsRequest,
+    PlainTextRequest,
+    DerenderChatRequest,
+    DerenderChatStreamRequest,
+    DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
+)
+"""Requests that always take more work than ids."""
 
 _TEMPLATE: Final = "chat_template"
 """Field of all requests that render a chat template."""

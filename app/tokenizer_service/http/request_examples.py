@@ -40,6 +40,41 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
         "batch": _example("Several, without special tokens", tokens=[[72], [105, 33]]),
     },
     "IdsRequest": {"inference": _example("As text-embeddings-inference asks", ids=[72, 105])},
+    "DerenderChatRequest": {
+        "output": _example(
+            "A whole output",
+            generate_response={
+                "request_id": "chatcmpl-1",
+                "choices": [{"index": 0, "token_ids": [72, 105], "finish_reason": "stop"}],
+            },
+            parser="qwen3",
+        ),
+    },
+    "DerenderChatStreamRequest": {
+        "first": _example(
+            "The first part of an output",
+            stream=True,
+            generate_chunk={
+                "request_id": "chatcmpl-1",
+                "choices": [{"index": 0, "token_ids": [72]}],
+            },
+        ),
+    },
+    "DerenderCompletionRequest": {
+        "outputs": _example(
+            "The output for each prompt",
+            generate_responses=[
+                {"request_id": "cmpl-1", "choices": [{"index": 0, "token_ids": [72, 105]}]}
+            ],
+        ),
+    },
+    "DerenderCompletionStreamRequest": {
+        "part": _example(
+            "The first part",
+            stream=True,
+            generate_chunk={"request_id": "cmpl-1", "choices": [{"index": 0, "token_ids": [72]}]},
+        ),
+    },
     "ExtendRequest": {
         "text": _example(
             "The output of a tool after ids that stay",

@@ -383,6 +383,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "{error}; send a shorter conversation. The operator can raise TOKENIZER_CHAT_SECONDS and "
         "TOKENIZER_CHAT_MEMORY_BYTES.",
     ),
+    core.OutputStateError: Row(422, pointer="/stream_state"),
+    core.OutputTooLongError: Row(413),
     core.WorkerProcessError: Row(
         503,
         "The process that did the work ended; the log of the server says why. Send the request "

@@ -2,24 +2,20 @@
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import SPECS
+from tokenizer_client.schemas.derender import DerenderChatRequest
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat import outputs
-from tokenizer_core.chat.outputs import (
-    FORMATS,
-    Call,
-    OutputParser,
-    OutputState,
-    Part,
-    begin_output,
-    continue_output,
-)
+from tokenizer_core.chat.outputs import FORMATS, Call, OutputParser, Part
 from tokenizer_core.errors import OutputStateError, OutputTooLongError, UnknownTokenIdError
+from tokenizer_core.spec.chat_templates import OUTPUT_PARSERS
+from tokenizer_core.text import output_streams
+from tokenizer_core.text.output_streams import OutputState, begin_output, continue_output
 
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"x": 1.50}}\n</tool_call>'
 FENCED = (
@@ -108,6 +104,27 @@ def test_a_call_that_does_not_parse_is_content(inside):
     assert read("hermes", f"a<tool_call>{inside}") == [said(f"a<tool_call>{inside}")]
 
 
+@pytest.mark.parametrize(
+    ("form", "inside"),
+    [
+        ("deepseek_v3", " " * 200_000),
+        ("deepseek_v3", "function<｜tool▁sep｜>f\n```json\n{}\n```" + " \n" * 100_000 + "x"),
+        ("deepseek_v31", " " * 200_000),
+        ("deepseek_v31", "a" * 100_000 + "<｜tool▁sep｜>" * 20_000),
+        ("deepseek_v31", "f<｜tool▁sep｜>" + "[" * 100_000),
+        ("qwen3", '{"name": "f", "arguments": {' + " " * 500_000),
+        ("qwen3", "</tool_call><tool_call>" * 20_000),
+    ],
+)
+def test_hostile_outputs_take_linear_time(form, inside):
+    begin, end = FORMATS[form].call_marks
+    if form != "qwen3":
+        inside = f"<｜tool▁call▁begin｜>{inside}<｜tool▁call▁end｜>"
+    started = time.process_time()
+    assert read(form, f"{begin}{inside}{end}") == [said(f"{begin}{inside}{end}")]
+    assert time.process_time() - started < 2
+
+
 def test_arguments_stay_as_they_were_written():
     for arguments in ('{ "x":1e400,"é": "\\u00e9",  "n": ' + "9" * 5000 + "}", '{"x": 1, "x": 2}'):
         text = f'<tool_call>{{"arguments": {arguments} , "name":"f"}}</tool_call>'
@@ -188,6 +205,11 @@ def test_where_the_ids_are_cut_changes_nothing(shape, engine, data):
     assert joined(parts) == joined(whole)
 
 
+def test_the_names_of_parsers_are_those_of_imports_and_requests():
+    field = DerenderChatRequest.model_json_schema()["properties"]["parser"]
+    assert tuple(FORMATS) == OUTPUT_PARSERS == tuple(field["anyOf"][0]["enum"])
+
+
 def test_every_single_id_is_a_part(engine):
     tokenizer = Tokenizer.from_spec(SHAPES["bytes"], engine=engine)
     text = f"<think>é🙂</think>\n{HERMES} {HERMES}\n<tool_call>x</tool_call>🙂<tool_ca"
@@ -220,7 +242,7 @@ def test_states_that_do_not_fit_are_refused(engine, monkeypatch):
             continue_output(tokenizer, None, OutputState("finished"), [98], is_last=is_last)
         with pytest.raises(UnknownTokenIdError):
             continue_output(tokenizer, None, OutputState(held=(9999,)), [98], is_last=is_last)
-    monkeypatch.setattr(outputs, "MAX_HELD_IDS", 20)
+    monkeypatch.setattr(output_streams, "MAX_HELD_IDS", 20)
     ids = tokenizer.encode("<tool_call>" + "x" * 30)
     with pytest.raises(OutputTooLongError, match="more than 20 ids"):
         continue_output(tokenizer, FORMATS["hermes"], OutputState(), ids, is_last=False)

@@ -59,6 +59,7 @@ def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
         ({}, None, {"model_max_length": 2**31 + 1}, "an integer from 1 to 2^31"),
         ({}, None, {"max_model_len": True}, "max_model_len must be an integer"),
         ({}, None, {"truncation_side": "middle"}, "must be left or right"),
+        ({}, None, {"output_parser": "guess"}, "no output parser 'guess': one of hermes"),
     ],
 )
 def test_wrong_fields_are_refused(sources, variables, more, words):

@@ -44,6 +44,8 @@ READ = {
     ("POST", "/models/{model:path}:countTokens"),
     ("GET", "/props"),
     ("POST", "/completions/render"),
+    ("POST", "/chat/completions/derender"),
+    ("POST", "/completions/derender"),
     ("POST", "/chat/completions/render"),
     ("POST", "/messages/render"),
     ("POST", "/responses/render"),

@@ -136,6 +136,9 @@ def test_control_tokens_of_templates_and_of_the_option(cli):
     assert b"  control      <think> = 256, <b> = 257\n" in cli.run("inspect", "m")[0]
     store = ArtifactStore(cli.folder / "artifacts")
     assert store.open(store.resolve("m")).chat.control_tokens == ("<b>",)
+    cli.run(*command, "--output-parser=qwen3")
+    cli.run("import", "m", "--name=m")
+    assert store.open(store.versions("m")[-1]).chat.output_parser == "qwen3"
     refused = cli.fail(*command, "--control-token=<c>")
     assert "'<c>' is no added token of this tokenizer" in refused
 

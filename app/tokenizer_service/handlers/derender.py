@@ -1,0 +1,322 @@
+"""Generated ids to what OpenAI's API returns: /chat/completions/derender, /completions/derender."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from tokenizer_client.schemas.derender import (
+    MAX_STATE_BYTES,
+    DerenderChatRequest,
+    DerenderChatStreamRequest,
+    DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
+    StreamState,
+)
+from tokenizer_core.chat.messages import refuse
+from tokenizer_core.chat.outputs import FORMATS, Call, OutputFormat, Part
+from tokenizer_core.errors import OutputTooLongError
+from tokenizer_core.text.output_streams import OutputState, begin_output, continue_output
+from tokenizer_service.access.limits import check_wanted
+from tokenizer_service.handlers.conversations import require_shallow
+from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.decode import check_decoded_size
+from tokenizer_service.responses.derender import (
+    Output,
+    render_chat_chunk,
+    render_chat_completion,
+    render_completion,
+    render_completion_chunk,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from pydantic import BaseModel
+
+    from tokenizer_client.schemas.derender import Generated, GeneratedChoice
+    from tokenizer_core.engines import EngineChoice
+    from tokenizer_service.responses.decode import Row
+    from tokenizer_service.responses.json_values import Rendered
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+    StreamRequest = DerenderChatStreamRequest | DerenderCompletionStreamRequest
+    WholeRequest = DerenderChatRequest | DerenderCompletionRequest
+
+_STATE: Final = "/stream_state"
+
+
+class _Reading(NamedTuple):
+    """How the outputs of a request are read."""
+
+    parser: str | None
+    form: OutputFormat | None
+    options: dict[str, Any]
+    """The chat completion or completion, as far as it was sent."""
+    place: str
+    """JSON pointer of it."""
+
+    @property
+    def with_calls(self) -> bool:
+        """Whether calls are calls: not where the chat completion offers no tools."""
+        is_offered = bool(self.options.get("tools")) and self.options.get("tool_choice") != "none"
+        return is_offered or not self.options
+
+    @property
+    def keeps_stop(self) -> bool:
+        """Whether the text has what ended the output."""
+        return self.flag("include_stop_str_in_output", default=False)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """An option that is true or false."""
+        value = self.options.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            refuse(f"{self.place}/{name}", "must be true or false")
+        return value
+
+
+def parse_derender(
+    body: bytes, engine: EngineChoice, *, whole: type[BaseModel], stream: type[BaseModel]
+) -> Any:
+    """Parse a request, which is a `stream` if it says so; raises Problem."""
+    value = without_nulls(parse_strict_json(body, engine))
+    require_shallow(value)
+    is_stream = isinstance(value, dict) and value.get("stream") is True
+    if is_stream and len(json.dumps(value.get("stream_state"))) > MAX_STATE_BYTES:
+        refuse(_STATE, f"has more than {MAX_STATE_BYTES} bytes")
+    return validate_borrowed(value, stream if is_stream else whole)
+
+
+def derender(
+    request: WholeRequest | StreamRequest, live: LiveTokenizer, *, max_decoded_bytes: int
+) -> Rendered:
+    """Make the response, or the next chunk of it.
+
+    Raises:
+        UnknownIdError: an id is not in the vocabulary.
+        DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
+        ChatShapeError: a field has a value that it may not have here.
+        Problem: 409 for the state of another tokenizer; 422 for one that was changed.
+    """
+    reading = _reading_of(request, live)
+    if isinstance(request, DerenderChatStreamRequest | DerenderCompletionStreamRequest):
+        return _derender_part(request, reading, live, max_decoded_bytes)
+    given: list[Any]
+    counts: list[int | None]
+    if is_chat := isinstance(request, DerenderChatRequest):
+        responses = [(request.generate_response, "/generate_response")]
+        given, counts = [request.prompt_token_ids], [request.prompt_tokens]
+    else:
+        responses = [
+            (response, f"/generate_responses/{index}")
+            for index, response in enumerate(request.generate_responses)
+        ]
+        given = _for_each(request.prompt_token_ids, len(responses), "/prompt_token_ids")
+        counts = _for_each(request.prompt_tokens, len(responses), "/prompt_tokens")
+    rows: list[Row] = []
+    prompts = []
+    for index, (response, place) in enumerate(responses):
+        prompt, row = _prompt_of(given[index], "" if is_chat else f"/{index}", response, place)
+        prompts.append(prompt)
+        rows += [row, *_rows_of(response, place)]
+    check_decoded_size(rows, live, max_decoded_bytes)
+    outputs: list[Output] = []
+    for (response, _), prompt in zip(responses, prompts, strict=True):
+        begin = begin_output(live.tokenizer, reading.form, prompt.tolist())
+        for choice in response.choices:
+            check_wanted()
+            parts = _read_whole(choice, begin, reading, live)
+            index = choice.index if is_chat else len(outputs)
+            outputs.append(_output_of(choice, index, parts, reading, 0))
+    n_prompt = sum(
+        len(prompt) if count is None else count
+        for prompt, count in zip(prompts, counts, strict=True)
+    )
+    render = render_chat_completion if is_chat else render_completion
+    return render(responses[0][0], outputs, n_prompt, request.model, live)
+
+
+def _reading_of(request: WholeRequest | StreamRequest, live: LiveTokenizer) -> _Reading:
+    if isinstance(request, DerenderCompletionRequest | DerenderCompletionStreamRequest):
+        return _Reading(None, None, request.completion_request or {}, "/completion_request")
+    parser = request.parser or live.tokenizer.spec.chat.output_parser
+    form = None if parser is None else FORMATS[parser]
+    return _Reading(parser, form, request.chat_request or {}, "/chat_request")
+
+
+def _for_each(given: list[Any] | None, n_wanted: int, pointer: str) -> list[Any]:
+    if given is not None and len(given) != n_wanted:
+        refuse(pointer, "must have one entry for each of generate_responses")
+    return [None] * n_wanted if given is None else [*given]
+
+
+def _prompt_of(
+    given: Any, where: str, response: Generated, place: str
+) -> tuple[NDArray[np.uint32], Row]:
+    """The ids of a prompt, and where they are in the request."""
+    pointer = f"/prompt_token_ids{where}"
+    if given is None:
+        given, pointer = response.prompt_token_ids, f"{place}/prompt_token_ids"
+    ids = np.empty(0, dtype=np.uint32) if given is None else given
+    return ids, (ids, pointer)
+
+
+def _rows_of(response: Generated, place: str) -> list[Row]:
+    return [
+        (choice.token_ids, f"{place}/choices/{index}/token_ids")
+        for index, choice in enumerate(response.choices)
+        if choice.token_ids is not None
+    ]
+
+
+def _ids_of(choice: GeneratedChoice, reading: _Reading, live: LiveTokenizer) -> list[int]:
+    """The ids whose text counts: without special tokens that are no marks of the parser, and
+    without the token that ended the output."""
+    ids: list[int] = [] if choice.token_ids is None else choice.token_ids.tolist()
+    spec = live.tokenizer.spec
+    ends = {spec.special_tokens.get(token) for token in spec.chat.turn_ends}
+    is_end = ids and (
+        ids[-1] == choice.stop_reason or (choice.stop_reason is None and ids[-1] in ends)
+    )
+    keeps_stop = reading.flag("include_stop_str_in_output", default=False)
+    if is_end and choice.finish_reason == "stop" and not keeps_stop:
+        ids = ids[:-1]
+    if not reading.flag("skip_special_tokens", default=True) and reading.form is None:
+        return ids
+    marks = reading.form.marks if reading.form else frozenset()
+    skipped = {id_ for token, id_ in spec.special_tokens.items() if token not in marks}
+    return [id_ for id_ in ids if id_ not in skipped]
+
+
+def _read_whole(
+    choice: GeneratedChoice, begin: OutputState, reading: _Reading, live: LiveTokenizer
+) -> list[Part | Call]:
+    is_cut = isinstance(choice.stop_reason, str) and not reading.keeps_stop
+    parts, _ = continue_output(
+        live.tokenizer,
+        reading.form,
+        begin,
+        _ids_of(choice, reading, live),
+        is_last=True,
+        stop=str(choice.stop_reason) if is_cut else None,
+        with_calls=reading.with_calls,
+    )
+    return parts
+
+
+def _derender_part(
+    request: StreamRequest, reading: _Reading, live: LiveTokenizer, max_decoded_bytes: int
+) -> Rendered:
+    chunk, state = request.generate_chunk, request.stream_state
+    if reading.options.get("stop"):
+        reason = "cannot cut text that was sent before; derender the whole output, without stream"
+        refuse(f"{reading.place}/stop", reason)
+    if len(chunk.choices) > 1:
+        refuse("/generate_chunk/choices", "must be one choice; keep a state for each")
+    is_chat = isinstance(request, DerenderChatStreamRequest)
+    render = render_chat_chunk if is_chat else render_completion_chunk
+    prompt, row = _prompt_of(request.prompt_token_ids, "", chunk, "/generate_chunk")
+    rows = [row, *_rows_of(chunk, "/generate_chunk")]
+    if state is not None:
+        _check_state(state, request, reading, live)
+        rows.append((np.array(state.held, dtype=np.uint32), f"{_STATE}/held"))
+    check_decoded_size(rows, live, max_decoded_bytes)
+    if not chunk.choices:
+        next_state = None if state is None else state.model_dump()
+        return render(chunk, None, next_state, request.model, live)
+    [choice] = chunk.choices
+    n_calls = 0
+    if state is None:
+        before = begin_output(live.tokenizer, reading.form, prompt.tolist())
+    else:
+        before = OutputState(state.mode, tuple(state.held), state.n_given, state.is_first)
+        n_calls = state.n_calls
+    parts, after = continue_output(
+        live.tokenizer,
+        reading.form,
+        before,
+        _ids_of(choice, reading, live),
+        is_last=choice.finish_reason is not None,
+        with_calls=reading.with_calls,
+    )
+    output = _output_of(choice, choice.index, parts, reading, n_calls)
+    output = output._replace(is_first=state is None)
+    fields = {
+        "version": 1,
+        "tokenizer": str(live.ref),
+        "parser": reading.parser,
+        "index": choice.index,
+        "mode": after.mode,
+        "held": list(after.held),
+        "n_given": after.n_given,
+        "is_first": after.is_first,
+        "n_calls": n_calls + len(output.calls),
+    }
+    next_state = {**fields, "digest": _digest(fields)}
+    if len(json.dumps(next_state)) > MAX_STATE_BYTES:
+        raise OutputTooLongError(
+            f"the state of the stream would have more than {MAX_STATE_BYTES} bytes; derender the "
+            f"whole output, without stream"
+        )
+    return render(chunk, output, next_state, request.model, live)
+
+
+def _check_state(
+    state: StreamState, request: StreamRequest, reading: _Reading, live: LiveTokenizer
+) -> None:
+    """Raise Problem for a state that this stream did not get."""
+    if state.tokenizer != str(live.ref):
+        detail = (
+            "The stream was begun with another tokenizer than the one that reads it now. Name that "
+            "version in `tokenizer`, or begin again without a state."
+        )
+        raise Problem(
+            409, "other_tokenizer", detail, errors=[(f"{_STATE}/tokenizer", "is another one")]
+        )
+    if state.digest != _digest(state.model_dump(exclude={"digest"})):
+        refuse(f"{_STATE}/digest", "does not fit the state: send the state as it was returned")
+    if state.parser != reading.parser:
+        refuse(f"{_STATE}/parser", "is another one than that of the request")
+    if any(choice.index != state.index for choice in request.generate_chunk.choices):
+        refuse(f"{_STATE}/index", "is that of another choice")
+
+
+def _digest(fields: dict[str, Any]) -> str:
+    return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _output_of(
+    choice: GeneratedChoice,
+    index: int,
+    parts: Sequence[Part | Call],
+    reading: _Reading,
+    n_calls: int,
+) -> Output:
+    texts = {"content": "", "reasoning": ""}
+    calls = [part for part in parts if isinstance(part, Call)]
+    for kind in texts:
+        texts[kind] = "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
+    hides = reading.form is not None and not reading.flag("include_reasoning", default=True)
+    returns_ids = reading.flag("return_token_ids", default=False) and not hides
+    ids = choice.token_ids if choice.token_ids is not None else np.empty(0, dtype=np.uint32)
+    return Output(
+        index,
+        texts["content"],
+        "" if hides else texts["reasoning"],
+        calls,
+        n_calls,
+        "tool_calls"
+        if choice.finish_reason == "stop" and n_calls + len(calls)
+        else choice.finish_reason,
+        choice.stop_reason,
+        len(ids),
+        ids if returns_ids else None,
+    )

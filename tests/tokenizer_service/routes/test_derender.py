@@ -1,0 +1,345 @@
+"""Generated ids to chat completions and completions, whole and in parts with their state."""
+
+import json
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.routes import exchanges
+from tests.tokenizer_service.routes.exchanges import JSON, metrics, problem
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_service.main import create_app
+
+CHAT, TEXT = "/v1/chat/completions/derender", "/v1/completions/derender"
+EOS = 300
+SPEC = TokenizerSpec.from_merges(
+    {byte: bytes([byte]) for byte in range(256)},
+    [],
+    [AddedToken("<eos>", EOS), AddedToken("<tool_call>", 301), AddedToken("</think>", 302)],
+)
+TOKENIZER = Tokenizer.from_spec(SPEC)
+CALL = '<tool_call>{"name": "f", "arguments": {"x": 1.50}}</tool_call>'
+OUTPUT = f"<think>so é</think>Hi 🙂{CALL}\n{CALL}\n<tool_call>no</tool_call>"
+FUNCTION = {"name": "f", "arguments": '{"x": 1.50}'}
+TOOLS = {"tools": [{"type": "function", "function": {"name": "f"}}]}
+
+
+@pytest.fixture(scope="module")
+def client(shared_store):
+    shared_store.publish(SPEC, name="generated")
+    settings = settings_for(shared_store).model_copy(update={"default": "generated"})
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+def choice(ids, **fields):
+    return {"index": 0, "token_ids": ids, **fields}
+
+
+def generated(*choices, **fields):
+    return {"request_id": "r-1", "choices": list(choices), **fields}
+
+
+def ended(text, **fields):
+    ids = TOKENIZER.encode(text) if isinstance(text, str) else text
+    return choice([*ids, EOS], finish_reason="stop", **fields)
+
+
+def streamed(post, parts, path=CHAT, **fields):
+    """The chunks of an output that arrives in these parts, and the last state."""
+    state, chunks = None, []
+    for number, ids in enumerate(parts):
+        reason = {"finish_reason": "stop"} if number == len(parts) - 1 else {}
+        chunk = generated(choice(ids, **reason))
+        found = post(path, stream=True, generate_chunk=chunk, stream_state=state, **fields)
+        state = found["stream_state"]
+        assert len(json.dumps(state)) < 1 << 16
+        chunks.append(found["chunk"])
+    return chunks, state
+
+
+def joined(chunks):
+    """The message that the deltas of a chat completion make."""
+    message = {"content": "", "reasoning": "", "tool_calls": []}
+    for chunk in chunks:
+        [one] = chunk["choices"]
+        delta = one["delta"]
+        message["content"] += delta.get("content") or ""
+        message["reasoning"] += delta.get("reasoning") or ""
+        message["tool_calls"] += delta.get("tool_calls", [])
+    assert [call.pop("index") for call in message["tool_calls"]] == list(
+        range(len(message["tool_calls"]))
+    )
+    return message, one["finish_reason"]
+
+
+def test_a_whole_output(post, client):
+    before = metrics(client, "decode_tokens_total")
+    response = generated(ended(OUTPUT), usage=None, kv_transfer_params={"a": 1})
+    found = post(
+        CHAT, generate_response=response, parser="qwen3", prompt_tokens=7, model="generated"
+    )
+    assert metrics(client, "decode_tokens_total")[0] > before[0]
+    [one] = found.pop("choices")
+    message = one.pop("message")
+    ids = [call.pop("id") for call in message["tool_calls"]]
+    assert len(set(ids)) == 2
+    assert message == {
+        "role": "assistant",
+        "content": "Hi 🙂\n<tool_call>no</tool_call>",
+        "reasoning": "so é",
+        "tool_calls": [{"type": "function", "function": FUNCTION}] * 2,
+    }
+    assert one == {
+        "index": 0,
+        "finish_reason": "tool_calls",
+        "stop_reason": None,
+        "logprobs": None,
+        "token_ids": None,
+    }
+    n_tokens = len(TOKENIZER.encode(OUTPUT)) + 1
+    usage = {"prompt_tokens": 7, "completion_tokens": n_tokens, "total_tokens": 7 + n_tokens}
+    assert found.pop("created") > 0
+    assert found == {
+        "id": "r-1",
+        "object": "chat.completion",
+        "model": "generated",
+        "usage": usage,
+        "prompt_logprobs": None,
+        "kv_transfer_params": {"a": 1},
+        "ec_transfer_params": None,
+        "metrics": None,
+    }
+
+
+def message_of(post, output, **fields):
+    [one] = post(CHAT, generate_response=generated(output), **fields)["choices"]
+    return one["message"]["content"], one["message"]["reasoning"], one["finish_reason"]
+
+
+def test_the_parser_that_the_import_names(shared_store, post):
+    chat = ChatTemplates(stop_tokens=("<eos>",), output_parser="qwen3")
+    version = str(shared_store.publish(SPEC.with_chat(chat), name="parsed"))
+    named = {"tokenizer": version}
+    assert message_of(post, ended(OUTPUT), **named)[1:] == ("so é", "tool_calls")
+    response = generated(ended(OUTPUT))
+    assert post(TEXT, generate_responses=[response], **named)["choices"][0]["text"][:7] == "<think>"
+    # The token that ended the output is no text, though special tokens are.
+    shown = {"completion_request": {"skip_special_tokens": False}}
+    found = post(TEXT, generate_responses=[generated(ended("a"))], **shown, **named)
+    assert found["choices"][0]["text"] == "a"
+
+
+def test_options_of_the_chat_request(post):
+    plain = OUTPUT.replace("<tool_call>", "").replace("</think>", "")
+    assert message_of(post, ended(OUTPUT)) == (plain, None, "stop")
+    # A parser sees its marks, though they are special tokens.
+    content = OUTPUT.removeprefix("<think>so é</think>")
+    for request in ({"model": "m"}, {**TOOLS, "tool_choice": "none"}):
+        found = message_of(post, ended(OUTPUT), parser="qwen3", chat_request=request)
+        assert found == (content, "so é", "stop")
+    hidden = {**TOOLS, "include_reasoning": False, "return_token_ids": True}
+    found = message_of(post, ended("<think>a</think>b"), parser="qwen3", chat_request=hidden)
+    assert found == ("b", None, "stop")
+    shown = generated(ended("b"))
+    [one] = post(CHAT, generate_response=shown, chat_request={"return_token_ids": True})["choices"]
+    assert one["token_ids"] == [ord("b"), EOS]
+
+
+def test_what_ends_an_output_is_no_text(post):
+    keeps = {"include_stop_str_in_output": True}
+    for output, options, content in (
+        (choice([*b"ab!"], finish_reason="stop", stop_reason=33), {}, "ab"),
+        (choice([*b"ab!"], finish_reason="stop", stop_reason=33), keeps, "ab!"),
+        (choice([*b"ab!"], finish_reason="length", stop_reason=33), {}, "ab!"),
+        (choice([*b"abENDx"], finish_reason="stop", stop_reason="END"), {}, "ab"),
+        (choice([*b"abEND"], finish_reason="stop", stop_reason="END"), keeps, "abEND"),
+        (choice([*b"a", EOS, *b"b"]), {}, "ab"),
+        (choice([*b"a", EOS, *b"b"]), {"skip_special_tokens": False}, "a<eos>b"),
+        (choice(None), {}, ""),
+    ):
+        request = {"chat_request": options} if options else {}
+        assert message_of(post, output, **request)[0] == content
+
+
+def test_a_prompt_may_begin_the_reasoning(post):
+    prompt = TOKENIZER.encode("<think>\n")
+    for where in ({"prompt_token_ids": prompt}, {}):
+        response = generated(ended("so</think>b"))
+        response |= {} if where else {"prompt_token_ids": prompt}
+        found = post(CHAT, generate_response=response, parser="qwen3", **where)
+        message = found["choices"][0]["message"]
+        assert (message["reasoning"], message["content"]) == ("so", "b")
+        assert found["usage"]["prompt_tokens"] == len(prompt)
+    state = streamed(post, [[*b"so"], [*b"b"]], parser="qwen3", prompt_token_ids=prompt)
+    assert joined(state[0])[0]["reasoning"] == "sob"
+
+
+def test_every_way_to_cut_an_output_gives_the_same_message(post):
+    ids = [*TOKENIZER.encode(OUTPUT), EOS]
+    response = generated(choice(ids, finish_reason="stop"))
+    whole = post(CHAT, generate_response=response, parser="qwen3")["choices"][0]
+    wanted = {name: whole["message"][name] for name in ("content", "reasoning", "tool_calls")}
+    cuts = [[ids[:at], ids[at:]] for at in range(len(ids) + 1)]
+    for parts in (*cuts, [[id_] for id_ in ids], [ids], [[], ids, []]):
+        chunks, state = streamed(post, parts, parser="qwen3")
+        assert joined(chunks) == (wanted, "tool_calls")
+        assert (state["mode"], state["held"], state["n_calls"]) == ("finished", [], 2)
+        roles = ["role" in chunk["choices"][0]["delta"] for chunk in chunks]
+        assert roles == [True] + [False] * (len(parts) - 1)
+
+
+@given(ids=st.lists(st.sampled_from([*range(97, 100), 195, 169, 240, EOS, 301]), max_size=9))
+def test_completions_stream_as_they_are_whole(client, ids):
+    post = partial(exchanges.post, client)
+    output = choice(ids, finish_reason="stop")
+    whole = post(TEXT, generate_responses=[generated(output)])
+    for parts in ([[id_] for id_ in ids] or [[]], [ids[:2], ids[2:]]):
+        chunks, _ = streamed(post, parts, path=TEXT)
+        text = "".join(chunk["choices"][0]["text"] for chunk in chunks)
+        assert text == whole["choices"][0]["text"]
+
+
+def test_completions_of_many_prompts(post, refused):
+    both = [generated(ended("a"), ended("b")), generated(ended("c"), request_id="r-2")]
+    found = post(TEXT, generate_responses=both, prompt_tokens=[3, 4])
+    assert [(one["index"], one["text"]) for one in found["choices"]] == [
+        (0, "a"),
+        (1, "b"),
+        (2, "c"),
+    ]
+    assert (found["object"], found["id"]) == ("text_completion", "r-1")
+    assert found["usage"] == {"prompt_tokens": 7, "completion_tokens": 6, "total_tokens": 13}
+    wrong = {"generate_responses": both, "prompt_tokens": [3]}
+    assert refused(TEXT, **wrong) == ("invalid_request", "/prompt_tokens")
+    wrong = {"generate_responses": both, "prompt_token_ids": [[97], [9999]]}
+    assert refused(TEXT, **wrong) == ("unknown_token_id", "/prompt_token_ids/1/0")
+
+
+def test_a_chunk_without_a_choice_keeps_the_state(post):
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    _, state = streamed(post, [[97], [98]])
+    last = post(CHAT, stream=True, generate_chunk=generated(usage=usage), stream_state=state)
+    assert (last["stream_state"], last["chunk"]["usage"]) == (state, usage)
+    assert last["chunk"]["choices"] == []
+
+
+def part(ids, state, **fields):
+    body = {"stream": True, "parser": "qwen3", "generate_chunk": generated(choice(ids))}
+    return {**body, "stream_state": state, **fields}
+
+
+@pytest.fixture
+def state(post):
+    """The state of a stream within a call, after an incomplete character."""
+    body = part([*TOKENIZER.encode("a<tool_call>"), 0xC3], None)
+    found = post(CHAT, **body)["stream_state"]
+    assert (found["mode"], found["held"], found["n_given"]) == ("content", [301, 0xC3], 0)
+    return found
+
+
+VALUES = [
+    0,
+    1,
+    -1,
+    2,
+    1 << 53,
+    1 << 64,
+    1.5,
+    True,
+    False,
+    None,
+    "",
+    "a",
+    [],
+    [97],
+    [9999],
+    [-1],
+    {},
+]
+
+
+@pytest.mark.row(42)
+def test_a_changed_state_is_refused_or_changes_nothing(post, client, state):
+    wanted = post(CHAT, **part([*b"x"], state))
+    wanted["chunk"].pop("created")
+    words = ["start", "reasoning", "content", "after_call", "finished", "hermes", "qwen3"]
+    changed = [{**state, name: value} for name in state for value in [*VALUES, *words, state[name]]]
+    changed += [{k: v for k, v in state.items() if k != name} for name in state]
+    changed += [{**state, "more": 1}, [], "a", 1, {}]
+    n_same = 0
+    for one in changed:
+        response = client.post(CHAT, json=part([*b"x"], one))
+        if response.status_code == 200:
+            found = response.json()
+            found["chunk"].pop("created")
+            assert found == wanted
+            n_same += 1
+        else:
+            assert response.status_code in (409, 422), response.text
+    assert len(state) <= n_same < len(changed) / 4
+    large = part([*b"x"], {**state, "held": [0] * 40_000})
+    found = problem(client.post(CHAT, content=json.dumps(large), headers=JSON), 422)
+    assert "65536 bytes" in found["detail"]
+
+
+@pytest.mark.row(42)
+def test_a_state_of_another_stream_is_refused(client, post, state, refused, shared_store):
+    body = part([97], state)
+    other = problem(
+        client.post(CHAT, json={**body, "tokenizer": "starter"}), 409, "other_tokenizer"
+    )
+    assert other["errors"][0]["pointer"] == "/stream_state/tokenizer"
+    assert refused(CHAT, **{**body, "parser": "hermes"}) == (
+        "invalid_request",
+        "/stream_state/parser",
+    )
+    chunk = generated(choice([97], index=1))
+    assert refused(CHAT, **{**body, "generate_chunk": chunk})[1] == "/stream_state/index"
+    end = generated(choice([97], finish_reason="stop"))
+    last = post(CHAT, **{**body, "generate_chunk": end})["stream_state"]
+    found = refused(CHAT, **{**body, "stream_state": last})
+    assert found == ("invalid_stream_state", "/stream_state")
+
+
+def test_a_call_longer_than_a_state_is_refused_in_parts_only(client, post):
+    ids = [*TOKENIZER.encode("<tool_call>"), *b"x" * 9000]
+    found = problem(client.post(CHAT, json=part(ids, None)), 413, "stream_state_too_large")
+    assert "whole output" in found["detail"]
+    output = choice(ids, finish_reason="length")
+    assert message_of(post, output, parser="qwen3")[0] == "<tool_call>" + "x" * 9000
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "where"),
+    [
+        ({"generate_response": generated(choice([97, 9999]))}, "unknown_token_id",
+         "/generate_response/choices/0/token_ids/1"),
+        ({"generate_response": generated(choice([True]))}, "invalid_token_id", ""),
+        ({"generate_response": generated(choice([97], logprobs={"content": []}))},
+         "invalid_request", "/generate_response/choices/0/logprobs"),
+        ({"generate_response": generated(choice([97]), output_mode="text")},
+         "invalid_request", "/generate_response/output_mode"),
+        ({"parser": "guess"}, "invalid_request", "/parser"),
+        ({"parsr": "qwen3"}, "invalid_request", "/parsr"),
+        ({"prompt_token_ids": [9999]}, "unknown_token_id", "/prompt_token_ids/0"),
+        ({"chat_request": {"return_token_ids": "yes"}}, "invalid_request",
+         "/chat_request/return_token_ids"),
+        ({"stream": True}, "invalid_request", "/generate_chunk"),
+        ({"stream": True, "generate_chunk": generated(choice([97]), choice([98]))},
+         "invalid_request", "/generate_chunk/choices"),
+        ({"stream": True, "generate_chunk": generated(choice([97])), "chat_request": {"stop": "a"}},
+         "invalid_request", "/chat_request/stop"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(refused, changes, code, where):
+    body = {"generate_response": generated(choice([97])), **changes}
+    found = refused(CHAT, **body)
+    assert found[0] == code
+    assert found[1].startswith(where)
