@@ -64,6 +64,9 @@ TRANSFORMERS := $(VENV)/transformers
 # So has datatrove, which only an example needs.
 DATATROVE := $(VENV)/datatrove
 
+# So have the clients of other servers, which only their tests need.
+SDKS := $(VENV)/sdks
+
 # So has torch: it takes 5 GB, and only the example of a language model needs it.
 TORCH := $(VENV)/torch
 
@@ -86,10 +89,10 @@ serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this comm
 test: $(TOOLS) ## run the tests that need no other process: minutes
 	$(PYTEST) --ignore=tests/integration -m "not slow and not thorough" $(ARGS)
 
-test-integration: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run the tests with servers, other programs and whole corpora
+test-integration: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) $(SDKS) test-native ## run the tests with servers, other programs and whole corpora
 	$(PYTEST) --hypothesis-profile=ci -m "(integration or thorough) and not slow" $(ARGS)
 
-test-full: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run all tests, also whole matrices: hours, before a release
+test-full: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) $(SDKS) test-native ## run all tests, also whole matrices: hours, before a release
 	$(PYTEST) --hypothesis-profile=full $(ARGS)
 
 reliability: $(TOOLS) ## run the rows of bad input and the promises; ARGS="-k row_07" runs one
@@ -214,6 +217,11 @@ $(TRANSFORMERS): $(CREATED) tests/parity/requirements.txt
 $(DATATROVE): $(CREATED) tests/integration/end_to_end/requirements.txt
 	@$(PIP) install --no-deps --upgrade --target $@ \
 		--requirement tests/integration/end_to_end/requirements.txt
+	@touch $@
+
+$(SDKS): $(CREATED) tests/integration/sdks/requirements.txt
+	@$(PIP) install --no-deps --upgrade --target $@ \
+		--requirement tests/integration/sdks/requirements.txt
 	@touch $@
 
 $(TORCH): $(CREATED) tests/course/requirements.txt constraints.txt

@@ -49,9 +49,22 @@ class Dialect:
     document: Callable[[ErrorText], dict[str, Any]]
     statuses: Mapping[int | str, int] = field(default_factory=dict)
 
-    def status_of(self, status: int, code: str) -> int:
+    def status_of(self, status: int, code: str = "") -> int:
         """The protocol's status for an error of this service."""
         return self.statuses.get(code, self.statuses.get(status, status))
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of an error."""
+        return _schema_of(self.document(ErrorText(500, "", "", None, "")))
+
+
+def _schema_of(value: object) -> dict[str, Any]:
+    if isinstance(value, dict):
+        properties = {name: _schema_of(member) for name, member in value.items()}
+        return {"type": "object", "required": [*value], "properties": properties}
+    if value is None:
+        return {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    return {"type": "integer" if isinstance(value, int) else "string"}
 
 
 def _kind_of(kinds: Mapping[int, str], status: int, server: str, client: str) -> str:
@@ -170,7 +183,7 @@ _OF_ROUTE: Final = {
     "/responses/input_tokens": OPENAI,
     "/models/{model:path}:countTokens": GEMINI,
 }
-OF_KEY: Final = {
+_OF_KEY: Final = {
     "prompt": VLLM,
     "messages": VLLM,
     "content": LLAMA_CPP,
@@ -179,6 +192,15 @@ OF_KEY: Final = {
     "ids": TEI,
 }
 """The key that holds the text, or the ids, of a request to a shared route -> its dialect."""
+
+_SHARED: Final = {"/tokenize": (VLLM, LLAMA_CPP, TEI, COHERE), "/decode": (TEI,)}
+"""Route -> the dialects that the keys of its bodies name."""
+
+
+def dialects_of_route(path: str) -> tuple[Dialect, ...]:
+    """The dialects in which a route may respond to errors without a prefix."""
+    own = _OF_ROUTE.get(path)
+    return _SHARED.get(path, ()) if own is None else (own,)
 
 
 def dialect_of(scope: Scope) -> Dialect | None:
@@ -195,7 +217,7 @@ def prefix_of(scope: Scope) -> Dialect | None:
 
 def choose_dialect(scope: Scope, key: str) -> None:
     """Respond to errors in the dialect of a key of the body."""
-    scope["state"][_BY_KEY] = OF_KEY[key]
+    scope["state"][_BY_KEY] = _OF_KEY[key]
 
 
 def take_prefix(scope: Scope) -> None:

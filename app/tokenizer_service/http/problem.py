@@ -56,6 +56,7 @@ TITLES: Final = {
     501: "Not implemented",
     503: "Service unavailable",
     507: "Insufficient storage",
+    529: "Overloaded",
 }
 
 
@@ -156,8 +157,8 @@ def problem_response(problem: Problem, scope: Scope) -> Response:
 def _text_of(problem: Problem, status: int, scope: Scope) -> ErrorText:
     """What `problem` says; one of an unknown model names it, as clients expect."""
     message = _shorten(problem.detail, _MAX_DETAIL_CHARS)
-    if problem.code == "model_not_found":
-        message = f"The model `{named_model(scope)}` does not exist. {message}"
+    if problem.code == "model_not_found" and (model := named_model(scope)):
+        message = f"The model `{model}` does not exist. {message}"
     pointer = _shorten(problem.errors[0][0], 120) if problem.errors else None
     return ErrorText(status, problem.code, message, pointer, request_id_of(scope))
 

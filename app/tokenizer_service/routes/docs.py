@@ -19,7 +19,8 @@ from pydantic.json_schema import models_json_schema
 
 from tokenizer_client.schemas.tokens import ProblemDocument
 from tokenizer_service.access.auth import require_admin, require_read
-from tokenizer_service.http.problem import Problem
+from tokenizer_service.http.dialects import dialects_of_route
+from tokenizer_service.http.problem import TITLES, Problem
 from tokenizer_service.responses.problem_table import problem_responses
 
 router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
@@ -137,6 +138,7 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
                 route: Any = context.original_route
                 operation["operationId"] = route.name  # the name of the endpoint
                 _describe_keys(operation, {d.call for d in context.dependant.dependencies})
+                _describe_dialects(operation["responses"], context.path or "")
     document["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -168,6 +170,24 @@ def _describe_keys(operation: dict[str, Any], guards: set[Any]) -> None:
         operation["security"] = []
         return
     _add_header(responses["401"], "WWW-Authenticate", "Bearer")
+
+
+def _describe_dialects(responses: dict[str, Any], path: str) -> None:
+    """Add the errors in the shapes and with the statuses of other servers. What the server refuses
+    before a route runs stays a problem document."""
+    schemas: dict[int, list[dict[str, Any]]] = {}
+    for dialect in dialects_of_route(path):
+        ours = [int(status) for status in responses if int(status) >= 400]
+        theirs = {dialect.status_of(status) for status in ours}
+        theirs |= {status for code, status in dialect.statuses.items() if isinstance(code, str)}
+        for status in theirs:
+            schemas.setdefault(status, []).append(dialect.schema())
+    for status, found in schemas.items():
+        response = responses.setdefault(str(status), {"description": TITLES[status]})
+        distinct = [schema for index, schema in enumerate(found) if schema not in found[:index]]
+        content = response.setdefault("content", {})
+        content["application/json"] = {"schema": {"anyOf": distinct}}
+        _add_header(response, "X-Request-Id", "The id that was sent, or a new one")
 
 
 def _add_problems(responses: dict[str, Any], *statuses: int) -> None:

@@ -258,3 +258,17 @@ def test_a_google_key_opens_the_routes(client):
 def test_every_prefix_is_a_dialect():
     named = {path.split("/")[2] for path in ERRORS if path.startswith("/as/")}
     assert named < set(DIALECTS)
+
+
+def test_the_document_describes_the_errors_of_each_protocol(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    counted = paths["/messages/count_tokens"]["post"]["responses"]
+    error = counted["529"]["content"]["application/json"]["schema"]["anyOf"]
+    assert [schema["required"] for schema in error] == [["type", "error", "request_id"]]
+    shared = paths["/tokenize"]["post"]["responses"]["400"]["content"]
+    assert set(shared) == {"application/json", "application/problem+json"}
+    assert len(shared["application/json"]["schema"]["anyOf"]) == 4
+    assert "429" in paths["/decode"]["post"]["responses"]
+    assert set(paths["/encode"]["post"]["responses"]["400"]["content"]) == {
+        "application/problem+json"
+    }

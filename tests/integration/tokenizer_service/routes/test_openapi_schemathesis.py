@@ -105,7 +105,10 @@ def send(client, case, key):
     response = client.request(
         made["method"], made["url"], params=made["params"], headers=made["headers"], **body
     )
-    case.validate_response(response, checks=CHECKS)
+    checks = CHECKS
+    if case.path.endswith(":countTokens"):  # an alias may end like this: /models/{model} matches
+        checks = [check for check in CHECKS if check is not allow_header_conformance]
+    case.validate_response(response, checks=checks)
     return response
 
 
