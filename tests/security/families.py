@@ -6,8 +6,6 @@ write. `fim` are tokens of code models for filling in the middle; where nothing 
 are not special, they are control tokens only if the import names them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -47,16 +45,16 @@ class Family:
     """The real vocabulary in the shared data that has these tokens."""
 
     @property
-    def control(self) -> tuple[str, ...]:
+    def control(self):
         """Each token that no user may write; `fim` by its name if by nothing else."""
         return self.special + self.written + self.fim
 
     @property
-    def soft(self) -> frozenset[str]:
+    def soft(self):
         """Control tokens that are not special: the assistant's messages may hold them."""
         return frozenset(self.written + self.fim)
 
-    def tokenizer(self, spec: TokenizerSpec, engine: str) -> Tokenizer:
+    def tokenizer(self, spec, engine):
         """A tokenizer with the templates of the family."""
         source = CONTENT.replace("MEDIA", self.media).join(self.template.split("CONTENT"))
         templates = {"default": source}
@@ -68,7 +66,7 @@ class Family:
             control_tokens=() if self.fim_template else self.fim,
         )
 
-    def spec(self) -> TokenizerSpec:
+    def spec(self):
         """Single bytes and the added tokens."""
         flags = dict.fromkeys(self.flags, True)
         contents = [*self.control, *self.others]

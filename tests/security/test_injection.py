@@ -6,11 +6,8 @@ text of the same shape in its place. Every added token must be there equally oft
 prints the table of docs/chat.md.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +23,6 @@ from tests.security.typed_requests import OTHER_ROUTES, ROUTES, SAME_FIELDS
 from tests.tokenizer_service.chats import rendering_here
 from tests.tokenizer_service.conftest import settings_for
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat.encoding import ChatEncoding
 from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
 from tokenizer_core.engines import ARRAY
 from tokenizer_core.errors import ChatError
@@ -56,7 +52,7 @@ class Row:
     written: set[tuple[str, str]] = field(default_factory=set)
     """Group and name of the fields that the template writes."""
 
-    def compare(self, group: str, where: tuple[str, ...], typed: Added, innocent: Added) -> None:
+    def compare(self, group, where, typed, innocent):
         """Count a case. The assistant's messages may hold tokens that are not special, unless the
         place says `none`."""
         self.cases[group] += 1
@@ -70,7 +66,7 @@ class Row:
             self.outside.append((group, *where, changed))
 
     @property
-    def line(self) -> str:
+    def line(self):
         """The row of the table in docs/chat.md."""
         family = self.family
         cells = [self.name, len(family.control), len(family.soft)]
@@ -81,15 +77,15 @@ class Row:
 class Encoder:
     """The added tokens of conversations, as both engines find them."""
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family):
         self.tokenizer = family.tokenizer(family.spec(), "auto")
         self._other = Tokenizer.from_spec(self.tokenizer.spec, engine="python")
         self._source = self.tokenizer.chat_templates["default"]
         self._names = {token.id: token.content for token in self.tokenizer.spec.added_tokens}
         self._control = [id_ for id_, name in self._names.items() if name in family.control]
-        self._encoded: dict[str, tuple[str, Added] | None] = {}
+        self._encoded = {}
 
-    def encode(self, chat: dict[str, Any], **options: Any) -> ChatEncoding | None:
+    def encode(self, chat, **options):
         """The encoding, or None if the template refuses the conversation."""
         try:
             encoded = self.tokenizer.encode_chat(**chat, **options)
@@ -101,7 +97,7 @@ class Encoder:
             assert ids.tolist() == encoded.ids.tolist()
         return encoded
 
-    def innocent(self, chat: dict[str, Any], **options: Any) -> tuple[str, Added] | None:
+    def innocent(self, chat, **options):
         """The text and the added tokens of a conversation without typed tokens; many are equal."""
         key = repr((chat, options))
         if key not in self._encoded:
@@ -109,11 +105,11 @@ class Encoder:
             self._encoded[key] = encoded and (encoded.text, self.added(encoded.ids.tolist()))
         return self._encoded[key]
 
-    def added(self, ids: list[int]) -> Added:
+    def added(self, ids):
         """The added tokens among ids."""
         return Counter(self._names[id_] for id_ in ids if id_ in self._names)
 
-    def outside(self, encoded: ChatEncoding) -> Added:
+    def outside(self, encoded):
         """The control tokens that are not within one run of the template's text."""
         data, trusted = encoded.text.encode(), encoded.rendered.trusted_runs
         borders = [len(encoded.text[:at].encode()) for run in trusted for at in run]
@@ -128,7 +124,7 @@ class Encoder:
         return Counter(found)
 
 
-def type_in_fields(row: Row, encoder: Encoder) -> None:
+def type_in_fields(row, encoder):
     """Type each control token into each field of a conversation, by the library."""
     everything = " z ".join(row.family.control)
     turn = 0
@@ -148,15 +144,7 @@ def type_in_fields(row: Row, encoder: Encoder) -> None:
                     type_in(row, encoder, where, chat, forms_of(token))
 
 
-def type_in(
-    row: Row,
-    encoder: Encoder,
-    where: tuple[str, str],
-    chat: dict[str, Any],
-    text: str,
-    cuts: Sequence[float] = (0.5,),
-    **options: Any,
-) -> bool:
+def type_in(row, encoder, where, chat, text, cuts=(0.5,), **options):
     """Type a text into a field, and compare; returns whether the template wrote it."""
     group, name = where
     is_written = False
@@ -177,7 +165,7 @@ def type_in(
     return is_written
 
 
-def send_requests(row: Row, encoder: Encoder, client: TestClient) -> None:
+def send_requests(row, encoder, client):
     """Type all control tokens into the fields of each route."""
     special = " z ".join(row.family.special)
     everything = " z ".join(row.family.control)
@@ -201,14 +189,7 @@ def send_requests(row: Row, encoder: Encoder, client: TestClient) -> None:
         send_both(row, encoder, client, (path, group, name), ROUTES[path][group][name], text)
 
 
-def send_both(
-    row: Row,
-    encoder: Encoder,
-    client: TestClient,
-    where: tuple[str, str, str],
-    request: dict[str, Any],
-    text: str,
-) -> None:
+def send_both(row, encoder, client, where, request, text):
     """Send a request with a text and one with a harmless text, and compare."""
     typed, innocent = (
         send(client, where[0], row.name, fill(request, given, len(text) // 2), encoder)
@@ -219,13 +200,11 @@ def send_both(
         row.compare("requests", where, typed, innocent)
 
 
-def send(
-    client: TestClient, path: str, name: str, request: dict[str, Any], encoder: Encoder
-) -> Added | None:
-    """The added tokens of a response, or the number of its tokens; None if it is a 422."""
+def send(client, path, name, request, encoder):
+    """The added tokens of a response, or the number of its tokens; None if it is refused."""
     response = client.post(path, json={**request, "tokenizer": name_of(name)})
     body = response.json()
-    if response.status_code == 422:
+    if response.status_code in (400, 422):  # 400 in the shape of another server
         return None
     assert response.status_code == 200, body
     for key in ("tokens", "token_ids"):
@@ -236,13 +215,13 @@ def send(
     return Counter({"tokens": body["input_tokens"] if "input_tokens" in body else body["count"]})
 
 
-def name_of(family: str) -> str:
+def name_of(family):
     """The name under which the tokenizer of a family is published."""
     return family.lower().replace(" ", "-")
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def client(tmp_path_factory):
     """A service with the tokenizers of all families."""
     store = ArtifactStore(tmp_path_factory.mktemp("families"))
     for name, family in FAMILIES.items():
@@ -253,15 +232,15 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="module")
-def table() -> Iterator[list[str]]:
+def table():
     """The rows of the table, printed at the end for `make injection`."""
-    rows: list[str] = []
+    rows = []
     yield rows
     print("", f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER), *rows, sep="\n")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_typed_token_counts(name: str, client: TestClient, table: list[str]) -> None:
+def test_no_typed_token_counts(name, client, table):
     row = Row(name, FAMILIES[name])
     encoder = Encoder(row.family)
     type_in_fields(row, encoder)
@@ -272,8 +251,8 @@ def test_no_typed_token_counts(name: str, client: TestClient, table: list[str]) 
     assert row.line in documented, f"docs/chat.md lacks this row: {row.line}"
 
 
-def test_every_route_is_typed_into_or_listed(client: TestClient) -> None:
-    app: Any = client.app
+def test_every_route_is_typed_into_or_listed(client):
+    app = client.app
     paths = {
         context.path
         for context in iter_route_contexts(app.routes)
@@ -282,7 +261,7 @@ def test_every_route_is_typed_into_or_listed(client: TestClient) -> None:
     assert {*ROUTES, *SAME_FIELDS} | OTHER_ROUTES.keys() == paths
 
 
-def test_a_streamed_text_gives_no_control_token(client: TestClient) -> None:
+def test_a_streamed_text_gives_no_control_token(client):
     for name, family in FAMILIES.items():
         text = " z ".join(family.control)
         query = {"tokenizer": name_of(name), "allowed_special": "none", "added_tokens": "none"}
@@ -295,7 +274,7 @@ def test_a_streamed_text_gives_no_control_token(client: TestClient) -> None:
         assert not Encoder(family).added(ids), name
 
 
-def test_files_of_conversations_give_no_control_token() -> None:
+def test_files_of_conversations_give_no_control_token():
     """As the job of `/corpora/{corpus_id}/encode` and `tokenizer encode` encode them."""
     for name in ("Qwen 3", "GLM 4.5", "Kimi K2", "EXAONE"):
         encoder = Encoder(FAMILIES[name])
@@ -314,7 +293,7 @@ def test_files_of_conversations_give_no_control_token() -> None:
         assert counts[0] == counts[1], name
 
 
-def test_the_assistant_may_hold_tokens_that_are_not_special() -> None:
+def test_the_assistant_may_hold_tokens_that_are_not_special():
     """As documented: they are tokens in the assistant's messages, and `none` makes them text."""
     for name, family in FAMILIES.items():
         encoder = Encoder(family)
@@ -329,7 +308,7 @@ def test_the_assistant_may_hold_tokens_that_are_not_special() -> None:
             assert list(added) == expected, (name, token)
 
 
-def test_an_added_token_that_nothing_names_is_a_token_everywhere() -> None:
+def test_an_added_token_that_nothing_names_is_a_token_everywhere():
     """As documented: `--control-token` names it, and `added_tokens="none"` makes it text."""
     family = FAMILIES["Qwen 3"]
     tokenizer = family.tokenizer(family.spec(), "auto")

@@ -1,20 +1,14 @@
 """Requests of every route that takes a conversation or a text, with a place for what is typed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from tests.security.typed_fields import ASK
 
-Request = dict[str, Any]
 
-
-def _own(chat: Request) -> Request:
+def _own(chat):
     named = {"template_kwargs": "chat_template_kwargs"}
     return {named.get(key, key): value for key, value in chat.items()}
 
 
-def _for_tokenize(chat: Request) -> Request:
+def _for_tokenize(chat):
     request = _own(chat)
     if "documents" in request:
         request["chat_template_kwargs"] = {"documents": request.pop("documents")}
@@ -32,28 +26,28 @@ _USE = {"type": "tool_use", "id": "call12345", "name": "f", "input": {"a": "b"}}
 _CALL = {"type": "function_call", "call_id": "call12345", "name": "f", "arguments": '{"a": "b"}'}
 
 
-def _anthropic(*messages: Request, **more: Any) -> Request:
+def _anthropic(*messages, **more):
     return {"messages": [ASK, *messages], **more}
 
 
-def _blocks(role: str, *blocks: Request) -> Request:
+def _blocks(role, *blocks):
     return {"role": role, "content": list(blocks)}
 
 
-def _result(**fields: Any) -> Request:
+def _result(**fields):
     block = {"type": "tool_result", "tool_use_id": "call12345", "content": "a", **fields}
     return _anthropic(_blocks("assistant", _USE), _blocks("user", block))
 
 
-def _use(**fields: Any) -> Request:
+def _use(**fields):
     return _anthropic(_blocks("assistant", {**_USE, **fields}))
 
 
-def _schema_tools(**fields: Any) -> list[Request]:
+def _schema_tools(**fields):
     return [{"name": "f", "input_schema": {"type": "object"}, **fields}]
 
 
-ANTHROPIC: dict[str, dict[str, Request]] = {
+ANTHROPIC = {
     "messages": {
         "system": _anthropic(system="%"),
         "parts of the system": _anthropic(system=[{"type": "text", "text": "%"}]),
@@ -90,11 +84,11 @@ ANTHROPIC: dict[str, dict[str, Request]] = {
 }
 
 
-def _responses(*items: Request, **more: Any) -> Request:
+def _responses(*items, **more):
     return {"input": [ASK, *items], **more}
 
 
-RESPONSES: dict[str, dict[str, Request]] = {
+RESPONSES = {
     "messages": {
         "input": {"input": "%"},
         "instructions": _responses(instructions="%"),
@@ -139,7 +133,7 @@ _SEGMENT_FIELDS = {
     "text": _TEXT,
 }
 
-ROUTES: dict[str, dict[str, dict[str, Request]]] = {
+ROUTES = {
     "/tokenize": {"special": {"content of llama.cpp": {"content": "%", "parse_special": False}}},
     "/messages/count_tokens": ANTHROPIC,
     "/responses/input_tokens": RESPONSES,
