@@ -196,6 +196,12 @@ _OF_KEY: Final = {
 _SHARED: Final = {"/tokenize": (VLLM, LLAMA_CPP, TEI, COHERE), "/decode": (TEI,)}
 """Route -> the dialects that the keys of its bodies name."""
 
+_BEHIND_PREFIX: Final = {
+    path.split("/")[1] for path in (*_OF_ROUTE, *_SHARED, "/detokenize", "/health", "/info")
+}
+"""The first parts of the paths that a prefix may stand before. Not those of jobs, of the tokenizers
+or of the metrics: a proxy in front may guard these by their paths."""
+
 
 def dialects_of_route(path: str) -> tuple[Dialect, ...]:
     """The dialects in which a route may respond to errors without a prefix."""
@@ -227,7 +233,9 @@ def take_prefix(scope: Scope) -> None:
         name, _, rest = path.removeprefix("/as/").partition("/")
         if name in DIALECTS:
             scope["state"][_BY_PREFIX] = DIALECTS[name]
-            scope["path"] = f"/{rest}"
+            first = rest.removeprefix("v1/").split("/")[0]
+            if first in _BEHIND_PREFIX and scope["method"] in ("GET", "POST"):
+                scope["path"] = f"/{rest}"
     elif path.startswith(_GEMINI_PREFIX) and path.endswith(_GEMINI_VERB):
         scope["path"] = path.replace("/v1beta/", "/v1/", 1)
 

@@ -269,7 +269,7 @@ FORGED = {
         {"chat": CHAT.to_json().replace(b"tool_use", b"../../..")},
         "of a chat template",
     ),
-    "no templates": ({"chat": b"{}"}, "templates, variables"),
+    "no templates": ({"chat": b"{}"}, "templates, truncation_side, variables"),
     "no hash": ({"files": dict.fromkeys(FILE_NAMES, NO_HASH)}, "no sha256"),
     "provenance of another type": ({"provenance": None}, "malformed"),
     "other Unicode tables": ({"unicode_tables": "regex 2031.1.1"}, "do not belong together"),

@@ -1,6 +1,5 @@
 """Errors in the shape and status of each protocol, and the prefixes that name one."""
 
-import json
 
 import pytest
 from pydantic import SecretStr
@@ -245,7 +244,16 @@ def test_a_prefix_answers_in_the_keys_of_one_protocol(client):
         answer = client.post(path, json={"tokens": ids})
         assert answer.status_code == 404, path
     check(client.post("/as/vllm/nothing", json={}), vllm(404, "NotFoundError"))
-    assert json.loads(client.get("/as/vllm/openapi.json").content)["openapi"]
+
+
+def test_a_prefix_leads_only_to_routes_of_other_servers(client):
+    assert client.get("/as/vllm/v1/models").status_code == 200
+    for path in ("metrics", "openapi.json", "tokenizers", "v1/tokenizers", "train", "v1/jobs"):
+        assert client.get(f"/{path}").status_code in (200, 403)  # a route
+        check(client.get(f"/as/vllm/{path}"), vllm(404, "NotFoundError"))
+    model = client.get("/v1/models").json()["data"][0]["id"]
+    asked = {"name": model}
+    check(client.put("/as/vllm/v1/models/alias", json=asked), vllm(404, "NotFoundError"))
 
 
 def test_a_google_key_opens_the_routes(client):
