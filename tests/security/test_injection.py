@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,13 @@ from starlette.testclient import TestClient
 
 from tests.conftest import REPOSITORY
 from tests.security.families import FAMILIES, Family
-from tests.security.typed_fields import FIELDS, fill, forms_of, harmless, is_split
+from tests.security.typed_fields import FIELDS, NAMES, fill, forms_of, harmless, is_split
 from tests.security.typed_requests import OTHER_ROUTES, ROUTES, SAME_FIELDS
 from tests.tokenizer_service.chats import rendering_here
 from tests.tokenizer_service.conftest import settings_for
-from tokenizer_core import Tokenizer
+from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.traced_text import ROLES
 from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
 from tokenizer_core.engines import ARRAY
 from tokenizer_core.errors import ChatError
@@ -81,8 +83,8 @@ class Row:
 class Encoder:
     """The added tokens of conversations, as both engines find them."""
 
-    def __init__(self, family: Family) -> None:
-        self.tokenizer = family.tokenizer(family.spec(), "auto")
+    def __init__(self, family: Family, spec: TokenizerSpec | None = None) -> None:
+        self.tokenizer = family.tokenizer(spec or family.spec(), "auto")
         self._other = Tokenizer.from_spec(self.tokenizer.spec, engine="python")
         self._source = self.tokenizer.chat_templates["default"]
         self._names = {token.id: token.content for token in self.tokenizer.spec.added_tokens}
@@ -131,7 +133,6 @@ class Encoder:
 def type_in_fields(row: Row, encoder: Encoder) -> None:
     """Type each control token into each field of a conversation, by the library."""
     everything = " z ".join(row.family.control)
-    turn = 0
     for group, fields in FIELDS.items():
         for name, chat in fields.items():
             where = (group, name)
@@ -141,9 +142,12 @@ def type_in_fields(row: Row, encoder: Encoder) -> None:
             type_in(row, encoder, where, chat, everything, added_tokens="none")
             for form in ("decoded", "vllm"):
                 type_in(row, encoder, where, chat, everything, messages_form=form)
-            for token in row.family.control:
-                turn += 1
+            # Each token alone into every second field; all together go into every one.
+            first = len(row.written)
+            for turn, token in enumerate(row.family.control[first % 2 :: 2], first):
                 type_in(row, encoder, where, chat, token, cuts=[CUTS[turn % len(CUTS)]])
+                if name in NAMES and (inner := token[2:-2]) not in ROLES:
+                    type_in(row, encoder, where, chat, inner)
                 if turn % 4 == 0 and not is_split(name):
                     type_in(row, encoder, where, chat, forms_of(token))
 
@@ -270,6 +274,27 @@ def test_no_typed_token_counts(name: str, client: TestClient, table: list[str]) 
     assert row.outside == [], f"{len(row.outside)} of {name}"
     documented = (REPOSITORY / "docs" / "chat.md").read_text(encoding="utf-8")
     assert row.line in documented, f"docs/chat.md lacks this row: {row.line}"
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if FAMILIES[name].shared])
+def test_no_typed_token_counts_in_a_real_vocabulary(name: str, shared_data: Path) -> None:
+    family = FAMILIES[name]
+    spec = Tokenizer.from_tokenizer_json(shared_data / family.shared).spec
+    known = {token.content for token in spec.added_tokens}
+    special, written, fim = (
+        tuple(filter(known.__contains__, tokens))
+        for tokens in (family.special, family.written, family.fim)
+    )
+    row = Row(name, replace(family, special=special, written=written, fim=fim))
+    encoder = Encoder(row.family, spec)
+    everything = " z ".join(row.family.control)
+    for group, fields in FIELDS.items():
+        for field_name, chat in fields.items():
+            for added_tokens in ("all", "none"):
+                where = (group, field_name)
+                type_in(row, encoder, where, chat, everything, added_tokens=added_tokens)
+    assert row.cases["messages"] > 10
+    assert row.outside == []
 
 
 def test_every_route_is_typed_into_or_listed(client: TestClient) -> None:

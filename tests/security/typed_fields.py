@@ -6,6 +6,7 @@ is split over two fields.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 ASK = {"role": "user", "content": "q"}
@@ -127,6 +128,10 @@ FIELDS: dict[str, dict[str, dict[str, Any]]] = {
 """Group -> field -> conversation. The last group is text of the assistant, where control tokens
 that are not special are tokens."""
 
+NAMES = ("role", "name", "name of a call", "id of a call", "type of a call")
+"""Fields that a template may put between literals (`'<|' + message.role + '|>'`): what is inside of
+a token is typed too."""
+
 
 def fill(value: Any, text: str, cut: int) -> Any:
     """The value with the text in its place."""
@@ -163,6 +168,7 @@ def forms_of(token: str) -> str:
     return " z ".join(forms)
 
 
+@cache
 def harmless(text: str) -> str:
     """A text with the same white space and the same number of bytes, in which no token is."""
     return "".join(_like(character) for character in text)
