@@ -198,7 +198,6 @@ FAMILIES = {
             "<file_sep>",
             "<issue_start>",
         ),
-        shared="vocab_open/smollm.tokenizer.json",
     ),
     "Code Llama": Family(
         "{{ bos_token }}" + MESSAGES + "CONTENT{% if m.role == 'user' %}[INST] {{ c|trim }} [/INST]"

@@ -6,9 +6,13 @@ text of the same shape in its place. Every added token must be there equally oft
 prints the table of docs/chat.md.
 """
 
+from __future__ import annotations
+
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +22,13 @@ from starlette.testclient import TestClient
 
 from tests.conftest import REPOSITORY
 from tests.security.families import FAMILIES, Family
-from tests.security.typed_fields import FIELDS, fill, forms_of, harmless, is_split
+from tests.security.typed_fields import FIELDS, NAMES, fill, forms_of, harmless, is_split
 from tests.security.typed_requests import OTHER_ROUTES, ROUTES, SAME_FIELDS
 from tests.tokenizer_service.chats import rendering_here
 from tests.tokenizer_service.conftest import settings_for
-from tokenizer_core import Tokenizer
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.traced_text import ROLES
 from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
 from tokenizer_core.engines import ARRAY
 from tokenizer_core.errors import ChatError
@@ -52,7 +58,7 @@ class Row:
     written: set[tuple[str, str]] = field(default_factory=set)
     """Group and name of the fields that the template writes."""
 
-    def compare(self, group, where, typed, innocent):
+    def compare(self, group: str, where: tuple[str, ...], typed: Added, innocent: Added) -> None:
         """Count a case. The assistant's messages may hold tokens that are not special, unless the
         place says `none`."""
         self.cases[group] += 1
@@ -66,7 +72,7 @@ class Row:
             self.outside.append((group, *where, changed))
 
     @property
-    def line(self):
+    def line(self) -> str:
         """The row of the table in docs/chat.md."""
         family = self.family
         cells = [self.name, len(family.control), len(family.soft)]
@@ -77,15 +83,15 @@ class Row:
 class Encoder:
     """The added tokens of conversations, as both engines find them."""
 
-    def __init__(self, family):
-        self.tokenizer = family.tokenizer(family.spec(), "auto")
+    def __init__(self, family: Family, spec: TokenizerSpec | None = None) -> None:
+        self.tokenizer = family.tokenizer(spec or family.spec(), "auto")
         self._other = Tokenizer.from_spec(self.tokenizer.spec, engine="python")
         self._source = self.tokenizer.chat_templates["default"]
         self._names = {token.id: token.content for token in self.tokenizer.spec.added_tokens}
         self._control = [id_ for id_, name in self._names.items() if name in family.control]
-        self._encoded = {}
+        self._encoded: dict[str, tuple[str, Added] | None] = {}
 
-    def encode(self, chat, **options):
+    def encode(self, chat: dict[str, Any], **options: Any) -> ChatEncoding | None:
         """The encoding, or None if the template refuses the conversation."""
         try:
             encoded = self.tokenizer.encode_chat(**chat, **options)
@@ -97,7 +103,7 @@ class Encoder:
             assert ids.tolist() == encoded.ids.tolist()
         return encoded
 
-    def innocent(self, chat, **options):
+    def innocent(self, chat: dict[str, Any], **options: Any) -> tuple[str, Added] | None:
         """The text and the added tokens of a conversation without typed tokens; many are equal."""
         key = repr((chat, options))
         if key not in self._encoded:
@@ -105,11 +111,11 @@ class Encoder:
             self._encoded[key] = encoded and (encoded.text, self.added(encoded.ids.tolist()))
         return self._encoded[key]
 
-    def added(self, ids):
+    def added(self, ids: list[int]) -> Added:
         """The added tokens among ids."""
         return Counter(self._names[id_] for id_ in ids if id_ in self._names)
 
-    def outside(self, encoded):
+    def outside(self, encoded: ChatEncoding) -> Added:
         """The control tokens that are not within one run of the template's text."""
         data, trusted = encoded.text.encode(), encoded.rendered.trusted_runs
         borders = [len(encoded.text[:at].encode()) for run in trusted for at in run]
@@ -124,10 +130,9 @@ class Encoder:
         return Counter(found)
 
 
-def type_in_fields(row, encoder):
+def type_in_fields(row: Row, encoder: Encoder) -> None:
     """Type each control token into each field of a conversation, by the library."""
     everything = " z ".join(row.family.control)
-    turn = 0
     for group, fields in FIELDS.items():
         for name, chat in fields.items():
             where = (group, name)
@@ -137,14 +142,25 @@ def type_in_fields(row, encoder):
             type_in(row, encoder, where, chat, everything, added_tokens="none")
             for form in ("decoded", "vllm"):
                 type_in(row, encoder, where, chat, everything, messages_form=form)
-            for token in row.family.control:
-                turn += 1
+            # Each token alone into every second field; all together go into every one.
+            first = len(row.written)
+            for turn, token in enumerate(row.family.control[first % 2 :: 2], first):
                 type_in(row, encoder, where, chat, token, cuts=[CUTS[turn % len(CUTS)]])
+                if name in NAMES and (inner := token[2:-2]) not in ROLES:
+                    type_in(row, encoder, where, chat, inner)
                 if turn % 4 == 0 and not is_split(name):
                     type_in(row, encoder, where, chat, forms_of(token))
 
 
-def type_in(row, encoder, where, chat, text, cuts=(0.5,), **options):
+def type_in(
+    row: Row,
+    encoder: Encoder,
+    where: tuple[str, str],
+    chat: dict[str, Any],
+    text: str,
+    cuts: Sequence[float] = (0.5,),
+    **options: Any,
+) -> bool:
     """Type a text into a field, and compare; returns whether the template wrote it."""
     group, name = where
     is_written = False
@@ -165,7 +181,7 @@ def type_in(row, encoder, where, chat, text, cuts=(0.5,), **options):
     return is_written
 
 
-def send_requests(row, encoder, client):
+def send_requests(row: Row, encoder: Encoder, client: TestClient) -> None:
     """Type all control tokens into the fields of each route."""
     special = " z ".join(row.family.special)
     everything = " z ".join(row.family.control)
@@ -189,7 +205,14 @@ def send_requests(row, encoder, client):
         send_both(row, encoder, client, (path, group, name), ROUTES[path][group][name], text)
 
 
-def send_both(row, encoder, client, where, request, text):
+def send_both(
+    row: Row,
+    encoder: Encoder,
+    client: TestClient,
+    where: tuple[str, str, str],
+    request: dict[str, Any],
+    text: str,
+) -> None:
     """Send a request with a text and one with a harmless text, and compare."""
     typed, innocent = (
         send(client, where[0], row.name, fill(request, given, len(text) // 2), encoder)
@@ -200,11 +223,13 @@ def send_both(row, encoder, client, where, request, text):
         row.compare("requests", where, typed, innocent)
 
 
-def send(client, path, name, request, encoder):
-    """The added tokens of a response, or the number of its tokens; None if it is refused."""
+def send(
+    client: TestClient, path: str, name: str, request: dict[str, Any], encoder: Encoder
+) -> Added | None:
+    """The added tokens of a response, or the number of its tokens; None if it is a 422."""
     response = client.post(path, json={**request, "tokenizer": name_of(name)})
     body = response.json()
-    if response.status_code in (400, 422):  # 400 in the shape of another server
+    if response.status_code in (400, 422):
         return None
     assert response.status_code == 200, body
     for key in ("tokens", "token_ids"):
@@ -215,13 +240,13 @@ def send(client, path, name, request, encoder):
     return Counter({"tokens": body["input_tokens"] if "input_tokens" in body else body["count"]})
 
 
-def name_of(family):
+def name_of(family: str) -> str:
     """The name under which the tokenizer of a family is published."""
     return family.lower().replace(" ", "-")
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A service with the tokenizers of all families."""
     store = ArtifactStore(tmp_path_factory.mktemp("families"))
     for name, family in FAMILIES.items():
@@ -232,15 +257,15 @@ def client(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def table():
+def table() -> Iterator[list[str]]:
     """The rows of the table, printed at the end for `make injection`."""
-    rows = []
+    rows: list[str] = []
     yield rows
     print("", f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER), *rows, sep="\n")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_typed_token_counts(name, client, table):
+def test_no_typed_token_counts(name: str, client: TestClient, table: list[str]) -> None:
     row = Row(name, FAMILIES[name])
     encoder = Encoder(row.family)
     type_in_fields(row, encoder)
@@ -251,8 +276,29 @@ def test_no_typed_token_counts(name, client, table):
     assert row.line in documented, f"docs/chat.md lacks this row: {row.line}"
 
 
-def test_every_route_is_typed_into_or_listed(client):
-    app = client.app
+@pytest.mark.parametrize("name", [name for name in FAMILIES if FAMILIES[name].shared])
+def test_no_typed_token_counts_in_a_real_vocabulary(name: str, shared_data: Path) -> None:
+    family = FAMILIES[name]
+    spec = Tokenizer.from_tokenizer_json(shared_data / family.shared).spec
+    known = {token.content for token in spec.added_tokens}
+    special, written, fim = (
+        tuple(filter(known.__contains__, tokens))
+        for tokens in (family.special, family.written, family.fim)
+    )
+    row = Row(name, replace(family, special=special, written=written, fim=fim))
+    encoder = Encoder(row.family, spec)
+    everything = " z ".join(row.family.control)
+    for group, fields in FIELDS.items():
+        for field_name, chat in fields.items():
+            for added_tokens in ("all", "none"):
+                where = (group, field_name)
+                type_in(row, encoder, where, chat, everything, added_tokens=added_tokens)
+    assert row.cases["messages"] > 10
+    assert row.outside == []
+
+
+def test_every_route_is_typed_into_or_listed(client: TestClient) -> None:
+    app: Any = client.app
     paths = {
         context.path
         for context in iter_route_contexts(app.routes)
@@ -261,7 +307,7 @@ def test_every_route_is_typed_into_or_listed(client):
     assert {*ROUTES, *SAME_FIELDS} | OTHER_ROUTES.keys() == paths
 
 
-def test_a_streamed_text_gives_no_control_token(client):
+def test_a_streamed_text_gives_no_control_token(client: TestClient) -> None:
     for name, family in FAMILIES.items():
         text = " z ".join(family.control)
         query = {"tokenizer": name_of(name), "allowed_special": "none", "added_tokens": "none"}
@@ -274,7 +320,7 @@ def test_a_streamed_text_gives_no_control_token(client):
         assert not Encoder(family).added(ids), name
 
 
-def test_files_of_conversations_give_no_control_token():
+def test_files_of_conversations_give_no_control_token() -> None:
     """As the job of `/corpora/{corpus_id}/encode` and `tokenizer encode` encode them."""
     for name in ("Qwen 3", "GLM 4.5", "Kimi K2", "EXAONE"):
         encoder = Encoder(FAMILIES[name])
@@ -293,7 +339,7 @@ def test_files_of_conversations_give_no_control_token():
         assert counts[0] == counts[1], name
 
 
-def test_the_assistant_may_hold_tokens_that_are_not_special():
+def test_the_assistant_may_hold_tokens_that_are_not_special() -> None:
     """As documented: they are tokens in the assistant's messages, and `none` makes them text."""
     for name, family in FAMILIES.items():
         encoder = Encoder(family)
@@ -308,7 +354,7 @@ def test_the_assistant_may_hold_tokens_that_are_not_special():
             assert list(added) == expected, (name, token)
 
 
-def test_an_added_token_that_nothing_names_is_a_token_everywhere():
+def test_an_added_token_that_nothing_names_is_a_token_everywhere() -> None:
     """As documented: `--control-token` names it, and `added_tokens="none"` makes it text."""
     family = FAMILIES["Qwen 3"]
     tokenizer = family.tokenizer(family.spec(), "auto")
