@@ -146,6 +146,17 @@ def kept_fields(method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return kept if mask is None else {**kept, "mask": _plain_ids(mask)}
 
 
+def derender_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a derender request beside what was generated."""
+    chat_request, prompt = arguments["chat_request"], arguments["prompt_token_ids"]
+    fields = {
+        "chat_request": None if chat_request is None else dict(chat_request),
+        "parser": arguments["parser"],
+        "prompt_token_ids": None if prompt is None else _plain_ids(prompt),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def _plain_ids(ids: Ids) -> list[int]:
     return to_list(parse_id_bytes(bytearray(render_ids(ids))))
 

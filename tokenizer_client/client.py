@@ -38,6 +38,7 @@ from tokenizer_client.arguments import (
     TokenFilesOrId,
     TokenizerOrName,
     chat_fields,
+    derender_fields,
     fields_of,
     id_of,
     kept_fields,
@@ -73,6 +74,7 @@ from tokenizer_client.local_files import (
 )
 from tokenizer_client.retries import Attempts, Deadline, RetryPolicy, Session
 from tokenizer_client.schemas.chat import ChatEncodeResponse, MessagesForm
+from tokenizer_client.schemas.derender import DerenderedChunk, DerenderedResponse, StreamState
 from tokenizer_client.schemas.extend import (
     ExtendBatchResponse,
     ExtendChatRequest,
@@ -704,6 +706,55 @@ class Client:
         lengths = {len(part) for part in (found.tokens, found.mask, found.count, found.first_drift)}
         require_same("numbers of items", lengths, {len(listed)})
         return found
+
+    def derender_chat(
+        self,
+        response: Mapping[str, Any],
+        *,
+        chat_request: Mapping[str, Any] | None = None,
+        parser: str | None = None,
+        prompt_token_ids: Ids | None = None,
+    ) -> DerenderedResponse:
+        """The chat completion of a response of vLLM's `/inference/v1/generate`.
+
+        `parser` names how the model writes reasoning and tool calls; by default the tokenizer says.
+
+        Example:
+            >>> choice = {"index": 0, "token_ids": client.encode("low"), "finish_reason": "stop"}
+            >>> found = client.derender_chat({"request_id": "1", "choices": [choice]})
+            >>> found.choices[0]["message"]["content"]
+            'low'
+        """
+        fields = {"generate_response": dict(response), **derender_fields(locals())}
+        path = "/v1/chat/completions/derender"
+        return self._sender.post(path, fields, DerenderedResponse)
+
+    def derender_chat_chunk(
+        self,
+        chunk: Mapping[str, Any],
+        state: StreamState | None,
+        *,
+        chat_request: Mapping[str, Any] | None = None,
+        parser: str | None = None,
+        prompt_token_ids: Ids | None = None,
+    ) -> DerenderedChunk:
+        """The chunk of a chat completion for a chunk of vLLM's `/inference/v1/generate`, and the
+        state to pass with the next one; None with the first.
+
+        Example:
+            >>> choice = {"index": 0, "token_ids": client.encode("low")}
+            >>> found = client.derender_chat_chunk({"request_id": "1", "choices": [choice]}, None)
+            >>> found.stream_state.n_calls
+            0
+        """
+        fields = {
+            "stream": True,
+            "generate_chunk": dict(chunk),
+            "stream_state": None if state is None else state.model_dump(),
+            **derender_fields(locals()),
+        }
+        path = "/v1/chat/completions/derender"
+        return self._sender.post(path, fields, DerenderedChunk)
 
     def fits(
         self,

@@ -147,10 +147,13 @@ ROUTES = {
 OTHER_ROUTES = {
     "/encode_stream": "a stream: a test of its own",
     "/corpora/{corpus_id}/encode": "a job: test_files_of_conversations_give_no_control_token",
+    "/extend": "as /chat/encode: test_a_message_of_a_user_gives_no_control_token",
     "/verify": "no ids in the response",
     "/decode": "ids",
     "/decode_stream": "ids",
     "/detokenize": "ids",
+    "/chat/completions/derender": "ids",
+    "/completions/derender": "ids",
     "/merges": "ids",
     "/tokenizers/active": "names",
     "/models/{model:path}": "names",

@@ -142,6 +142,34 @@ def test_ids_that_stay_on_the_wire(play):
     assert bodies(service) == [{"batch": batch, "max_tokens": 3}]
 
 
+def test_generated_ids_on_the_wire(play):
+    whole = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
+    state = {
+        "version": 1,
+        "tokenizer": "m@1",
+        "parser": "qwen3",
+        "index": 0,
+        "mode": "content",
+        "held": [5],
+        "n_given": 0,
+        "is_first": False,
+        "n_calls": 0,
+        "digest": "0" * 32,
+    }
+    part = as_json(chunk={"id": "1"}, stream_state=state)
+    client, service = play(as_json(**whole, usage={}), part, part)
+    response = {"request_id": "1", "choices": []}
+    options = {"parser": "qwen3", "prompt_token_ids": np.array([7]), "chat_request": {"n": 1}}
+    assert client.derender_chat(response, **options).object == "chat.completion"
+    found = client.derender_chat_chunk(response, None)
+    assert client.derender_chat_chunk(response, found.stream_state).chunk == {"id": "1"}
+    one, first, second = bodies(service)
+    sent = {"parser": "qwen3", "prompt_token_ids": [7], "chat_request": {"n": 1}}
+    assert one == {"generate_response": response, **sent}
+    assert first == {"stream": True, "generate_chunk": response, "stream_state": None}
+    assert second == {**first, "stream_state": state}
+
+
 def test_the_fields_of_a_chat_request(play):
     client, service = play(octets(ONE, U32), octets(ONE * 2, U32), chat(), chat())
     assert client.encode_chat(MESSAGES, messages_form="raw") == [5]
