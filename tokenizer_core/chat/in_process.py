@@ -428,7 +428,7 @@ def _iterate(budget: Budget, value: Any) -> Any:
     """What a loop goes through; each turn also costs what its block costs."""
     kind = type(value)
     if kind in _SIZED or kind is range:
-        budget.take(_OBJECT_UNITS + _NODE_UNITS * len(value))
+        budget.take(_OBJECT_UNITS * (1 + len(value)))
         return value
     if kind is Undefined or kind is _Lazy:
         return value
@@ -826,6 +826,8 @@ class _CodeGenerator(TracingCodeGenerator):
     """Writes each operation as a call of what checks it first."""
 
     _is_branch = False
+    _default_units = 0
+    """What the default values of a macro cost, which each call computes."""
 
     def write_commons(self) -> None:
         super().write_commons()
@@ -837,7 +839,8 @@ class _CodeGenerator(TracingCodeGenerator):
     def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
         statements = list(nodes)
         if not self._is_branch:
-            self.writeline(f"budget.take({_own_cost(statements)})")
+            units, self._default_units = _own_cost(statements) + self._default_units, 0
+            self.writeline(f"budget.take({units})")
         was_branch, self._is_branch = self._is_branch, False
         super().blockvisit(statements, frame)
         self._is_branch = was_branch
@@ -847,6 +850,10 @@ class _CodeGenerator(TracingCodeGenerator):
         self._is_branch = True
         super().visit_If(node, frame)
         self._is_branch = False
+
+    def visit_Macro(self, node: nodes.Macro, frame: Frame) -> None:  # noqa: N802
+        self._default_units = _own_cost(node.defaults)
+        super().visit_Macro(node, frame)
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802
         vars(node.iter)["is_iterated"] = True
