@@ -6,9 +6,9 @@ known for, and its cost in units, which it takes from a budget before it runs. A
 character that is copied; each block of statements also costs by its size when it is entered. So
 time and memory have a bound that no conversation can move.
 
-What is not known here has no result here: other types, an error of the template, or an empty budget
-raise `ElsewhereError`, and the child process renders the conversation from its beginning. A result
-is the same as that of the child: the text, and the origin of each character.
+Other types, an error of the template, and an empty budget raise `ElsewhereError`; then a child
+process renders the conversation from its beginning. A result here is the same as that of the child:
+the text, and the origin of each character.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def admit(source: str) -> InProcessTemplate | None:
     try:
         tree = parse(source)
         return InProcessTemplate(source, tree) if _is_admitted(tree) else None
-    except Exception:  # whatever it is, the child process says it
+    except Exception:  # the child process raises it again, with its message
         return None
 
 
@@ -428,7 +428,7 @@ def _iterate(budget: Budget, value: Any) -> Any:
     """What a loop goes through; each turn also costs what its block costs."""
     kind = type(value)
     if kind in _SIZED or kind is range:
-        budget.take(_OBJECT_UNITS + _NODE_UNITS * len(value))
+        budget.take(_OBJECT_UNITS * (1 + len(value)))
         return value
     if kind is Undefined or kind is _Lazy:
         return value
@@ -564,7 +564,7 @@ _COMPARISONS: Final = {
 
 
 def _require_short(text: Any) -> int:
-    """The factor for what a search for a separator may cost."""
+    """By how much a longer separator makes a search more expensive; a long one is refused."""
     if type(text) not in _TEXTS or not 0 < len(text) <= _LONGEST_SEPARATOR:
         raise ElsewhereError
     return 1 + len(text) // 8
@@ -826,6 +826,8 @@ class _CodeGenerator(TracingCodeGenerator):
     """Writes each operation as a call of what checks it first."""
 
     _is_branch = False
+    _default_units = 0
+    """What the default values of a macro cost, which each call computes."""
 
     def write_commons(self) -> None:
         super().write_commons()
@@ -837,7 +839,8 @@ class _CodeGenerator(TracingCodeGenerator):
     def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
         statements = list(nodes)
         if not self._is_branch:
-            self.writeline(f"budget.take({_own_cost(statements)})")
+            units, self._default_units = _own_cost(statements) + self._default_units, 0
+            self.writeline(f"budget.take({units})")
         was_branch, self._is_branch = self._is_branch, False
         super().blockvisit(statements, frame)
         self._is_branch = was_branch
@@ -847,6 +850,10 @@ class _CodeGenerator(TracingCodeGenerator):
         self._is_branch = True
         super().visit_If(node, frame)
         self._is_branch = False
+
+    def visit_Macro(self, node: nodes.Macro, frame: Frame) -> None:  # noqa: N802
+        self._default_units = _own_cost(node.defaults)
+        super().visit_Macro(node, frame)
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802
         vars(node.iter)["is_iterated"] = True
@@ -1091,7 +1098,7 @@ class InProcessTemplate(ChatTemplate):
         try:
             for name in ("messages", "tools", "documents", "variables", "kwargs"):
                 _take_plain(budget, request[name])
-            # A small conversation takes little time even if its template would go on for ever.
+            # A template that never ends costs a small conversation little time.
             taken = units - budget.left
             budget.left = min(budget.left, _LEAST_UNITS + _UNITS_PER_UNIT * taken)
             _, final, variables = self._prepare(request)

@@ -339,7 +339,7 @@ def without_child() -> Iterator[None]:
         _calling.without_child = False
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def has_generation_tags(template: str) -> bool:
     """Whether a template marks what the assistant writes with `{% generation %}`."""
     return _GENERATION_TAG.search(template) is not None

@@ -60,6 +60,7 @@ Rendered: TypeAlias = "tuple[str, Runs]"
 
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 _TRACED_ROLES: Final = {role: traced(role, TRUSTED) for role in ROLES}
+_LONGEST_KEPT_NAME: Final = 32
 _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -160,7 +161,8 @@ def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
     result: dict[str, Any] = {}
     for name, value in message.items():
-        key = _traced_name(name, origin)
+        is_short = len(name) <= _LONGEST_KEPT_NAME
+        key = _traced_name(name, origin) if is_short else traced(name, origin)
         if name == "role" and isinstance(value, str) and value in _TRACED_ROLES:
             result[key] = _TRACED_ROLES[value]
         elif type(value) is str and name == "content":

@@ -213,6 +213,8 @@ HOSTILE = {
     "nested tags": "{% macro f(n) %}{% generation %}{{ n }}{{ f(n + 1) }}{% endgeneration %}"
     "{% endmacro %}{{ f(0) }}",
     "calls": "{% macro f(n) %}{{ f(n - 1) ~ f(n - 1) if n else 'x' }}{% endmacro %}{{ f(30) }}",
+    "default values": "{% macro f(x=[" + "not messages, " * 1500 + "]) %}{% endmacro %}"
+    "{% for i in range(99999) %}{{ f() }}{% endfor %}",
     "deep calls": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "large numbers": grow("9", "ns.x + ns.x + ns.x").replace("range(60)", "range(90)"),
     "remainders of a text": "{{ s % 9 }}".replace("s", "messages[0].content"),
@@ -248,6 +250,7 @@ HOSTILE = {
             "map": "messages|map('upper')|list",
             "select": "range(9999)|select('==', 1)|list",
             "sort": "messages[0]|dictsort",
+            "characters": "s|list + s|list",
             "items": "messages[0].items()|list + messages[0].keys()|list",
         }.items()
     },
