@@ -172,6 +172,8 @@ DIALECTS: Final = {
 
 _OF_ROUTE: Final = {
     "/tokenizer_info": VLLM,
+    "/chat/completions/derender": VLLM,
+    "/completions/derender": VLLM,
     "/completions/render": VLLM,
     "/chat/completions/render": VLLM,
     "/messages/render": VLLM,

@@ -1,6 +1,5 @@
 """Errors in the shape and status of each protocol, and the prefixes that name one."""
 
-
 import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
