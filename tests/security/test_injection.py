@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from tests.conftest import REPOSITORY
 from tests.security.families import FAMILIES, Family
 from tests.security.typed_fields import FIELDS, NAMES, fill, forms_of, harmless, is_split
-from tests.security.typed_requests import OTHER_ROUTES, ROUTES, SAME_FIELDS
+from tests.security.typed_requests import LIKE_ROUTES, OTHER_ROUTES, ROUTES, SAME_FIELDS
 from tests.tokenizer_service.chats import rendering_here
 from tests.tokenizer_service.conftest import settings_for
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -227,6 +227,7 @@ def send(
     client: TestClient, path: str, name: str, request: dict[str, Any], encoder: Encoder
 ) -> Added | None:
     """The added tokens of a response, or the number of its tokens; None if it is a 422."""
+    path = path.replace("{model:path}", name_of(name))
     response = client.post(path, json={**request, "tokenizer": name_of(name)})
     body = response.json()
     if response.status_code in (400, 422):
@@ -237,7 +238,8 @@ def send(
             return encoder.added(body[key])
     if "chunks" in body:
         return encoder.added([id_ for chunk in body["chunks"] for id_ in chunk["tokens"]])
-    return Counter({"tokens": body["input_tokens"] if "input_tokens" in body else body["count"]})
+    [count] = [body[key] for key in ("input_tokens", "count", "totalTokens") if key in body]
+    return Counter({"tokens": count})
 
 
 def name_of(family: str) -> str:
@@ -297,6 +299,20 @@ def test_no_typed_token_counts_in_a_real_vocabulary(name: str, shared_data: Path
     assert row.outside == []
 
 
+@pytest.mark.parametrize("path", LIKE_ROUTES)
+def test_no_typed_token_counts_in_a_route_like_others(path: str, client: TestClient) -> None:
+    for name in ("Qwen 3", "Command R7B"):
+        row = Row(name, FAMILIES[name])
+        encoder = Encoder(row.family)
+        for group, fields in LIKE_ROUTES[path].items():
+            tokens = row.family.special if group == "assistant" else row.family.control
+            for field_name, request in fields.items():
+                where = (path, group, field_name)
+                send_both(row, encoder, client, where, request, " z ".join(tokens))
+        assert row.cases["requests"] > len(LIKE_ROUTES[path]["messages"]) / 2
+        assert row.outside == []
+
+
 def test_every_route_is_typed_into_or_listed(client: TestClient) -> None:
     app: Any = client.app
     paths = {
@@ -304,7 +320,7 @@ def test_every_route_is_typed_into_or_listed(client: TestClient) -> None:
         for context in iter_route_contexts(app.routes)
         if {"POST", "PUT"} & set(context.methods or ()) and not context.path.startswith("/v1/")
     }
-    assert {*ROUTES, *SAME_FIELDS} | OTHER_ROUTES.keys() == paths
+    assert {*ROUTES, *SAME_FIELDS, *LIKE_ROUTES} | OTHER_ROUTES.keys() == paths
 
 
 def test_a_streamed_text_gives_no_control_token(client: TestClient) -> None:

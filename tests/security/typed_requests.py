@@ -1,6 +1,6 @@
 """Requests of every route that takes a conversation or a text, with a place for what is typed."""
 
-from tests.security.typed_fields import ASK
+from tests.security.typed_fields import ASK, FIELDS
 
 
 def _own(chat):
@@ -144,7 +144,27 @@ ROUTES = {
 }
 """Path -> group -> field -> body. Group `special`: only special tokens are typed."""
 
+GEMINI = {
+    "messages": {
+        "part": {"contents": [{"role": "user", "parts": [{"text": "%"}]}]},
+        "parts, split": {"contents": [{"role": "user", "parts": [{"text": "%1"}, {"text": "%2"}]}]},
+    },
+}
+
+LIKE_ROUTES = {
+    "/messages/render": ANTHROPIC,
+    "/responses/render": RESPONSES,
+    "/chat/completions/input_tokens": {
+        group: {name: _own(chat) for name, chat in fields.items()}
+        for group, fields in FIELDS.items()
+    },
+    "/models/{model:path}:countTokens": GEMINI,
+}
+"""Routes with the conversations of those above: typed into with fewer families."""
+
 OTHER_ROUTES = {
+    "/completions/render": "texts, which are trusted, and ids",
+    "/apply-template": "no ids in the response",
     "/encode_stream": "a stream: a test of its own",
     "/corpora/{corpus_id}/encode": "a job: test_files_of_conversations_give_no_control_token",
     "/extend": "as /chat/encode: test_a_message_of_a_user_gives_no_control_token",
