@@ -939,7 +939,9 @@ class Tokenizer:
             added_tokens=added_tokens,
             **options,
         )
-        at = chat.end_of(self.render_chat(earlier, **options), given) if given else 0
+        at = 0
+        if given:
+            at = chat.end_of(self.render_chat(earlier, **options), given, self.decode)
         source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
         policy = Policy(added_tokens=added_tokens, template=source)
         extended = self._continue(given, chat.rendered, policy, at)

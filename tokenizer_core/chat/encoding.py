@@ -118,7 +118,9 @@ class ChatEncoding:
             return self._tagged_turns(unlearned, {*turn_ends, *self.stop_tokens})
         return self._asked_turns(unlearned, {*turn_ends, *self.stop_tokens})
 
-    def end_of(self, earlier: RenderedChat, ids: Sequence[int]) -> int:
+    def end_of(
+        self, earlier: RenderedChat, ids: Sequence[int], decode: Callable[[Sequence[int]], str]
+    ) -> int:
         """Where the text begins, in characters, that continues `ids` of the `earlier` messages of
         this conversation.
 
@@ -148,14 +150,16 @@ class ChatEncoding:
         ((first, stop), (_, limit)) = self._tokens([(start, shared), (start, later)])
         ends = [index for index in range(first, stop) if self._is_control(index)]
         ends = [index for index in ends if self._characters(self._end_of_token(index)) <= shared]
-        is_cut = stop > first and self._characters(int(self.offsets[stop - 1][1])) > shared
         has_text = self._spans[n_earlier - 1] is not None
         for index in reversed(ends if has_text else ends[-1:]):
-            written = self.ids[index:stop].tolist()
-            if not is_cut and [*ids[-len(written) :]] == written:
-                return shared
-            if ids[-1] == written[0]:
-                return self._characters(self._end_of_token(index))
+            end = self._characters(self._end_of_token(index))
+            rest = self.text[end:shared]
+            for n_after in range(min(len(ids), len(rest.encode()) + 1)):
+                if ids[-1 - n_after] == self.ids[index]:
+                    written = decode(ids[len(ids) - n_after :])
+                    if rest.startswith(written):
+                        return end + len(written)
+                    break
         last = self._added.get(ids[-1])
         if has_text and not ends and last is not None:
             # The token of the next role ends the turn (GLM 4.5).

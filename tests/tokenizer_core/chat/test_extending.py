@@ -26,8 +26,18 @@ PADDED = (  # Phi-3
     "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|eos|>{% endif %}"
 )
+JOINED = (  # two line breaks between two control tokens are one token
+    "{% for m in messages %}{{ '\n' if not loop.first }}"
+    "{{ '<|im_start|>' + m.content + '<|im_end|>\n' }}{% endfor %}"
+)
 LATE = "{% for m in messages|reverse %}{{ m.content }}<|end|>{% endfor %}"
-TEMPLATES = {"default": CHATML, "next_role": NEXT_ROLE, "padded": PADDED, "late": LATE}
+TEMPLATES = {
+    "default": CHATML,
+    "next_role": NEXT_ROLE,
+    "padded": PADDED,
+    "late": LATE,
+    "joined": JOINED,
+}
 TOKENS = [
     AddedToken("<|im_start|>", 300),
     AddedToken("<|im_end|>", 301),
@@ -136,6 +146,17 @@ def test_a_turn_ends_once(tokenizer):
     for generated, added in {(): [302], (302,): [], (306,): [302]}.items():
         found = tokenizer.extend_chat([*ids, *generated], HELLO, more, **options)
         assert found.ids == [*ids, *generated, *added, *b"more"]
+
+
+def test_a_token_may_cross_the_end_of_what_is_there(tokenizer):
+    options = {"chat_template": "joined"}
+    ids = tokenizer.encode_chat(HELLO, **options).ids.tolist()
+    whole = tokenizer.encode_chat(HELLO + MORE, **options).ids.tolist()
+    assert (ids[-2:], whole[len(ids) - 1]) == ([END, 10], 258)
+    for held, new in ((ids, [10, *whole[len(ids) :]]), (ids[:-1], whole[len(ids) - 1 :])):
+        found = tokenizer.extend_chat(held, HELLO, MORE, **options)
+        drift = None if len(held) < len(ids) else len(ids) - 1
+        assert found == ([*held, *new], drift)
 
 
 def test_a_turn_without_text_needs_the_token_that_ends_it(tokenizer):

@@ -210,6 +210,18 @@ def test_the_names_of_parsers_are_those_of_imports_and_requests():
     assert tuple(FORMATS) == OUTPUT_PARSERS == tuple(field["anyOf"][0]["enum"])
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_only_the_first_space_of_a_text_is_left_out(shape, engine):
+    tokenizer = Tokenizer.from_spec(SHAPES[shape], engine=engine)
+    ids = [id_ for word in ("  a", " b", "  ", "é") for id_ in tokenizer.encode(word)]
+    state, texts = OutputState(), []
+    for id_ in ids:
+        new, state = continue_output(tokenizer, None, state, [id_], is_last=False)
+        texts += [part.text for part in new]
+    new, _ = continue_output(tokenizer, None, state, [], is_last=True)
+    assert "".join(texts + [part.text for part in new]) == tokenizer.decode(ids)
+
+
 def test_every_single_id_is_a_part(engine):
     tokenizer = Tokenizer.from_spec(SHAPES["bytes"], engine=engine)
     text = f"<think>é🙂</think>\n{HERMES} {HERMES}\n<tool_call>x</tool_call>🙂<tool_ca"
