@@ -301,6 +301,7 @@ class FairThreads:
                 started.add(following)
             elif not started:
                 del self._owners[owner]
+        del call, future, function  # an error holds this frame, and its future holds the error
         if following is not None:
             self._start(owner, following)  # behind the calls of other owners
 
@@ -378,6 +379,7 @@ class WorkQueue:
             else:
                 future = self._executor.submit(in_context, work)
             result = asyncio.wrap_future(future)
+            del future  # see below
         except RuntimeError:  # the service ends
             work.abandon()
             raise
