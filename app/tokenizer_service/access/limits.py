@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from starlette.requests import ClientDisconnect
 
@@ -54,7 +54,6 @@ MAX_WAITING: Final = 256
 """Limit on requests that wait for the threads of one queue."""
 
 Result = TypeVar("Result")
-_Call: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
 
 
 class ByteBudget:
@@ -244,6 +243,32 @@ class _Deadline:
             self._stop()
 
 
+class _Call:
+    """A function that is called once, and the future of its result."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, future: Future[Any], function: Callable[[], Any]) -> None:
+        self._held = [(future, function)]
+
+    def cancel(self) -> None:
+        """Cancel the future, unless the call has run."""
+        for future, _ in self._held:
+            future.cancel()
+
+    def run(self) -> None:
+        """Call the function. Afterwards nothing is kept: an error holds the frames it passed, those
+        hold this object, and its future would hold the error."""
+        future, function = self._held.pop()
+        try:
+            if future.set_running_or_notify_cancel():
+                future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+        finally:
+            del future, function
+
+
 class FairThreads:
     """Threads of which the calls of one owner hold at most `most_of_one`; its other calls wait, and
     those of other owners do not wait for them."""
@@ -259,40 +284,37 @@ class FairThreads:
         self, owner: Hashable, function: Callable[..., Result], *arguments: Any
     ) -> Future[Result]:
         """Call `function(*arguments)` in a thread."""
-        call: _Call = Future(), partial(function, *arguments)
+        future: Future[Any] = Future()
+        call = _Call(future, partial(function, *arguments))
         with self._lock:
             started, waiting = self._owners.setdefault(owner, (set(), deque()))
             if len(started) >= self._most_of_one:
                 waiting.append(call)
-                return call[0]
+                return future
             started.add(call)
         self._start(owner, call)
-        return call[0]
+        return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As that of the threads."""
+        dropped: list[_Call] = []
         with self._lock:
-            waiting = [call for _, calls in self._owners.values() for call in calls]
-            for _, calls in self._owners.values() if cancel_futures else ():
-                calls.clear()
-        for future, _ in waiting if cancel_futures else ():
-            future.cancel()
+            for _, waiting in self._owners.values() if cancel_futures else ():
+                dropped += waiting
+                waiting.clear()
+        for call in dropped:
+            call.cancel()
         self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
 
     def _start(self, owner: Hashable, call: _Call) -> None:
         def end(started: Future[None]) -> None:
             if started.cancelled():
-                call[0].cancel()
+                call.cancel()
 
         self._executor.submit(self._run, owner, call).add_done_callback(end)
 
     def _run(self, owner: Hashable, call: _Call) -> None:
-        future, function = call
-        try:
-            if future.set_running_or_notify_cancel():
-                future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
+        call.run()
         with self._lock:
             started, waiting = self._owners[owner]
             started.remove(call)
@@ -301,7 +323,6 @@ class FairThreads:
                 started.add(following)
             elif not started:
                 del self._owners[owner]
-        del call, future, function  # an error holds this frame, and its future holds the error
         if following is not None:
             self._start(owner, following)  # behind the calls of other owners
 

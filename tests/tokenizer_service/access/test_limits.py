@@ -1,6 +1,7 @@
 """Deadlines, the memory budget, and work on threads that nobody waits for any more."""
 
 import asyncio
+import gc
 import math
 import threading
 import weakref
@@ -260,7 +261,23 @@ async def test_calls_of_one_owner_do_not_hold_all_threads():
         assert all(await asyncio.gather(*looping))
         with pytest.raises(ValueError, match="invalid literal"):
             await queue.run_for(None, lease, int, "no number")
-        assert threads._owners == {}
+    assert threads._owners == {}
+
+
+def test_an_error_of_a_call_keeps_nothing_of_it():
+    with ThreadPoolExecutor(1) as pool:
+        text = frozenset({"no number"})
+        kept = weakref.ref(text)
+        gc.collect()
+        gc.disable()  # else it would hide a cycle of the error and the frame that raised it
+        try:
+            call = FairThreads(pool, 1).submit("a", int, text)
+            assert isinstance(call.exception(), TypeError)
+            pool.shutdown()
+            del call, text
+            assert kept() is None
+        finally:
+            gc.enable()
 
 
 async def test_calls_that_wait_for_a_thread_end_with_the_threads():
