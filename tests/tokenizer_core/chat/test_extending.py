@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.security.families import FAMILIES
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import ChatInputError, UnknownTokenIdError
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -153,6 +154,20 @@ def test_a_turn_ends_once(tokenizer):
     for generated, added in {(): [302], (302,): [], (306,): [302]}.items():
         found = tokenizer.extend_chat([*ids, *generated], HELLO, more, **options)
         assert found.ids == [*ids, *generated, *added, *b"more"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_turns_of_many_families_end_once(name):
+    tokenizer = FAMILIES[name].tokenizer(FAMILIES[name].spec(), "auto")
+    earlier = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    new = [{"role": "user", "content": "more"}]
+    whole = tokenizer.encode_chat(earlier + new, add_generation_prompt=True).ids.tolist()
+    before = tokenizer.encode_chat(earlier).ids.tolist()
+    shared = next(n for n in range(len(before), 0, -1) if before[:n] == whole[:n])
+    text = max(n for n in range(shared + 1) if tokenizer.decode(before[:n]).endswith("Ho"))
+    for n in range(text, shared + 1):
+        found = tokenizer.extend_chat(before[:n], earlier, new, add_generation_prompt=True)
+        assert found == (whole, None), tokenizer.decode(before[:n])
 
 
 def test_another_token_may_end_the_last_turn(tokenizer):
