@@ -904,7 +904,7 @@ class Tokenizer:
         For training with tools: the ids that a model generated stay, whatever the template would
         write for its message. The text that ends its turn is added unless it is there: `ids` may
         end with the turn's text, with the token that the model wrote to end it (that of the
-        template or of the model folder), or with all that the template writes after the turn.
+        template or of the model folder), or with text that the template writes after the turn.
         Arguments and errors as `encode_chat`.
 
         Raises:

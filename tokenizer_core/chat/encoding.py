@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tokenizer_core.spec import AddedToken
 
 LossRule = Literal["auto", "template", "role"]
+
+_ANCHOR: Final = 16
+"""So many characters at the end of a message show where the text after it begins."""
 
 
 class Turn(NamedTuple):
@@ -161,11 +164,13 @@ class ChatEncoding:
                         return end + len(written)
                     break
         last = self._added.get(ids[-1])
-        if has_text and not ends and last is not None:
-            # The token of the next role ends the turn (GLM 4.5).
-            index = next(filter(self._is_control, range(first, limit)), limit)
-            if index < limit and self.ids[index] == ids[-1]:
-                return self._characters(self._end_of_token(index))
+        control = next(filter(self._is_control, range(first, limit)), limit)
+        if has_text and not ends and last is not None and control < limit:
+            # The token of the next role ends the turn (GLM 4.5), or the template writes another
+            # token where nothing follows (gpt-oss).
+            is_replaced = earlier.text[known:].rstrip().endswith(last.content)
+            if is_replaced or self.ids[control] == ids[-1]:
+                return self._characters(self._end_of_token(control))
         if ends and last is not None and last.content in self.stop_tokens:
             return self._characters(self._end_of_token(ends[-1]))
         if not has_text:
@@ -174,7 +179,15 @@ class ChatEncoding:
                 "found; end the ids with the token that ends its turn",
                 n_earlier - 1,
             )
-        return start
+        # Plain text that the template writes after the message may be there in part.
+        if control < limit:
+            shared = min(shared, self._characters(int(self.offsets[control][0])))
+        message = self.text[max(0, start - _ANCHOR) : start]
+        written = decode(ids[-len((message + self.text[start:shared]).encode()) - 1 :])
+        ends_with = (
+            at for at in range(shared, start, -1) if written.endswith(message + self.text[start:at])
+        )
+        return next(ends_with, start)
 
     def _is_control(self, index: int) -> bool:
         token = self._added.get(int(self.ids[index]))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.security.families import FAMILIES
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import ChatInputError, UnknownTokenIdError
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -26,6 +27,11 @@ PADDED = (  # Phi-3
     "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|eos|>{% endif %}"
 )
+REPLACED = (  # gpt-oss
+    "{% for m in messages %}{{ '<|im_start|>' + m.content }}"
+    "{{ '<|eos|>' if loop.last and m.role == 'assistant' else '<|end|>' }}{% endfor %}"
+)
+LINES = "{% for m in messages %}{{ m.role + ':' + m.content + ' \n\n' }}{% endfor %}"
 JOINED = (  # two line breaks between two control tokens are one token
     "{% for m in messages %}{{ '\n' if not loop.first }}"
     "{{ '<|im_start|>' + m.content + '<|im_end|>\n' }}{% endfor %}"
@@ -37,6 +43,8 @@ TEMPLATES = {
     "padded": PADDED,
     "late": LATE,
     "joined": JOINED,
+    "replaced": REPLACED,
+    "lines": LINES,
 }
 TOKENS = [
     AddedToken("<|im_start|>", 300),
@@ -146,6 +154,48 @@ def test_a_turn_ends_once(tokenizer):
     for generated, added in {(): [302], (302,): [], (306,): [302]}.items():
         found = tokenizer.extend_chat([*ids, *generated], HELLO, more, **options)
         assert found.ids == [*ids, *generated, *added, *b"more"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_turns_of_many_families_end_once(name):
+    tokenizer = FAMILIES[name].tokenizer(FAMILIES[name].spec(), "auto")
+    earlier = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    new = [{"role": "user", "content": "more"}]
+    whole = tokenizer.encode_chat(earlier + new, add_generation_prompt=True).ids.tolist()
+    before = tokenizer.encode_chat(earlier).ids.tolist()
+    shared = next(n for n in range(len(before), 0, -1) if before[:n] == whole[:n])
+    text = max(n for n in range(shared + 1) if tokenizer.decode(before[:n]).endswith("Ho"))
+    for n in range(text, shared + 1):
+        found = tokenizer.extend_chat(before[:n], earlier, new, add_generation_prompt=True)
+        assert found == (whole, None), tokenizer.decode(before[:n])
+
+
+def test_another_token_may_end_the_last_turn(tokenizer):
+    options = {"chat_template": "replaced"}
+    ids = tokenizer.encode_chat(HELLO, **options).ids.tolist()
+    whole = tokenizer.encode_chat(HELLO + MORE, **options).ids.tolist()
+    n = len(ids)
+    assert (ids[-1], whole[n - 1]) == (305, 304)
+    assert tokenizer.extend_chat(ids, HELLO, MORE, **options) == ([*ids, *whole[n:]], n - 1)
+    assert tokenizer.extend_chat(ids[:-1], HELLO, MORE, **options) == (whole, None)
+
+
+def test_text_after_a_turn_is_not_repeated(tokenizer):
+    for template in ("lines", "joined"):
+        options = {"chat_template": template}
+        text = tokenizer.encode_chat(HELLO, **options).text
+        whole = tokenizer.encode_chat(HELLO + MORE, **options).text
+        n_after = 3 if template == "lines" else 0
+        for at in range(len(text) - n_after, len(text) + 1):
+            ids = tokenizer.encode(text[:at])
+            found = tokenizer.extend_chat(ids, HELLO, MORE, **options).ids
+            assert tokenizer.decode(found) == whole
+    # The end of a message is not taken for that text.
+    broken = [HELLO[0], {"role": "assistant", "content": "a \n"}]
+    whole = tokenizer.encode_chat(broken + MORE, chat_template="lines").text
+    ids = tokenizer.encode(whole[: whole.index("a \n") + 3])
+    found = tokenizer.extend_chat(ids, broken, MORE, chat_template="lines").ids
+    assert tokenizer.decode(found) == whole
 
 
 def test_a_token_may_cross_the_end_of_what_is_there(tokenizer):
