@@ -383,7 +383,7 @@ class TemplateNamespace(Namespace):
             _check_name(name)
         vars(self).update(given)
 
-    __getattribute__ = object.__getattribute__
+    __getattribute__: Any = object.__getattribute__
 
     def __setitem__(self, name: str, value: Any) -> None:
         _check_name(name)
