@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chat_requests import chat_requests
+from tests.security.families import CONTENT
+from tests.security.families import FAMILIES as PUBLIC
 from tests.tokenizer_core.chat.own_templates import OWN_TEMPLATES, template_request
 from tests.tokenizer_core.chat.test_as_plain_jinja import _SETTINGS, texts
 from tests.tokenizer_service.chats import TEMPLATES
@@ -39,8 +41,8 @@ FAMILIES = {
     "false %}{% set ns.last = at %}{% endif %}{% endfor %}{% for m in messages %}{% if loop.index0 "
     "> ns.last and m.content is string %}{{ m.content.split('</think>')[-1].lstrip('\n') }}"
     "{% endif %}{{ loop.last }}{% endfor %}",
-    "macros": "{% macro show(c) %}{% if c is string %}{{ c }}{% else %}{% for p in c %}{% if "
-    "p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endmacro %}{% for m in "
+    "parts in a macro": "{% macro show(c) %}{% if c is string %}{{ c }}{% else %}{% for p in c %}"
+    "{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endmacro %}{% for m in "
     "messages %}{{ '<' ~ m.role ~ '>' }}{% set x = show(m.content) %}{{ x }}{% endfor %}",
     "tools": "{% for t in tools or [] %}{{ t | tojson }}{{ t|tojson(indent=2) }}{% for k, v in "
     "t.items() %}{{ k }}{% if v is mapping %}{% for a, b in v|dictsort %}{{ a ~ ':' ~ b|string }}"
@@ -51,14 +53,19 @@ FAMILIES = {
     "', ') }}{% for m in messages %}{{ m.content|default('no', true)|string|upper }}{{ m.get("
     "'name', 'none') }}{{ m.name|d('-')|safe }}{{ m.role|capitalize|replace('s', '<') }}"
     "{% endfor %}",
-    "tagged": "{% for m in messages %}{% set t %}{{ m.role }}{% endset %}{{ t }}{% generation %}"
-    "{{ m.content }}{% endgeneration %}{% if loop.nextitem is defined and loop.nextitem.role in "
+    "a set and tags": "{% for m in messages %}{% set t %}{{ m.role }}{% endset %}{{ t }}"
+    "{% generation %}{{ m.content }}{% endgeneration %}{% if loop.nextitem is defined and loop.nextitem.role in "
     "['tool', 'user'] %}{% continue %}{% endif %}{{ eos_token }}{% endfor %}",
     "slices": "{% set rest = messages[1:] if messages[0].role == 'system' else messages %}{% for m "
     "in rest %}{{ m.content[:2] }}{{ rest[loop.index0 - 1].role }}{{ -loop.index }}"
     "{{ 'x' in m.content and m.content is not mapping }}{% endfor %}",
 }
 SOURCES = OWN_TEMPLATES | TEMPLATES | FAMILIES | {"chatml": CHATML}
+SOURCES |= {
+    name: family.template.replace("CONTENT", CONTENT.replace("MEDIA", family.media))
+    for name, family in PUBLIC.items()
+}
+LEFT_TO_THE_CHILD = {"macros", "broken", "Granite 3", "Hunyuan"}
 
 
 def of_child(source, chat):
@@ -91,7 +98,7 @@ def is_equal(source, chat):
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_result_is_that_of_the_child_process(name):
     n_here = [is_equal(SOURCES[name], chat) for chat in chat_requests(31, 120)].count(True)
-    assert bool(n_here) == (name not in ("macros", "broken") or name in FAMILIES)
+    assert bool(n_here) == (name not in LEFT_TO_THE_CHILD)
 
 
 _ATOMS = (
