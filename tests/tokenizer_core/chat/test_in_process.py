@@ -42,8 +42,9 @@ FAMILIES = {
     "> ns.last and m.content is string %}{{ m.content.split('</think>')[-1].lstrip('\n') }}"
     "{% endif %}{{ loop.last }}{% endfor %}",
     "parts in a macro": "{% macro show(c) %}{% if c is string %}{{ c }}{% else %}{% for p in c %}"
-    "{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endmacro %}{% for m in "
-    "messages %}{{ '<' ~ m.role ~ '>' }}{% set x = show(m.content) %}{{ x }}{% endfor %}",
+    "{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endmacro %}"
+    "{% for m in messages %}{{ '<' ~ m.role ~ '>' }}{% set x = show(m.content) %}"
+    "{{ x }}{% endfor %}",
     "tools": "{% for t in tools or [] %}{{ t | tojson }}{{ t|tojson(indent=2) }}{% for k, v in "
     "t.items() %}{{ k }}{% if v is mapping %}{% for a, b in v|dictsort %}{{ a ~ ':' ~ b|string }}"
     "{% endfor %}{% endif %}{% endfor %}{% endfor %}{% for m in messages %}{% for c in "
@@ -54,8 +55,9 @@ FAMILIES = {
     "'name', 'none') }}{{ m.name|d('-')|safe }}{{ m.role|capitalize|replace('s', '<') }}"
     "{% endfor %}",
     "a set and tags": "{% for m in messages %}{% set t %}{{ m.role }}{% endset %}{{ t }}"
-    "{% generation %}{{ m.content }}{% endgeneration %}{% if loop.nextitem is defined and loop.nextitem.role in "
-    "['tool', 'user'] %}{% continue %}{% endif %}{{ eos_token }}{% endfor %}",
+    "{% generation %}{{ m.content }}{% endgeneration %}{% if loop.nextitem is defined "
+    "and loop.nextitem.role in ['tool', 'user'] %}{% continue %}{% endif %}"
+    "{{ eos_token }}{% endfor %}",
     "slices": "{% set rest = messages[1:] if messages[0].role == 'system' else messages %}{% for m "
     "in rest %}{{ m.content[:2] }}{{ rest[loop.index0 - 1].role }}{{ -loop.index }}"
     "{{ 'x' in m.content and m.content is not mapping }}{% endfor %}",
