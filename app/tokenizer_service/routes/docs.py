@@ -207,6 +207,12 @@ def _add_header(response: dict[str, Any], name: str, description: str) -> None:
 def _share_nested_models(operation: dict[str, Any], components: dict[str, Any]) -> None:
     content = operation.get("requestBody", {}).get("content", {})
     for media in content.values():
-        schema = media.get("schema", {})
-        components.update(schema.get("$defs", {}))
-        media["schema"] = {key: value for key, value in schema.items() if key != "$defs"}
+        media["schema"] = _without_nested_models(media.get("schema", {}), components)
+
+
+def _without_nested_models(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    components.update(schema.get("$defs", {}))
+    flat = {key: value for key, value in schema.items() if key != "$defs"}
+    if "anyOf" in schema:
+        flat["anyOf"] = [_without_nested_models(model, components) for model in schema["anyOf"]]
+    return flat
