@@ -81,6 +81,19 @@ class Plan:
                 corpus.write(text)
 
 
+def body(text):
+    """The request; the ten lines ignore the fields they do not know."""
+    return {"text": text, "allowed_special": "none"}
+
+
+def ask(address, text):
+    host = f"127.0.0.1:{address}" if isinstance(address, int) else "localhost"
+    transport = httpx.HTTPTransport(uds=address) if isinstance(address, str) else None
+    with httpx.Client(transport=transport, timeout=60) as client:
+        answer = client.post(f"http://{host}/encode", json=body(text))
+    return answer.raise_for_status().json()["tokens"]
+
+
 @contextlib.contextmanager
 def ours(plan, path=""):
     """Start this service with the vocabulary as its default; return its port, or `path`."""
@@ -118,8 +131,8 @@ def ten_lines(plan, path=""):
 
 
 @contextlib.contextmanager
-def serving(command, address, environment):
-    """Run `command` on the first processor; yield once it responds."""
+def serving(command, address, environment, text="x", ask=ask):
+    """Run `command` on the first processor; yield once it responds to `text`."""
     first = min(os.sched_getaffinity(0))
     with tempfile.TemporaryFile() as log, subprocess.Popen(
         command, env=environment, stdout=log, stderr=log, cwd=HERE.parent,
@@ -130,7 +143,7 @@ def serving(command, address, environment):
             deadline = time.monotonic() + 60
             while True:
                 with contextlib.suppress(httpx.HTTPError):
-                    ask(address, "x")
+                    ask(address, text)
                     break
                 if process.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)
@@ -145,19 +158,6 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def body(text):
-    """The request; the ten lines ignore the fields they do not know."""
-    return {"text": text, "allowed_special": "none"}
-
-
-def ask(address, text):
-    host = f"127.0.0.1:{address}" if isinstance(address, int) else "localhost"
-    transport = httpx.HTTPTransport(uds=address) if isinstance(address, str) else None
-    with httpx.Client(transport=transport, timeout=60) as client:
-        answer = client.post(f"http://{host}/encode", json=body(text))
-    return answer.raise_for_status().json()["tokens"]
 
 
 def put_load(address, bodies, seconds, **options):

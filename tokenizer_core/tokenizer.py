@@ -574,6 +574,8 @@ class Tokenizer:
                 return result
         text, matcher = self._find_tokens(source, policy)
         if wanted.kind == "offsets":
+            if add_special_tokens:
+                raise ValueError("the ids around a text have no offsets; encode without them")
             return self._find_with_offsets(text, matcher, wanted)  # type: ignore[no-any-return]
         if add_special_tokens:
             prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids

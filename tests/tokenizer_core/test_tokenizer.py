@@ -18,6 +18,7 @@ from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
 from tests.tokenizer_core.every_way import SHAPES, check_stream
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
+from tokenizer_core.engines import OFFSETS
 from tokenizer_core.errors import (
     InvalidSpecError,
     SpecialTokenForbiddenError,
@@ -32,6 +33,7 @@ from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes
 from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.spec.document_end import find_eos_token
+from tokenizer_core.specials.policy import Policy
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.text.pieces import MAX_SHOWN
 
@@ -467,3 +469,10 @@ def test_an_expression_for_ranks_is_read_as_tiktoken_reads_it(pattern):
     given = SplitPattern("custom", pattern, "python", "keep")
     assert TokenizerSpec.from_ranks(ranks, pattern=given).pattern == given
     assert TokenizerSpec.from_merges(BYTES, [], pattern=r"\s+|\S+").pattern.dialect == "python"
+
+
+def test_ids_around_a_text_have_no_offsets():
+    tokenizer = Tokenizer(BYTES, [])
+    assert len(tokenizer.encode_source("ab", Policy(), OFFSETS)) == 2
+    with pytest.raises(ValueError, match="encode without them"):
+        tokenizer.encode_source("ab", Policy(), OFFSETS, add_special_tokens=True)

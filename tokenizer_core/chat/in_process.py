@@ -54,7 +54,11 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 MOST_UNITS: Final = 1 << 24
-"""The budget of one conversation: at most about 0.3 s and 100 MB."""
+"""The budget of one conversation."""
+
+_BYTES_PER_UNIT: Final = 8
+_UNITS_PER_SECOND: Final = 1 << 25
+"""What a unit needs at most: so a conversation takes at most 0.5 s and 134 MB."""
 
 _LEAST_UNITS: Final = 1 << 20
 _UNITS_PER_UNIT: Final = 64
@@ -128,6 +132,11 @@ class Budget:
         self.left -= units
         if self.left < 0:
             raise ElsewhereError
+
+
+def units_within(seconds: float, n_bytes: int) -> int:
+    """The budget that needs at most this time and memory."""
+    return min(MOST_UNITS, n_bytes // _BYTES_PER_UNIT, int(seconds * _UNITS_PER_SECOND))
 
 
 @lru_cache(maxsize=64)
@@ -1093,7 +1102,6 @@ class InProcessTemplate(ChatTemplate):
         Raises:
             ElsewhereError: only the child process can say what the result is.
         """
-        units = min(units, MOST_UNITS)
         budget = Budget(units)
         try:
             for name in ("messages", "tools", "documents", "variables", "kwargs"):

@@ -72,9 +72,6 @@ _OWN_VARIABLES: Final = frozenset({"messages", "tools", "documents", "add_genera
 _GENERATION_TAG: Final = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 _BYTES_PER_CHAR: Final = 12  # at most 4 of UTF-8 and 8 of a run
 _OTHER_BYTES: Final = 1 << 16
-_MEMORY_PER_UNIT: Final = 8
-_UNITS_PER_SECOND: Final = 1 << 25
-"""What a unit of `in_process` needs at most, in bytes and of a second."""
 _LOOK_MILLISECONDS: Final = 50
 """How often a call looks whether its result is still wanted."""
 _MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
@@ -307,9 +304,9 @@ def _render_here(
         "add_generation_prompt": add_generation_prompt,
         "continue_final_message": continue_final_message,
     }
-    units = limits.memory_bytes // _MEMORY_PER_UNIT, int(limits.seconds * _UNITS_PER_SECOND)
+    units = in_process.units_within(limits.seconds, limits.memory_bytes)
     try:
-        text, runs = admitted.render_within(request, min(units))
+        text, runs = admitted.render_within(request, units)
     except in_process.ElsewhereError:
         return None
     if len(text) > limits.chars:

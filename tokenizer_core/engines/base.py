@@ -124,7 +124,19 @@ class BaseEngine(ABC):
                 yield [(self._added[token],)]
 
 
-def as_wanted(ids: NDArray[np.uint32], wanted: Wanted[Any]) -> Any:
+def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
+    """Ids of shape (n_tokens,) as a JSON array without white space."""
+    starts = range(0, len(ids), _JSON_WINDOW)
+    windows = (ids[start : start + _JSON_WINDOW].tolist() for start in starts)
+    joined = ",".join(json.dumps(window, separators=(",", ":"))[1:-1] for window in windows)
+    return f"[{joined}]".encode()
+
+
+def as_wanted(
+    ids: NDArray[np.uint32],
+    wanted: Wanted[Any],
+    json_of_ids: Callable[[NDArray[np.uint32]], bytes] = json_of_ids,
+) -> Any:
     """What is wanted of these ids of one text."""
     if wanted.kind == "count":
         return len(ids)
@@ -134,14 +146,6 @@ def as_wanted(ids: NDArray[np.uint32], wanted: Wanted[Any]) -> Any:
     if wanted.kind == "json":
         return json_of_ids(ids), len(ids)
     return ids.tolist() if wanted.kind == "list" else ids
-
-
-def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
-    """Ids of shape (n_tokens,) as a JSON array without white space."""
-    starts = range(0, len(ids), _JSON_WINDOW)
-    windows = (ids[start : start + _JSON_WINDOW].tolist() for start in starts)
-    joined = ",".join(json.dumps(window, separators=(",", ":"))[1:-1] for window in windows)
-    return f"[{joined}]".encode()
 
 
 def require_text(text: object) -> None:

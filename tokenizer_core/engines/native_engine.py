@@ -122,7 +122,7 @@ class NativeEngine(BaseEngine):
         added = [self._added[token] for _, token in parts if token is not None]
         if added:
             ids = np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))
-        return as_wanted(ids, wanted)
+        return as_wanted(ids, wanted, native.json_of_ids)
 
     def _encode_in_nfc(
         self,

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiktoken
+from starlette.testclient import TestClient
 
 from tests.conftest import REPOSITORY
 from tests.integration.server_process import ADMIN_KEY, publish_bytes, serve
@@ -129,6 +130,30 @@ def test_a_notebook_user_sees_coloured_tokens():
         assert "background:rgba(" in markup
     assert "naïve café" in re.sub("<[^>]*>", "", pieces._repr_html_())
     assert b"".join(listed).decode() == "the naïve café"
+
+
+def test_a_model_server_knows_no_text(tmp_path, monkeypatch):
+    template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|assistant|>"
+    names = ["<|user|>", "<|assistant|>"]
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], names)
+    spec = tokenizer.with_chat_templates({"default": template}).spec
+    store = ArtifactStore(tmp_path)
+    store.promote(store.publish(spec, name="talking"))
+    with serve(tmp_path) as server:
+        monkeypatch.setenv("TOKENIZER_URL", server.url)
+        app = runpy.run_path(str(EXAMPLES / "model_server.py"))["app"]
+        with TestClient(app) as client:
+            asked = {"messages": [{"role": "user", "content": "Hi <|user|>"}], "max_tokens": 10}
+            chat = client.post("/v1/chat/completions", json=asked).json()
+            # The last 10 ids: what the user typed, as text, and the token that the template wrote.
+            assert chat["choices"][0]["message"]["content"] == " <|user|>"
+            assert chat["usage"]["prompt_tokens"] == 1 + len("Hi <|user|>") + 1
+            prompts = {"prompt": ["Hello", "a<|user|>"], "max_tokens": 3}
+            answer = client.post("/v1/completions", json=prompts).json()
+            assert [choice["text"] for choice in answer["choices"]] == ["llo", "a"]
+            wrong = client.post("/v1/completions", json={"prompt": "a", "model": "gpt-4"})
+            assert wrong.status_code == 404
+            assert wrong.json()["error"]["type"] == "NotFoundError"
 
 
 @pytest.mark.torch
