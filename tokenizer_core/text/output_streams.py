@@ -65,8 +65,8 @@ def continue_output(
     stop: str | None = None,
     with_calls: bool = True,
 ) -> tuple[list[Part | Call], OutputState]:
-    """The parts that are complete with `ids`, and the state after them. The last part of the text
-    ends before the first `stop`.
+    """The parts that are complete with `ids`, and the state after them. `stop` is the string that
+    ended the output; the text ends before it.
 
     Raises:
         UnknownTokenIdError: an id is not in the vocabulary.
@@ -79,9 +79,10 @@ def continue_output(
     known = decoder.feed(state.held)
     if state.n_given > len(known):
         raise OutputStateError("n_given is more than the text of the held ids")
-    text = known[state.n_given :] + decoder.feed(ids) + (decoder.flush() if is_last else "")
+    before = known[state.n_given :] + decoder.feed(ids[:-1])
+    text = before + decoder.feed(ids[-1:]) + (decoder.flush() if is_last else "")
     if is_last and stop:
-        text = text.partition(stop)[0]
+        text = _before_stop(text, stop, len(before))
     parser = OutputParser(form, state.mode, with_calls=with_calls)
     parts = parser.feed(text)
     if is_last:
@@ -98,6 +99,15 @@ def continue_output(
         )
     is_first = state.is_first and not n_ids
     return parts, OutputState(parser.mode, tuple(every[n_ids:]), n_given - start, is_first)
+
+
+def _before_stop(text: str, stop: str, n_before: int) -> str:
+    """`text` up to the `stop` that ended it: the first in the text of the last id, which begins
+    after `n_before` characters, else the last one. One further in front ended nothing: it came
+    before `min_tokens`."""
+    at = text.find(stop, max(0, n_before - len(stop) + 1))
+    at = text.rfind(stop) if at < 0 else at
+    return text if at < 0 else text[:at]
 
 
 def _last_border(

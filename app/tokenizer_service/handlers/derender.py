@@ -186,8 +186,7 @@ def _ids_of(choice: GeneratedChoice, reading: _Reading, live: LiveTokenizer) -> 
     is_end = ids and (
         ids[-1] == choice.stop_reason or (choice.stop_reason is None and ids[-1] in ends)
     )
-    keeps_stop = reading.flag("include_stop_str_in_output", default=False)
-    if is_end and choice.finish_reason == "stop" and not keeps_stop:
+    if is_end and choice.finish_reason == "stop" and not reading.keeps_stop:
         ids = ids[:-1]
     if not reading.flag("skip_special_tokens", default=True) and reading.form is None:
         return ids
@@ -216,9 +215,11 @@ def _derender_part(
     request: StreamRequest, reading: _Reading, live: LiveTokenizer, max_decoded_bytes: int
 ) -> Rendered:
     chunk, state = request.generate_chunk, request.stream_state
+    reason = "cannot cut text that was sent before; derender the whole output, without stream"
     if reading.options.get("stop"):
-        reason = "cannot cut text that was sent before; derender the whole output, without stream"
         refuse(f"{reading.place}/stop", reason)
+    if not reading.keeps_stop and any(isinstance(one.stop_reason, str) for one in chunk.choices):
+        refuse("/generate_chunk/choices/0/stop_reason", reason)
     if len(chunk.choices) > 1:
         refuse("/generate_chunk/choices", "must be one choice; keep a state for each")
     is_chat = isinstance(request, DerenderChatStreamRequest)

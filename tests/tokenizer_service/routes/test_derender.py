@@ -160,6 +160,8 @@ def test_what_ends_an_output_is_no_text(post):
         (choice([*b"ab!"], finish_reason="length", stop_reason=33), {}, "ab!"),
         (choice([*b"abENDx"], finish_reason="stop", stop_reason="END"), {}, "ab"),
         (choice([*b"abEND"], finish_reason="stop", stop_reason="END"), keeps, "abEND"),
+        # The first one came before `min_tokens`.
+        (choice([*b"aENDbEND"], finish_reason="stop", stop_reason="END"), {}, "aENDb"),
         (choice([*b"a", EOS, *b"b"]), {}, "ab"),
         (choice([*b"a", EOS, *b"b"]), {"skip_special_tokens": False}, "a<eos>b"),
         (choice(None), {}, ""),
@@ -336,6 +338,8 @@ def test_a_call_longer_than_a_state_is_refused_in_parts_only(client, post):
          "invalid_request", "/generate_chunk/choices"),
         ({"stream": True, "generate_chunk": generated(choice([97])), "chat_request": {"stop": "a"}},
          "invalid_request", "/chat_request/stop"),
+        ({"stream": True, "generate_chunk": generated(choice([97], stop_reason="a"))},
+         "invalid_request", "/generate_chunk/choices/0/stop_reason"),
     ],
 )  # fmt: skip
 def test_what_is_refused(refused, changes, code, where):
