@@ -249,15 +249,17 @@ def _add_gemini(conversation: Conversation, content: Message, pointer: str) -> N
         part = object_of(given, place)
         if "functionCall" in part and role == "model":
             call = object_of(part["functionCall"], f"{place}/functionCall")
+            arguments = {} if call.get("args") is None else call["args"]
             function = {
                 "name": string_of(call.get("name"), f"{place}/functionCall/name"),
-                "arguments": object_of(call.get("args") or {}, f"{place}/functionCall/args"),
+                "arguments": object_of(arguments, f"{place}/functionCall/args"),
             }
             calls = message.setdefault("tool_calls", [])
             calls.append({"id": call.get("id"), "type": "function", "function": function})
         elif "functionResponse" in part and role != "model":
             result = object_of(part["functionResponse"], f"{place}/functionResponse")
-            text = json.dumps(result.get("response"), ensure_ascii=False)
+            response = object_of(result.get("response"), f"{place}/functionResponse/response")
+            text = json.dumps(response, ensure_ascii=False)
             fields = {"tool_call_id": result.get("id"), "name": result.get("name")}
             conversation.add(place, {"role": "tool", "content": text, **fields})
         else:

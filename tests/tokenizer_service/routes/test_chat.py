@@ -232,6 +232,7 @@ def test_count_tokens_as_gemini(client, post, refused):
     with_tools = [START_ID, *f"system\n{written}".encode(), END_ID, *b"\n", *HELLO_IDS]
     count(with_tools, generateContentRequest={"contents": hello, "tools": tools})
     image = {"inlineData": {"mimeType": "image/png", "data": ""}}
+    call = {"name": "f"}
     place = "/generateContentRequest"
     for body, at in (
         ({}, "/contents"),
@@ -240,6 +241,18 @@ def test_count_tokens_as_gemini(client, post, refused):
         ({"contents": [{"role": "user", "parts": [image]}]}, "/contents/0/parts/0/inlineData"),
         ({"contents": [{"role": "system", "parts": []}]}, "/contents/0/role"),
         ({"contents": [{"role": "user", "parts": [{}]}]}, "/contents/0/parts/0/text"),
+        (
+            {
+                "contents": [
+                    {"role": "model", "parts": [{"functionCall": {"name": "f", "args": []}}]}
+                ]
+            },
+            "/contents/0/parts/0/functionCall/args",
+        ),
+        (
+            {"contents": [{"parts": [{"functionResponse": call}]}]},
+            "/contents/0/parts/0/functionResponse/response",
+        ),
         ({"contents": hello, "tools": tools}, "/tools"),
         ({"contents": hello, "content": hello}, "/content"),
         (
