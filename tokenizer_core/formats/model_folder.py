@@ -452,13 +452,18 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
     if type(length) is not int or not 0 < length <= MAX_MODEL_LENGTH:
         length = None
     side = config.get("truncation_side")
+    if side not in (None, *SIDES):
+        raise FormatError(
+            f"truncation_side in {folder / CONFIG} must be left or right; transformers refuses "
+            f"the folder too"
+        )
     return spec.with_chat(
         replace(
             chat,
             stop_tokens=tuple(token.content for token in spec.added_tokens if token.id in stops),
             control_tokens=tuple(t.content for t in spec.added_tokens if t.content in controls),
             model_max_length=length,
-            truncation_side=side if side in SIDES else None,
+            truncation_side=side,
         )
     )
 

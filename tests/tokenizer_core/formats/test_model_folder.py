@@ -182,7 +182,7 @@ def test_the_template_of_a_processor_is_read_last(tmp_path):
     ("ids", "length", "side", "declared"),
     [
         ([259, 7, 258], 4096, "left", ((END, "<bos>"), 4096, "left")),
-        (258, 10**30, "none", ((END,), None, None)),
+        (258, 10**30, "right", ((END,), None, "right")),
         (None, None, None, ((), None, None)),
     ],
 )
@@ -200,6 +200,9 @@ def test_what_a_folder_declares_is_read(ids, length, side, declared, tmp_path):
     chat = Tokenizer.load(folder).spec.chat
     assert (chat.stop_tokens, chat.model_max_length, chat.truncation_side) == declared
     assert chat.control_tokens == (END,)
+    wrong = make_folder(tmp_path / "wrong", tokenizer_config={"truncation_side": "middle"})
+    with pytest.raises(FormatError, match="must be left or right"):
+        Tokenizer.load(wrong)
 
 
 TOO_MANY = {f"additional_chat_templates/{i}.jinja": b"a" for i in range(17)}
