@@ -221,7 +221,9 @@ def _run_large(
     if is_conversation(wanted):
         lease.expect(_CHAT_BYTES_PER_BODY_BYTE * n_bytes)
     rendered = _run_here(plan, wanted, live)
-    return None if rendered else wanted, live, rendered
+    if rendered is not None:
+        wanted = None  # not needed any more
+    return wanted, live, rendered
 
 
 def _run_here(plan: Plan, wanted: Any, live: LiveTokenizer) -> Rendered | None:
