@@ -434,7 +434,7 @@ def _cut(budget: Budget, value: Any, part: slice) -> Any:
 
 
 def _iterate(budget: Budget, value: Any) -> Any:
-    """What a loop goes through; each turn also costs what its block costs."""
+    """The values of a loop, charged for here; the code of the block charges for each turn."""
     kind = type(value)
     if kind in _SIZED or kind is range:
         budget.take(_OBJECT_UNITS * (1 + len(value)))
@@ -1061,7 +1061,7 @@ class _Environment(TracingEnvironment):
 
     @staticmethod
     def iterate(budget: Budget, units_each: int, value: Any) -> Any:
-        """What a loop goes through; its condition costs `units_each`."""
+        """As `_iterate`; the condition of the loop costs `units_each` for each value."""
         found = _iterate(budget, value)
         if units_each:
             budget.take(units_each * operator.length_hint(found, MOST_UNITS))

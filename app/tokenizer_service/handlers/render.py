@@ -78,8 +78,10 @@ _LOGPROBS: Final = "message.output_text.logprobs"
 
 
 class Caller(NamedTuple):
-    """What a request says of itself beside its body: how it may be called, by `X-Request-Id` or our
-    own id, and the server whose requests it wants."""
+    """The ids that a request may have, and the server whose request for generation it wants.
+
+    `given` is the header `X-Request-Id`, `new` our own id.
+    """
 
     given: str | None
     new: str
@@ -298,7 +300,7 @@ def render_responses(
 
 
 def _known_fields(request: Any) -> dict[str, Any]:
-    """The fields of `request` that vLLM's model of it has, beside those of ours."""
+    """The fields of `request` that vLLM knows and our model of the request does not have."""
     known, extra = NEUTRAL[type(request)], request.model_extra or {}
     return {name: extra[name] for name in (*known.carried, *known.accepted) if name in extra}
 
@@ -354,7 +356,7 @@ def _fields(
     live: LiveTokenizer,
     caller: Caller,
 ) -> dict[str, Any]:
-    """The fields of a generate request beside its ids.
+    """All fields of a request for generation but its ids.
 
     Raises:
         InvalidFieldError: the prompt is empty, or has more tokens than the model.
