@@ -418,6 +418,12 @@ class AliasTakenError(ArtifactError):
     code = "alias_taken"
 
 
+class NameReservedError(ArtifactError):
+    """The name is that of a preset, and the tokenizer would be another one."""
+
+    code = "name_reserved"
+
+
 class PointerMovedError(ArtifactError):
     """Another promotion moved the pointer first; read it again and retry."""
 

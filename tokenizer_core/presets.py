@@ -59,13 +59,14 @@ _TIKTOKEN_CACHES: Final = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 @dataclass(frozen=True, slots=True)
 class Preset:
     """A published vocabulary: `file_name` and `sha256` of its rank file, the name of its split
-    pattern, and its special tokens with their ids."""
+    pattern, its special tokens with their ids, and the fingerprints of tokenizers with its ids."""
 
     name: str
     file_name: str
     sha256: str
     pattern: str
     special_tokens: Mapping[str, int]
+    fingerprints: tuple[str, ...]
 
     def has_pattern(self, pattern: str | None) -> bool:
         """Whether the preset has this pattern, a name or an expression; true for None.
@@ -121,6 +122,21 @@ _SHA256: Final = {
 }
 """Name of a rank file -> its hash."""
 
+_GPT2: Final = (
+    "9d39b78957bce1d53289e6164c8adbf8c196b916bce5a9d5cdbc5cf011c4ad8a",
+    # Of Hugging Face's tokenizer.json, and of vocab.json and merges.txt.
+    "018aef71e7d6af23e428fac740688eb2c4c348a194899e6732868c3de92b4a51",
+)
+_FINGERPRINTS: Final = {
+    "gpt2": _GPT2,
+    "r50k_base": _GPT2,
+    "p50k_base": ("a3cc94eba798b595618fbf63cbd25f9e58dd47d7bc7793b3ba9e349a43aa005a",),
+    "p50k_edit": ("56a2e46323fbe05ff89d0da94a29094e19f1d413152cab3c387a7e927aa3448e",),
+    "cl100k_base": ("ed3ea4c807806e66e06c5f7b9f60b079ae796cf90e5d14f4ff507c64b100d499",),
+    "o200k_base": ("92b8763dde69170c666212108b9fc030fcead785a21583a7c99923fc8e816229",),
+    "o200k_harmony": ("e98d13742dea156bbcd9cc065607332f0e522b8e80db4817ca74caa5a7d8d774",),
+}
+
 _PRESETS: Final[tuple[tuple[str, str, str, Mapping[str, int]], ...]] = (
     ("gpt2", "r50k_base", "gpt2", _END),
     ("r50k_base", "r50k_base", "gpt2", _END),
@@ -135,7 +151,9 @@ _PRESETS: Final[tuple[tuple[str, str, str, Mapping[str, int]], ...]] = (
 )  # fmt: skip
 PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
     {
-        name: Preset(name, f"{file}.tiktoken", _SHA256[file], pattern, special_tokens)
+        name: Preset(
+            name, f"{file}.tiktoken", _SHA256[file], pattern, special_tokens, _FINGERPRINTS[name]
+        )
         for name, file, pattern, special_tokens in _PRESETS
     }
 )

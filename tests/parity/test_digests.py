@@ -15,12 +15,14 @@ from tests.parity.vocabularies import (
     DIGEST_BYTES,
     NAMES,
     OPEN_FILES,
+    RANK_FILES,
     digest_of_ids,
     digest_of_texts,
     digest_texts,
     load_ours,
     vocabulary_file,
 )
+from tokenizer_core.presets import find_preset
 
 DIGESTS = json.loads(Path(__file__).with_name("digests.json").read_text(encoding="utf-8"))
 
@@ -39,6 +41,13 @@ def texts_of(data, engine):
     there = {name: digest_of_texts(parts) for name, parts in found.items()}
     assert there == DIGESTS["texts"][engine], "other data: run tests/parity/make_digests.py"
     return found
+
+
+def test_the_fingerprints_of_presets_are_those_of_the_references():
+    fingerprints = DIGESTS["fingerprints"]
+    assert fingerprints["gpt2_json"] in find_preset("gpt2").fingerprints
+    for name, preset in RANK_FILES.items():
+        assert fingerprints[name] in find_preset(preset).fingerprints
 
 
 @pytest.mark.shared_data

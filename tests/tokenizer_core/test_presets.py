@@ -23,7 +23,7 @@ from tokenizer_core.splitting.patterns import resolve_pattern
 
 TINY = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
 TINY_PRESET = Preset(
-    "tiny", "tiny.tiktoken", hashlib.sha256(TINY).hexdigest(), "gpt2", {"<|end|>": 256}
+    "tiny", "tiny.tiktoken", hashlib.sha256(TINY).hexdigest(), "gpt2", {"<|end|>": 256}, ()
 )
 
 
@@ -61,6 +61,7 @@ def test_gpt2_is_in_the_package(monkeypatch, tmp_path):
     ours = Tokenizer.from_preset("gpt2")
     assert ours.encode("Hello, world!<|endoftext|>") == [15496, 11, 995, 0, 50256]
     assert Tokenizer.from_preset("r50k_base").spec == ours.spec
+    assert ours.spec.fingerprint == find_preset("gpt2").fingerprints[0]
     with pytest.raises(PresetError, match="not on this machine"):
         Tokenizer.from_preset("cl100k_base")
 

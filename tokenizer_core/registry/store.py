@@ -21,10 +21,12 @@ from tokenizer_core.errors import (
     ArtifactStorageError,
     FormatError,
     ModelNotFoundError,
+    NameReservedError,
     PointerMovedError,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.pickle_files import render_pickle
+from tokenizer_core.presets import PRESETS
 from tokenizer_core.registry.aliases import (
     MAX_ALIASES,
     checked_alias,
@@ -236,13 +238,14 @@ class Artifacts(PointerMoves):
 
         Raises:
             AliasTakenError: `name` is an alias of another tokenizer.
+            NameReservedError: `name` is that of a preset, and `spec` is another tokenizer.
             ArtifactError: a report is not JSON, the spec fails verification, or another process has
                 held the lock for a minute.
             ArtifactStorageError: the disk is full, failing or read-only; nothing is visible.
         """
         checked_name(name)
         with writing("publish"), self._publishing():
-            self.check_no_alias(name)
+            self.check_may_publish(name, spec.fingerprint)
             taken = self._version_names(name)
             if taken:
                 with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
@@ -284,8 +287,13 @@ class Artifacts(PointerMoves):
         """
         return parse_aliases(self._aliases_state())
 
-    def check_no_alias(self, name: str) -> None:
-        """Raise AliasTakenError if `name` is an alias. A damaged file of aliases does not raise."""
+    def check_may_publish(self, name: str, fingerprint: str = "") -> None:
+        """Raise AliasTakenError if `name` is an alias, NameReservedError if it is that of a preset
+        whose fingerprint this is not. A damaged file of aliases does not raise."""
+        if name in PRESETS and fingerprint not in PRESETS[name].fingerprints:
+            raise NameReservedError(
+                f"{name} is the name of a preset, whose ids are other ones; take another name"
+            )
         with contextlib.suppress(ArtifactStorageError):
             owner = self.aliases().get(name)
             if owner is not None:
@@ -300,12 +308,15 @@ class Artifacts(PointerMoves):
             ArtifactNameError: the alias is malformed.
             ArtifactNotFoundError: there is no tokenizer `name`.
             AliasTakenError: the alias belongs to another tokenizer, or is a tokenizer's name.
+            NameReservedError: the alias is the name of a preset, and `name` is another tokenizer.
             ArtifactError: there are `MAX_ALIASES` aliases.
         """
         checked_alias(alias)
 
         def add(aliases: dict[str, str]) -> None:
-            self._versions_of(checked_name(name))
+            newest = self._versions_of(checked_name(name))[-1]
+            if alias in PRESETS:
+                self.check_may_publish(alias, self._ref(name, newest).digest)
             owner = aliases.setdefault(alias, name)
             if owner != name:
                 raise AliasTakenError(f"it is an alias of {owner} already; remove it first")

@@ -141,7 +141,7 @@ def run_train(arguments: argparse.Namespace) -> None:
         size: arguments.name if len(sizes) == 1 else f"{arguments.name}-{size}" for size in sizes
     }
     for name in names.values():
-        store.check_no_alias(checked_name(name))
+        store.check_may_publish(checked_name(name))
     with ProgressBars(quiet=arguments.quiet) as bars:
         result = _learn(arguments, files, bars)
     if arguments.save_counts and not arguments.from_counts:

@@ -409,6 +409,11 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "/v1/models lists them. Remove the alias first with DELETE /v1/models/ALIAS, or take "
         "another name.",
     ),
+    core.NameReservedError: Row(
+        409,
+        "This is the name of a preset, which `--tokenizer NAME` and `from_preset` find with other "
+        "ids. Take another name.",
+    ),
     core.ArtifactNameError: Row(
         422,
         "Invalid name: a name has up to 64 of a-z 0-9 . _ - and starts with a "

@@ -63,7 +63,7 @@ async def start_training(
     services = services_of(request)
 
     def prepare(asked: CheckedTrainRequest, folder: JobFolder) -> dict[str, Any]:
-        services.store.check_no_alias(asked.name)
+        services.store.check_may_publish(asked.name)
         files = find_training_inputs(asked, services.settings, services.corpora, folder)
         return {
             **asked.model_dump(mode="json", exclude={"input_paths", "documents"}),

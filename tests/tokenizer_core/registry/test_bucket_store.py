@@ -26,9 +26,11 @@ from tokenizer_core.errors import (
     ArtifactNotFoundError,
     ArtifactStorageError,
     ModelNotFoundError,
+    NameReservedError,
     PointerMovedError,
     StorageError,
 )
+from tokenizer_core.presets import PRESETS, load_preset_spec
 from tokenizer_core.registry import bucket_store, open_artifacts
 from tokenizer_core.registry import store as store_module
 from tokenizer_core.registry.bucket_store import BucketArtifactStore
@@ -315,6 +317,7 @@ def test_an_alias_follows_the_promoted_version_of_its_name(make: Make) -> None:
         ("qwen", "u", AliasTakenError),  # it is one of t
         ("u", "t", AliasTakenError),  # a tokenizer's name
         ("u", "u", AliasTakenError),
+        ("gpt2", "t", NameReservedError),
         ("new", "none", ArtifactNotFoundError),
         ("", "t", ArtifactNameError),
         ("é", "t", ArtifactNameError),
@@ -339,6 +342,16 @@ def test_an_alias_that_is_taken_or_malformed_is_refused(
     with pytest.raises(ModelNotFoundError):
         store.remove_alias("u")
     assert store.aliases() == {"qwen": "t", "a" * 200: "t"}
+
+
+def test_the_name_of_a_preset_belongs_to_its_ids(make: Make) -> None:
+    store = make()
+    for name in PRESETS:
+        with pytest.raises(NameReservedError, match=name):
+            store.publish(A, name=name)
+    ref = store.publish(load_preset_spec("gpt2"), name="gpt2")
+    store.add_alias("r50k_base", "gpt2")
+    assert store.resolve_model("r50k_base") == ref
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ from tokenizer_core.presets import Preset
 from tokenizer_service.commands import vocabulary_download, vocabulary_files
 
 TINY = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
-PRESET = Preset("tiny", "tiny.tiktoken", hashlib.sha256(TINY).hexdigest(), "gpt2", {"<|end|>": 256})
+PRESET = Preset(
+    "tiny", "tiny.tiktoken", hashlib.sha256(TINY).hexdigest(), "gpt2", {"<|end|>": 256}, ()
+)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
