@@ -32,6 +32,7 @@ from tokenizer_core.formats import (
 from tokenizer_core.formats.chat_template_files import existing_template_file
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.model_folder import WRITTEN
+from tokenizer_core.formats.pickle_files import PICKLE_NAMES
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.splitting.patterns import CUSTOM
 from tokenizer_core.tokenizer import Tokenizer
@@ -48,7 +49,7 @@ FILE_NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "transformers": WRITTEN,
         "tiktoken": ("tokenizer.tiktoken",),
         "gpt2": ("vocab.json", "merges.txt"),
-        "pickle": ("vocab.pkl", "merges.pkl"),
+        "pickle": PICKLE_NAMES,
     }
 )
 """Format -> the names of its files in a folder."""

@@ -12,6 +12,7 @@ It keeps the files in its cache and follows its variables of the environment: `H
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError, HubError, PresetError
-from tokenizer_core.formats import detect_file, load_model_folder, load_spec
+from tokenizer_core.formats import detect_file, load_spec
 from tokenizer_core.formats.model_folder import (
     FILE_NAMES,
     MERGES,
@@ -199,17 +200,20 @@ def recognise_preset_file(path: StrPath) -> Preset | None:
 
 
 def load_path_spec(path: StrPath, *, file_ids: bool = False) -> TokenizerSpec:
-    """The spec of one file, or of a model folder (`file_ids` as in `load_model_folder`), that needs
-    no further argument.
+    """The spec of one file, of a model folder (`file_ids` as in `load_model_folder`), or of the
+    folder of a published version, that needs no further argument.
 
     Raises:
         FormatError: no supported format, or one that needs more than the path.
+        FileNotFoundError: there is nothing; says which other method takes such a name.
         OSError: a file cannot be read.
     """
+    if not Path(path).exists():
+        raise FileNotFoundError(errno.ENOENT, f"no such file or folder{_other_way(path)}", path)
     if Path(path).is_dir():
         ranks = sole_rank_file(path)
         if ranks is None:
-            return load_model_folder(path, file_ids=file_ids)
+            return load_spec([path], file_ids=file_ids)
         return load_path_spec(ranks)
     detected = detect_file(path)
     found = detected.format
@@ -228,6 +232,21 @@ def load_path_spec(path: StrPath, *, file_ids: bool = False) -> TokenizerSpec:
             f"first (VOCAB,MERGES; Tokenizer.from_files)"
         )
     return load_spec([path], detected=detected)
+
+
+def _other_way(path: StrPath) -> str:
+    """What else a path that does not exist may be meant to name."""
+    name = os.fspath(path)
+    if name in PRESETS:
+        return f"; the preset is Tokenizer.from_preset({name!r})"
+    if "://" in name:
+        return "; an address is not read, copy the file first"
+    if name.count("/") == 1 and all(name.split("/")) and not Path(name).suffix:
+        return (
+            f"; if it is a model of the Hugging Face Hub: Tokenizer.from_pretrained({name!r}), or "
+            f"tokenizer pull {name}"
+        )
+    return ""
 
 
 def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
@@ -308,7 +327,8 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
             "pip install 'tokenizer-service[hub]'"
         ) from error
     if name.count("/") != 1 or not all(name.split("/")):
-        raise HubError(f"the model {name!r:.80} must be owner/name, such as Qwen/Qwen3-8B")
+        preset = f"; the preset is Tokenizer.from_preset({name!r})" if name in PRESETS else ""
+        raise HubError(f"the model {name!r:.80} must be owner/name, such as Qwen/Qwen3-8B{preset}")
     try:
         folder = huggingface_hub.snapshot_download(
             name, revision=revision, allow_patterns=list(FILE_NAMES)

@@ -127,13 +127,14 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, *, file_ids: bool = False, engine: str = "auto") -> Tokenizer:
-        """Load a file or a model folder of any supported format; the content determines the format.
+        """Load a file or a folder of any supported format; the content determines the format.
 
         A file is a `tokenizer.json`, a `tekken.json`, SentencePiece's `tokenizer.model` or the
         published `.tiktoken` file of a preset. A folder is a model folder of Hugging Face:
         `tokenizer.json` (or `vocab.json` and `merges.txt`) and the files beside it
-        (`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `config.json`). A
-        `tokenizer.model` beside it that gives other ids is a UserWarning.
+        (`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `config.json`), or
+        that of a published version. A `tokenizer.model` beside a `tokenizer.json` that gives other
+        ids is a UserWarning.
         For a folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer` of
         `transformers`. A folder whose ids depend on the version of `transformers` (Llama 2,
         SmolLM) is refused by name; with `file_ids`, the tokenizer has the ids of `tokenizer.json`

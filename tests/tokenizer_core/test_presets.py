@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from tiktoken_ext import openai_public
 
+from tests.tokenizer_core.formats.small_specs import trained_spec
 from tokenizer_core import Tokenizer, presets
 from tokenizer_core.errors import FormatError, PresetError
+from tokenizer_core.formats.pickle_files import render_pickle
 from tokenizer_core.presets import (
     Preset,
     cached_paths,
@@ -19,6 +21,8 @@ from tokenizer_core.presets import (
     load_preset_spec,
     recognise_preset,
 )
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import resolve_pattern
 
 TINY = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
@@ -113,3 +117,27 @@ def test_a_file_of_two_is_refused(tmp_path):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(FormatError, match="belongs to a second one; give both"):
             Tokenizer.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "way_on"),
+    [
+        ("gpt2", r"Tokenizer\.from_preset\('gpt2'\)"),
+        ("Qwen/Qwen3-8B", r"from_pretrained\('Qwen/Qwen3-8B'\), or tokenizer pull"),
+        ("s3://bucket/tokenizer.json", "copy the file first"),
+    ],
+)
+def test_a_name_that_is_no_path_names_the_method_that_takes_it(name: str, way_on: str) -> None:
+    with pytest.raises(FileNotFoundError, match=way_on):
+        Tokenizer.load(name)
+
+
+def test_a_published_folder_is_loaded_with_its_templates(tmp_path: Path) -> None:
+    spec = trained_spec().with_chat(ChatTemplates({"default": "{{ messages }}"}))
+    store = ArtifactStore(tmp_path)
+    ref = store.publish(spec, name="t")
+    folder = tmp_path / "tokenizers" / ref.name / ref.version
+    assert Tokenizer.load(folder).spec == store.open(ref) == spec
+    (folder / "merges.pkl").write_bytes(render_pickle([]))
+    with pytest.raises(FormatError):
+        Tokenizer.load(folder)

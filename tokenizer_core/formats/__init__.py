@@ -32,6 +32,7 @@ from tokenizer_core.formats.manifest_fields import (
 )
 from tokenizer_core.formats.model_folder import load_model_folder, save_model_folder
 from tokenizer_core.formats.pickle_files import (
+    PICKLE_NAMES,
     load_pickles,
     parse_plain_pickle,
     render_pickle,
@@ -264,7 +265,8 @@ def load_spec(
     file_ids: bool = False,
 ) -> TokenizerSpec:
     """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`, `tokenizer.model`), of
-    two (vocabulary, then merges), or of a model folder of Hugging Face.
+    two (vocabulary, then merges), of a model folder of Hugging Face, or of the folder of a
+    published version.
 
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
     next free ids if the vocabulary lacks them. Other single files and folders say both themselves,
@@ -281,9 +283,12 @@ def load_spec(
     if Path(paths[0]).is_dir():
         if len(paths) == 2 or pattern is not None or special_tokens:
             raise FormatError(
-                "a model folder says itself how text is split and which tokens are special; give "
-                "the folder alone"
+                "a folder says itself how text is split and which tokens are special; give the "
+                "folder alone"
             )
+        pickles = [Path(paths[0], name) for name in PICKLE_NAMES]
+        if _manifest_beside(*pickles) is not None:
+            return load_files_spec(*pickles)
         return load_model_folder(paths[0], file_ids=file_ids)
     detected = detected or detect_file(paths[0])
     found = detected.format

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     PlainObject = dict[int, bytes] | list[tuple[bytes, bytes]]
 
+PICKLE_NAMES: Final = ("vocab.pkl", "merges.pkl")
 MAX_PICKLE_BYTES: Final = 32 << 20
 """The default size cap; the 200,000 entries of o200k take 3 MB."""
 

@@ -20,13 +20,13 @@ from tokenizer_core.formats.manifest_fields import (
     build_spec,
     render_spec_fields,
 )
+from tokenizer_core.formats.pickle_files import PICKLE_NAMES
 from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE
 
-VOCAB_NAME: Final = "vocab.pkl"
-MERGES_NAME: Final = "merges.pkl"
-FILE_NAMES: Final = (VOCAB_NAME, MERGES_NAME)
+FILE_NAMES: Final = PICKLE_NAMES
+VOCAB_NAME, MERGES_NAME = FILE_NAMES
 
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _LIBRARIES: Final = ("regex", "numpy")
