@@ -7,6 +7,7 @@ reads three environment variables itself; only the service loads `tokenizer_serv
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -251,6 +252,7 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
 
     `also` are names that are found though they are not in the store.
     """
+    from tokenizer_core.compat.tiktoken import encoding_name_for_model
     from tokenizer_core.presets import PRESETS
 
     name, _, version = wanted.partition("@")
@@ -262,10 +264,17 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
         near = did_you_mean(version, versions)
         there = ", ".join(versions[:_MOST_NAMED])
         return CommandError(f"{name!r} has no version {version!r:.80}{near}; it has {there}")
-    if wanted in PRESETS:
+    if wanted in (*PRESETS, DEFAULT_TOKENIZER):
+        kind = "a preset" if wanted in PRESETS else "the tokenizer of the package"
+        words = f"--preset {wanted}" if wanted in PRESETS else wanted
         return CommandError(
-            f"{wanted!r} is a preset that is not published here; publish it: tokenizer import "
-            f"--preset {wanted} --name {wanted}"
+            f"{wanted!r} is {kind}, which is not published here; publish it: tokenizer import "
+            f"{words} --name {wanted}"
+        )
+    with contextlib.suppress(KeyError):
+        preset = encoding_name_for_model(wanted)
+        return CommandError(
+            f"{wanted!r} is a model of OpenAI, not a tokenizer; its preset is {preset}"
         )
     near = did_you_mean(name, [*names, *PRESETS, *also])
     there = ", ".join(sorted(names)[:_MOST_NAMED]) or "none (see tokenizer train, tokenizer import)"

@@ -76,6 +76,8 @@ def test_any_tokenizer_is_inspected_and_only_a_published_one_serves(trained):
         (("inspect", "gpt2", "--html=page.html"), 1, "no report of its training"),
         (("inspect", "worked", "gpt2", "--json"), 2, "name only one"),
         (("promote", "gpt2"), 1, "it: tokenizer import --preset gpt2 --name gpt2"),
+        (("promote", "starter"), 1, "publish it: tokenizer import starter --name starter"),
+        (("encode", "--tokenizer", "gpt-4o", "x"), 1, "its preset is o200k_base"),
         (("rollback", path), 1, f"publish it: tokenizer import {path} --name NAME"),
     ):
         assert reason in trained.fail(*words, code=code)
