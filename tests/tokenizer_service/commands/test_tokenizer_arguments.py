@@ -7,7 +7,7 @@ from tokenizer_core.presets import PRESETS, cached_paths
 
 END = "<|endoftext|>"
 STARTER_IDS = b"16500 44 2067 33\n"
-MISSING = "there is no tokenizer 'starter'"
+MISSING = "publish it: tokenizer import starter --name starter"
 
 
 def test_a_published_tokenizer_comes_before_a_file_of_its_name(trained):
