@@ -19,7 +19,7 @@ import numpy as np
 
 from tokenizer_core import formats
 from tokenizer_core.chat.control_tokens import find_control_tokens
-from tokenizer_core.chat.encoding import ChatEncoding, choose_template, name_of_template, roles_of
+from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
 from tokenizer_core.chat.messages import form_messages
 from tokenizer_core.chat.renderer import RenderedChat, render_chat
 from tokenizer_core.engines import (
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.chat.encoding import ChosenTemplate
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine, Wanted
@@ -657,7 +658,7 @@ class Tokenizer:
         *,
         tools: Sequence[Any] | None = None,
         documents: Sequence[Any] | None = None,
-        chat_template: str | None = None,
+        chat_template: str | ChosenTemplate | None = None,
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
@@ -668,7 +669,8 @@ class Tokenizer:
         """The text of a conversation by a chat template, as `apply_chat_template` of transformers
         gives it, with the origin of each character.
 
-        `chat_template` is the name of one of `chat_templates`, or a Jinja source. Without it, the
+        `chat_template` is the name of one of `chat_templates`, a Jinja source, or a template that
+        `chat.encoding.choose_template` gave. Without it, the
         template `tool_use` is used if it exists and there are tools, else `default`.
         `template_kwargs` are further variables for the template (`enable_thinking`).
         `continue_final_message` ends the text after the content of the last message, or after the
@@ -681,24 +683,22 @@ class Tokenizer:
             ChatTemplateError: the template is invalid or refuses these messages.
             ChatLimitError: rendering takes more time, memory or text than `limits` allow.
         """
-        own, with_tools = self._spec.chat.sources, tools is not None
-        source = choose_template(own, chat_template, with_tools=with_tools)
-        in_process = name_of_template(own, chat_template, with_tools=with_tools) in own
+        template = self._choose_template(chat_template, tools)
         variables = self.template_variables
         formed = form_messages(
             messages_form,
-            source,
+            template.source,
             messages,
             tools,
             documents,
             variables=variables,
             kwargs=template_kwargs,
-            in_process=in_process,
+            may_run_here=template.is_own,
             limits=limits,
         )
         with formed.naming_request():
             return render_chat(
-                source,
+                template.source,
                 formed.messages,
                 variables=variables,
                 tools=formed.tools,
@@ -707,7 +707,7 @@ class Tokenizer:
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 with_turn_borders=with_loss,
-                in_process=in_process,
+                may_run_here=template.is_own,
                 limits=limits,
             )
 
@@ -717,7 +717,7 @@ class Tokenizer:
         *,
         tools: Sequence[Any] | None = None,
         documents: Sequence[Any] | None = None,
-        chat_template: str | None = None,
+        chat_template: str | ChosenTemplate | None = None,
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
@@ -741,11 +741,12 @@ class Tokenizer:
             >>> tokenizer.encode_chat([{"role": "user", "content": "hi"}]).ids.tolist()
             [104, 105, 256]
         """
+        template = self._choose_template(chat_template, tools)
         rendered = self.render_chat(
             messages,
             tools=tools,
             documents=documents,
-            chat_template=chat_template,
+            chat_template=template,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             template_kwargs=template_kwargs,
@@ -754,20 +755,17 @@ class Tokenizer:
             limits=limits,
         )
         text, roles = rendered.text, roles_of(rendered.messages)
-        source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
-        policy = Policy(added_tokens=added_tokens, template=source)
+        policy = Policy(added_tokens=added_tokens, template=template.source)
         _, matcher = self._find_tokens(rendered, policy)
         ids = self._engine.encode(text, matcher, ARRAY)
-        chat = self._spec.chat
-        name = name_of_template(chat.sources, chat_template, with_tools=tools is not None)
         return ChatEncoding(
             ids,
             rendered,
             roles,
             self._spec.added_tokens,
             lambda: self._find_offsets(text, matcher, ids),
-            chat.turn_ends,
-            name if name in chat.sources else "given as source",
+            template,
+            self._spec.chat.turn_ends,
         )
 
     def pieces(
@@ -893,7 +891,7 @@ class Tokenizer:
         *,
         tools: Sequence[Any] | None = None,
         documents: Sequence[Any] | None = None,
-        chat_template: str | None = None,
+        chat_template: str | ChosenTemplate | None = None,
         add_generation_prompt: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
         added_tokens: AddedTokens = "all",
@@ -924,10 +922,11 @@ class Tokenizer:
             Extension(ids=[97, 256, 98, 256], drift_at=None)
         """
         given, _ = self._checked_ids(ids)
+        template = self._choose_template(chat_template, tools)
         options: dict[str, Any] = {
             "tools": tools,
             "documents": documents,
-            "chat_template": chat_template,
+            "chat_template": template,
             "template_kwargs": template_kwargs,
             "messages_form": messages_form,
             "limits": limits,
@@ -945,8 +944,7 @@ class Tokenizer:
         at = 0
         if given:
             at = chat.end_of(self.render_chat(earlier, **options), given, self.decode)
-        source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
-        policy = Policy(added_tokens=added_tokens, template=source)
+        policy = Policy(added_tokens=added_tokens, template=template.source)
         extended = self._continue(given, chat.rendered, policy, at)
         return Extension(extended, first_difference(np.array(extended, dtype=np.uint32), chat.ids))
 
@@ -1090,6 +1088,9 @@ class Tokenizer:
             return source.text, self._trusts_of(source, policy)
         text, runs = join_segments(source)
         return text, [Trust(self._guarded(policy), runs)]
+
+    def _choose_template(self, name: str | ChosenTemplate | None, tools: object) -> ChosenTemplate:
+        return choose_template(self._spec.chat.sources, name, with_tools=tools is not None)
 
     def _checked_ids(self, ids: Ids) -> tuple[list[int], str]:
         """The ids as plain ints, and their text; raises as `decode`."""

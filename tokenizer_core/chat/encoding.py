@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -36,6 +37,21 @@ class Turn(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ChosenTemplate:
+    """The chat template of a conversation; see `choose_template`."""
+
+    name: str
+    source: str
+    is_own: bool = True
+    """Whether it is one of the tokenizer's."""
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """Its name, and the SHA-256 of its source."""
+        return {"name": self.name, "sha256": sha256(self.source.encode()).hexdigest()}
+
+
+@dataclass(frozen=True)
 class ChatEncoding:
     """The ids of a conversation: `ids` has shape (n_tokens,), uint32."""
 
@@ -46,10 +62,9 @@ class ChatEncoding:
     added_tokens: Sequence[AddedToken] = field(repr=False)
     """Those of the tokenizer."""
     find_offsets: Callable[[], NDArray[np.uint64]] = field(repr=False)
-    stop_tokens: Collection[str] = ()
-    """What the model folder declares to end a turn."""
-    template: str = "given as source"
-    """The name of the template."""
+    template: ChosenTemplate
+    declared_turn_ends: Collection[str] = ()
+    """`ChatTemplates.turn_ends` of the tokenizer."""
 
     @cached_property
     def offsets(self) -> NDArray[np.uint64]:
@@ -99,7 +114,7 @@ class ChatEncoding:
         the assistant that the template writes, what follows the text that asks for it, or as much
         of that text as is there, up to and including the special token that ends the turn. A token
         is learned if any character of it is after that border. The end is the first token that is
-        declared (`turn_ends`, and the model folder's eos and stop tokens) or else the last special
+        declared (here as `turn_ends`, or by the model folder) or else the last special
         token of the text that the template writes after the turn whatever follows. A token that
         only what follows makes the template write (the next role's) must be declared. `auto`:
         `template` if the template has such tags, else `role`. The messages whose indices are in
@@ -118,8 +133,8 @@ class ChatEncoding:
         has_tags = self.rendered.has_generation_tags
         check_rule(rule, has_tags=has_tags)
         if rule == "template" or (rule == "auto" and has_tags):
-            return self._tagged_turns(unlearned, {*turn_ends, *self.stop_tokens})
-        return self._asked_turns(unlearned, {*turn_ends, *self.stop_tokens})
+            return self._tagged_turns(unlearned, {*turn_ends, *self.declared_turn_ends})
+        return self._asked_turns(unlearned, {*turn_ends, *self.declared_turn_ends})
 
     def end_of(
         self, earlier: RenderedChat, ids: Sequence[int], decode: Callable[[Sequence[int]], str]
@@ -171,7 +186,7 @@ class ChatEncoding:
             is_replaced = earlier.text[known:].rstrip().endswith(last.content)
             if is_replaced or self.ids[control] == ids[-1]:
                 return self._characters(self._end_of_token(control))
-        if ends and last is not None and last.content in self.stop_tokens:
+        if ends and last is not None and last.content in self.declared_turn_ends:
             return self._characters(self._end_of_token(ends[-1]))
         if not has_text:
             raise ChatInputError(
@@ -216,9 +231,9 @@ class ChatEncoding:
             if not any(turn.problem == "unanswered" for turn in asked):
                 why = "ignores add_generation_prompt, or writes other text in front of the turn"
             raise ChatInputError(
-                f"the chat template ({self.template}) does not say where a turn of the assistant "
-                f"begins: it {why}; name a template that writes what asks for a turn, or one with "
-                f"{{% generation %}} tags (--chat-template FILE, chat_template)",
+                f"the chat template ({self.template.name}) does not say where a turn of the "
+                f"assistant begins: it {why}; name a template that writes what asks for a turn, or "
+                f"one with {{% generation %}} tags (--chat-template FILE, chat_template)",
                 asked[0].message,
             )
         found += [
@@ -284,7 +299,7 @@ class ChatEncoding:
     def _no_end(self, turn: TurnBorders, controls: Sequence[tuple[int, str]]) -> TurnEndError:
         names = list(dict.fromkeys(f"{name!r:.80}" for _, name in controls))
         return TurnEndError(
-            f"the chat template ({self.template}) writes {', '.join(names[:4])} after messages"
+            f"the chat template ({self.template.name}) writes {', '.join(names[:4])} after messages"
             f"[{turn.message}], and what begins the next turn is among it: nothing declares what "
             f"the assistant writes to end its turn. Declare it (--turn-end "
             f"{names[0] if len(names) == 1 else 'TOKEN'}, turn_ends), import the model's folder "
@@ -380,24 +395,23 @@ def check_rule(rule: LossRule, *, has_tags: bool) -> None:
         )
 
 
-def name_of_template(templates: Mapping[str, str], name: str | None, *, with_tools: bool) -> str:
-    """`name`, or that of the template that is used without one."""
-    if name is None:
-        name = "tool_use" if with_tools and "tool_use" in templates else "default"
-    return name
-
-
-def choose_template(templates: Mapping[str, str], name: str | None, *, with_tools: bool) -> str:
-    """The source of a template, as transformers chooses it; a `name` with braces is a source.
+def choose_template(
+    templates: Mapping[str, str], name: str | ChosenTemplate | None, *, with_tools: bool
+) -> ChosenTemplate:
+    """The template that renders a conversation, as transformers chooses it; a `name` with braces is
+    a source, and one that was chosen stays.
 
     Raises:
         ChatTemplateMissingError: there is none of that name.
     """
-    name = name_of_template(templates, name, with_tools=with_tools)
-    if name in templates:
-        return templates[name]
-    if "{" in name:
+    if isinstance(name, ChosenTemplate):
         return name
+    if name is None:
+        name = "tool_use" if with_tools and "tool_use" in templates else "default"
+    if name in templates:
+        return ChosenTemplate(name, templates[name])
+    if "{" in name:
+        return ChosenTemplate("given as source", name, is_own=False)
     known = ", ".join(templates) or "none"
     raise ChatTemplateMissingError(
         f"the tokenizer has no chat template {name!r:.80} (it has: {known}); load the model folder "

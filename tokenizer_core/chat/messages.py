@@ -93,7 +93,7 @@ def form_messages(
     *,
     variables: Mapping[str, Any],
     kwargs: Mapping[str, Any] | None = None,
-    in_process: bool = False,
+    may_run_here: bool = False,
     limits: RenderLimits | None = None,
 ) -> FormedMessages:
     """The messages and tools in this form, for the template with this source. It is asked in this
@@ -113,7 +113,9 @@ def form_messages(
     check_request(messages, tools if form == "vllm" else None, None)
     # Some templates write no calls without tools or documents.
     has = bool(tools), bool(documents)
-    reader = _Reader(template, _as_key(variables), _as_key(kwargs or {}), *has, in_process, limits)
+    reader = _Reader(
+        template, _as_key(variables), _as_key(kwargs or {}), *has, may_run_here, limits
+    )
     if form == "vllm":
         return _as_vllm(messages, tools, reader)
     decoded = [_decode(dict(message), index, reader) for index, message in enumerate(messages)]
@@ -158,7 +160,7 @@ class _Reader:
     kwargs: str
     has_tools: bool
     has_documents: bool
-    in_process: bool
+    may_run_here: bool
     limits: RenderLimits | None
     found: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
     """What this request has asked with its own variables."""
@@ -182,7 +184,7 @@ class _Reader:
                     documents=[{"title": _OTHER, "text": _OTHER}] if self.has_documents else None,
                     variables=json.loads(self.variables),
                     kwargs=json.loads(self.kwargs),
-                    in_process=self.in_process,
+                    may_run_here=self.may_run_here,
                     limits=self.limits,
                 ).text
         return ""

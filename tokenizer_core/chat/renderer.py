@@ -213,7 +213,7 @@ def render_chat(
     add_generation_prompt: bool = False,
     continue_final_message: bool | str = False,
     with_turn_borders: bool = False,
-    in_process: bool = False,
+    may_run_here: bool = False,
     limits: RenderLimits | None = None,
 ) -> RenderedChat:
     """Render `messages` with a chat template, as `apply_chat_template` of transformers does.
@@ -221,8 +221,8 @@ def render_chat(
     `variables` are those of the tokenizer (`bos_token`), whose text is trusted; `kwargs` come from
     the request, are not trusted and win over variables. `continue_final_message` ends the text
     after the last message's content, or after the named field of it. `with_turn_borders` also asks
-    the template where the turns of the assistant begin and end. With `in_process` the template runs
-    in this process if it can; the result is the same. A template that came with a request must not.
+    the template where the turns of the assistant begin and end. With `may_run_here` the template
+    runs in this process if it can; the result is the same. A template of a request must not.
 
     Raises:
         ChildNeededError: within `without_child`, only a child process can render this.
@@ -244,7 +244,7 @@ def render_chat(
             f"is an argument of its own"
         )
     limits = limits or RenderLimits()
-    if in_process and not with_turn_borders:
+    if may_run_here and not with_turn_borders:
         options = tools, documents, variables, kwargs or {}
         chat = _render_here(
             template, messages, options, add_generation_prompt, continue_final_message, limits

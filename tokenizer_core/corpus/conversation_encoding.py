@@ -86,8 +86,8 @@ class ConversationEncoder:
                 "messages_form 'vllm' joins messages, so their weights would belong to others; "
                 "name 'decoded' or 'raw'"
             )
-        source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
-        check_rule(loss, has_tags=has_generation_tags(source))
+        template = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
+        check_rule(loss, has_tags=has_generation_tags(template.source))
         self._loss, self._template = loss, chat_template
         self._form: MessagesForm = messages_form
         self._turn_ends = tuple(turn_ends)
@@ -150,7 +150,8 @@ def _settings(tokenizer: Tokenizer, chat_template: str | None, loss: LossRule) -
     conversation."""
     known = tokenizer.chat_templates
     sources = [
-        choose_template(known, chat_template, with_tools=with_tools) for with_tools in (False, True)
+        choose_template(known, chat_template, with_tools=with_tools).source
+        for with_tools in (False, True)
     ]
     names = {known[name]: name for name in reversed(list(known))}
     with_tags = {has_generation_tags(source) for source in sources}

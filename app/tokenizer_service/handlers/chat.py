@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from tokenizer_client.schemas.chat import (
     GeminiCountRequest,
     InputTokensRequest,
 )
-from tokenizer_core.chat.encoding import name_of_template
+from tokenizer_core.chat.encoding import choose_template
 from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.errors import (
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from tokenizer_core.chat.encoding import ChosenTemplate
     from tokenizer_core.engines import EngineChoice
     from tokenizer_service.http.id_formats import IdsForm
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -126,13 +126,13 @@ def conversation_of_anthropic(
     the effort `none` as another one.
     """
     conversation = from_anthropic(request)
-    name, _ = choose_template(conversation, live)
+    template = find_template(conversation, live)
 
     def write(messages: list[dict[str, Any]], effort: str | None = None) -> str | None:
         try:
             return live.tokenizer.render_chat(
                 messages,
-                chat_template=name,
+                chat_template=template,
                 add_generation_prompt=True,
                 template_kwargs=with_effort(None, effort),
                 messages_form="vllm",
@@ -237,13 +237,13 @@ def encode_conversation(
             place is a JSON pointer into the request.
     """
     check_wanted()
-    name, source = choose_template(conversation, live)
+    template = find_template(conversation, live)
     with placing_errors(conversation):
         encoding = live.tokenizer.encode_chat(
             conversation.messages,
             tools=conversation.tools,
             documents=conversation.documents,
-            chat_template=name,
+            chat_template=template,
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
             template_kwargs=conversation.kwargs,
@@ -253,13 +253,12 @@ def encode_conversation(
             with_loss=conversation.with_loss,
         )
     reserve_memory(len(encoding.text) + encoding.ids.nbytes)
-    digest = sha256(source.encode()).hexdigest()
     spec = live.tokenizer.spec
     if not conversation.add_special_tokens or not (spec.prefix_ids or spec.suffix_ids):
-        return EncodedChat(encoding, encoding.ids, name, digest)
+        return EncodedChat(encoding, encoding.ids)
     parts = [np.array(spec.prefix_ids), encoding.ids, np.array(spec.suffix_ids)]
     ids = np.concatenate(parts).astype(np.uint32)
-    return EncodedChat(encoding, ids, name, digest, len(spec.prefix_ids))
+    return EncodedChat(encoding, ids, len(spec.prefix_ids))
 
 
 @contextmanager
@@ -288,16 +287,18 @@ def placing_errors(conversation: Conversation) -> Iterator[None]:
         raise PlacedError(error, f"{conversation.place}/messages", detail) from None
 
 
-def choose_template(conversation: Conversation, live: LiveTokenizer) -> tuple[str, str]:
-    """Name and source of the template of a conversation.
+def find_template(conversation: Conversation, live: LiveTokenizer) -> ChosenTemplate:
+    """The template of a conversation, which is the tokenizer's.
 
     Raises:
         PlacedError: the tokenizer does not have it.
     """
     templates, named = live.tokenizer.chat_templates, conversation.chat_template
-    name = name_of_template(templates, named, with_tools=conversation.tools is not None)
-    if name in templates:
-        return name, templates[name]
+    with_tools = conversation.tools is not None
+    with suppress(ChatTemplateMissingError):
+        template = choose_template(templates, named, with_tools=with_tools)
+        if template.is_own:
+            return template
     if not templates:
         detail = (
             "This tokenizer has no chat template. Publish a version with one: `tokenizer import "

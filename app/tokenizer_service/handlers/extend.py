@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,16 +16,17 @@ from tokenizer_client.schemas.extend import (
 )
 from tokenizer_core.errors import ChatLimitError
 from tokenizer_service.access.limits import check_wanted, reserve_memory
-from tokenizer_service.handlers.chat import choose_template, placing_errors
+from tokenizer_service.handlers.chat import find_template, placing_errors
 from tokenizer_service.handlers.conversations import Conversation, require_shallow
 from tokenizer_service.handlers.encode import check_count, policy_of
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.responses.decode import check_decoded_size
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
-from tokenizer_service.responses.extend import Extended, TemplateIdentity, render_extended
+from tokenizer_service.responses.extend import Extended, render_extended
 
 if TYPE_CHECKING:
+    from tokenizer_core.chat.encoding import ChosenTemplate
     from tokenizer_core.chat.renderer import RenderLimits
     from tokenizer_core.engines import EngineChoice
     from tokenizer_core.text.drift import Extension
@@ -112,7 +112,7 @@ def _extend_text(place: str, item: Any, request: TextRequest, live: LiveTokenize
 
 def _extend_chat(
     place: str, item: Any, request: ChatRequest, live: LiveTokenizer, limits: RenderLimits
-) -> tuple[Extension, TemplateIdentity]:
+) -> tuple[Extension, ChosenTemplate]:
     earlier, messages = item.messages_before, item.messages
     pointers = [f"{place}/messages_before/{index}" for index in range(len(earlier))]
     pointers += [f"{place}/messages/{index}" for index in range(len(messages))]
@@ -123,7 +123,7 @@ def _extend_chat(
         tools=item.tools,
         chat_template=request.chat_template,
     )
-    name, source = choose_template(conversation, live)
+    template = find_template(conversation, live)
     with placing_errors(conversation):
         if limits.seconds <= 0:
             raise ChatLimitError(_TOO_LONG)
@@ -133,11 +133,11 @@ def _extend_chat(
             messages,
             tools=item.tools,
             documents=item.documents,
-            chat_template=name,
+            chat_template=template,
             add_generation_prompt=request.add_generation_prompt,
             template_kwargs=request.chat_template_kwargs,
             added_tokens=request.added_tokens,
             messages_form=request.messages_form,
             limits=limits,
         )
-    return found, TemplateIdentity(name, sha256(source.encode()).hexdigest())
+    return found, template

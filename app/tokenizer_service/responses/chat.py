@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer_client.schemas.chat import ChatEncodeRequest
-from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
 from tokenizer_core.errors import ChatInputError
 from tokenizer_service.http.id_formats import IdsForm
 from tokenizer_service.responses.encode import render_binary
@@ -23,16 +23,17 @@ from tokenizer_service.responses.json_values import (
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 
+def template_header(template: ChosenTemplate) -> tuple[tuple[bytes, bytes]]:
+    """The header that names a template."""
+    return ((b"chat-template-digest", template.identity["sha256"].encode()),)
+
+
 class EncodedChat(NamedTuple):
-    """A conversation, its ids, and the template that rendered it."""
+    """A conversation, and its ids."""
 
     encoding: ChatEncoding
     ids: NDArray[np.uint32]
     """With the post-processor's, if they were asked for."""
-    template: str
-    """The name of the template."""
-    digest: str
-    """SHA-256 of the template's source."""
     n_before: int = 0
     """How many of the post-processor's ids stand in front."""
 
@@ -44,7 +45,7 @@ class EncodedChat(NamedTuple):
     @property
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
         """The header that names the template."""
-        return ((b"chat-template-digest", self.digest.encode()),)
+        return template_header(self.encoding.template)
 
     def rendered(self, chunks: list[bytes]) -> Rendered:
         """The response with this body."""
@@ -79,6 +80,6 @@ def render_chat(
     if "spans" in returned:
         spans = zip(encoding.roles, encoding.message_tokens(), strict=True)
         chunks += [b',"spans":', dump([{"role": role, "tokens": span} for role, span in spans])]
-    template = dump({"name": chat.template, "sha256": chat.digest})
+    template = dump(encoding.template.identity)
     chunks += [b',"chat_template":', template, b',"tokenizer":%b}' % live.identity_json]
     return chat.rendered(chunks)

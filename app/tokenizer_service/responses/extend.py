@@ -8,16 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenizer_core.chat.encoding import ChosenTemplate
+from tokenizer_service.responses.chat import template_header
 from tokenizer_service.responses.decode import sizes_of
 from tokenizer_service.responses.json_values import Rendered, dump, render_each, render_ids
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-
-class TemplateIdentity(NamedTuple):
-    """The chat template that rendered a conversation."""
-
-    name: str
-    sha256: str
 
 
 class Extended(NamedTuple):
@@ -27,7 +22,7 @@ class Extended(NamedTuple):
     n_kept: int
     mask: NDArray[np.uint32] | None
     first_drift: int | None
-    template: TemplateIdentity | None
+    template: ChosenTemplate | None
 
     def render_mask(self) -> Iterator[bytes]:
         """The mask of all ids as JSON."""
@@ -45,7 +40,7 @@ def render_extended(extended: list[Extended], live: LiveTokenizer, *, is_batch: 
     }
     templates = [one.template for one in extended if one.template is not None]
     if templates:
-        fields["chat_template"] = [template._asdict() for template in templates]
+        fields["chat_template"] = [template.identity for template in templates]
     rest = fields if is_batch else {name: values[0] for name, values in fields.items()}
     chunks = [
         b'{"tokens":',
@@ -55,7 +50,7 @@ def render_extended(extended: list[Extended], live: LiveTokenizer, *, is_batch: 
         b"," + dump(rest)[1:-1],
         b',"tokenizer":%b}' % live.identity_json,
     ]
-    digests = {template.sha256.encode() for template in templates}
-    headers = ((b"chat-template-digest", digests.pop()),) if len(digests) == 1 else ()
+    named = set(map(template_header, templates))
+    headers = named.pop() if len(named) == 1 else ()
     n_bytes = sum(int(sizes_of(ids, live).sum(dtype=np.uint64)) for ids in new)
     return Rendered(chunks, sum(map(len, new)), n_bytes, headers=headers)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
 from tokenizer_core.chat.renderer import RenderedChat
 from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE
@@ -95,6 +95,7 @@ def test_tokens_of_a_message_are_those_with_a_byte_of_it(merging, parts):
         ["user", "assistant", "user"],
         (),
         lambda: offsets,
+        ChosenTemplate("default", ""),
     )
     owners = [origin for part, origin in parts for _ in part.encode()]
     # Each byte has the index of its token.
