@@ -27,7 +27,8 @@ from tokenizer_core.chat.renderer import end_render_processes
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.registry import open_artifacts
 from tokenizer_service.access.auth import AccessKeys, access_keys, weak_keys
-from tokenizer_service.access.limits import ByteBudget, FairThreads, WorkQueue
+from tokenizer_service.access.limits import ByteBudget
+from tokenizer_service.access.work_queue import FairThreads, WorkQueue
 from tokenizer_service.handlers.respond import PlannedRoutes
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
 from tokenizer_service.http.middleware import RawResponse, RequestObserver

@@ -9,7 +9,8 @@ from starlette.requests import HTTPConnection
 
 from tokenizer_core.engines import EngineChoice
 from tokenizer_core.registry import Artifacts
-from tokenizer_service.access.limits import ByteBudget, WorkQueue
+from tokenizer_service.access.limits import ByteBudget
+from tokenizer_service.access.work_queue import WorkQueue
 from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.events import JobWatch
 from tokenizer_service.jobs.queue import JobStore

@@ -26,7 +26,7 @@ from tokenizer_core.errors import (
     ChatTemplateMissingError,
     SpecialTokenReachedError,
 )
-from tokenizer_service.access.limits import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_wanted, reserve_memory
 from tokenizer_service.handlers.conversations import (
     Conversation,
     from_anthropic,

@@ -10,7 +10,7 @@ import numpy as np
 from tokenizer_client.schemas.dialects import DetokenizeRequest, IdsRequest
 from tokenizer_client.schemas.tokens import DecodeRequest
 from tokenizer_core.engines import EngineChoice
-from tokenizer_service.access.limits import reserve_memory
+from tokenizer_service.access.work_queue import reserve_memory
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.dialects import COHERE, LLAMA_CPP, SGLANG, VLLM, Dialect

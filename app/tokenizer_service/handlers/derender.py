@@ -20,7 +20,7 @@ from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.outputs import FORMATS, Call, OutputFormat, Part
 from tokenizer_core.errors import OutputTooLongError
 from tokenizer_core.text.output_streams import OutputState, begin_output, continue_output
-from tokenizer_service.access.limits import check_wanted
+from tokenizer_service.access.work_queue import check_wanted
 from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.json import parse_strict_json

@@ -14,7 +14,8 @@ from tokenizer_client.schemas.tokens import EncodeRequest, Segments
 from tokenizer_core.engines import ARRAY, JSON, OFFSETS, EngineChoice, decode_json_string
 from tokenizer_core.specials.policy import Allowed, Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
-from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS, check_wanted
+from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS
+from tokenizer_service.access.work_queue import check_wanted
 from tokenizer_service.handlers.preconditions import require_known_specials
 from tokenizer_service.http.bodies import read_model
 from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, require_fit

@@ -16,7 +16,7 @@ from tokenizer_client.schemas.extend import (
     ExtendRequest,
 )
 from tokenizer_core.errors import ChatLimitError
-from tokenizer_service.access.limits import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_wanted, reserve_memory
 from tokenizer_service.handlers.chat import choose_template, placing_errors
 from tokenizer_service.handlers.conversations import Conversation, require_shallow
 from tokenizer_service.handlers.encode import check_count, policy_of

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizer_core.chat.messages import refuse
 from tokenizer_core.text.offsets import char_offsets
 from tokenizer_service.access.errors import RequestsTooLargeError
-from tokenizer_service.access.limits import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_wanted, reserve_memory
 from tokenizer_service.handlers.chat import (
     conversation_of_anthropic,
     encode_chat_completion,

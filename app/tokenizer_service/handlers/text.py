@@ -12,7 +12,7 @@ from tokenizer_core.engines import COUNT
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import TextChunks
 from tokenizer_service.access.errors import ChunksTooLargeError, TooManyChunksError
-from tokenizer_service.access.limits import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_wanted, reserve_memory
 from tokenizer_service.handlers.encode import n_bytes_of, policy_of, sources_of
 from tokenizer_service.responses.decode import check_decoded_size
 from tokenizer_service.responses.errors import refused_text

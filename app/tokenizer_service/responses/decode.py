@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokenizer_core.text.decode_streams import BytesDecoder, StreamingDecoder
 from tokenizer_service.access.errors import DecodedTextTooLargeError
-from tokenizer_service.access.limits import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_wanted, reserve_memory
 from tokenizer_service.http.id_formats import render_lengths
 from tokenizer_service.responses.errors import NotUtf8Error, UnknownIdError
 from tokenizer_service.responses.json_values import escape, render_each

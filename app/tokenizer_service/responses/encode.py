@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from tokenizer_service.access.limits import reserve_memory
+from tokenizer_service.access.work_queue import reserve_memory
 from tokenizer_service.http.id_formats import render_ids_form
 from tokenizer_service.responses.json_values import (
     Rendered,

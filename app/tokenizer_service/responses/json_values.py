@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer_core.engines import json_of_ids
-from tokenizer_service.access.limits import check_wanted
+from tokenizer_service.access.work_queue import check_wanted
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _ID_WINDOW: Final = 1 << 15

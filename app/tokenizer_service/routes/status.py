@@ -23,7 +23,8 @@ from tokenizer_client.schemas.tokens import (
 )
 from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 from tokenizer_service.access.auth import require_read
-from tokenizer_service.access.limits import MAX_DETAILED_TOKENS, MAX_WAITING
+from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
+from tokenizer_service.access.work_queue import MAX_WAITING
 from tokenizer_service.handlers.preconditions import require_known_query
 from tokenizer_service.http.dialects import TEI, prefix_of
 from tokenizer_service.observability.metrics import CONTENT_TYPE

@@ -12,13 +12,8 @@ from starlette.requests import ClientDisconnect
 
 from tokenizer_service.access.deadlines import Departure, Pace, within
 from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
-from tokenizer_service.access.limits import (
-    ByteBudget,
-    FairThreads,
-    WorkQueue,
-    check_wanted,
-    reserve_memory,
-)
+from tokenizer_service.access.limits import ByteBudget
+from tokenizer_service.access.work_queue import FairThreads, WorkQueue, check_wanted, reserve_memory
 from tokenizer_service.observability.logs import REQUEST_ID
 
 pytestmark = pytest.mark.anyio
