@@ -286,9 +286,9 @@ def load_spec(
                 "a folder says itself how text is split and which tokens are special; give the "
                 "folder alone"
             )
-        pickles = [Path(paths[0], name) for name in PICKLE_NAMES]
-        if _manifest_beside(*pickles) is not None:
-            return load_files_spec(*pickles)
+        vocab, merges = (Path(paths[0], name) for name in PICKLE_NAMES)
+        if _manifest_beside(vocab, merges) is not None:
+            return load_files_spec(vocab, merges)
         return load_model_folder(paths[0], file_ids=file_ids)
     detected = detected or detect_file(paths[0])
     found = detected.format

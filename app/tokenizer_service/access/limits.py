@@ -20,6 +20,9 @@ INLINE_DETAILED_BYTES: Final = 512
 """But batches of more texts, and larger bodies whose response has pieces or offsets, are not: each
 text costs 30 us and each token 3 us, so that 4 kB took 40 ms."""
 
+UNCHARGED_RESPONSE_BYTES: Final = 1 << 16
+"""Responses up to this size that were made on the event loop hold no share of the memory budget."""
+
 MAX_DETAILED_TOKENS: Final = 1_000_000
 """Most tokens of a response with pieces or offsets, which cost a hundred bytes per token."""
 

@@ -99,7 +99,7 @@ _CURRENT: Final[contextvars.ContextVar[_Work[Any] | None]] = contextvars.Context
 )
 
 
-def check_wanted() -> None:
+def check_not_abandoned() -> None:
     """End work on a thread that nobody waits for; long loops call this once per step.
 
     The engines look at the same flag, see `tokenizer_core.engines.stoppable`.
@@ -283,7 +283,8 @@ class WorkQueue:
         `FairThreads`.
 
         When the client leaves or this call is cancelled, work that waits is dropped, and work that
-        runs ends at its next `check_wanted`. If it fails, `lease` is released when it has ended.
+        runs ends at its next `check_not_abandoned`. If it fails, `lease` is released when it has
+        ended.
 
         Raises:
             ClientDisconnect: the client has left.

@@ -25,7 +25,7 @@ from tokenizer_core.errors import (
     ChatTemplateMissingError,
     SpecialTokenReachedError,
 )
-from tokenizer_service.access.work_queue import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.conversations import (
     Conversation,
     from_anthropic,
@@ -236,7 +236,7 @@ def encode_conversation(
         ChatShapeError: a message or tool has another shape than `messages_form` can carry; its
             place is a JSON pointer into the request.
     """
-    check_wanted()
+    check_not_abandoned()
     template = find_template(conversation, live)
     with placing_errors(conversation):
         encoding = live.tokenizer.encode_chat(

@@ -20,7 +20,7 @@ from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.outputs import FORMATS, Call, OutputFormat, Part
 from tokenizer_core.errors import OutputTooLongError
 from tokenizer_core.text.output_streams import OutputState, begin_output, continue_output
-from tokenizer_service.access.work_queue import check_wanted
+from tokenizer_service.access.work_queue import check_not_abandoned
 from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.json import parse_strict_json
@@ -132,7 +132,7 @@ def derender(
     for (response, _), prompt in zip(responses, prompts, strict=True):
         begin = begin_output(live.tokenizer, reading.form, prompt.tolist())
         for choice in response.choices:
-            check_wanted()
+            check_not_abandoned()
             parts = _read_whole(choice, begin, reading, live)
             index = choice.index if is_chat else len(outputs)
             outputs.append(_output_of(choice, index, parts, reading, 0))

@@ -15,7 +15,7 @@ from tokenizer_core.engines import ARRAY, JSON, OFFSETS, EngineChoice, decode_js
 from tokenizer_core.specials.policy import Allowed, Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS
-from tokenizer_service.access.work_queue import check_wanted
+from tokenizer_service.access.work_queue import check_not_abandoned
 from tokenizer_service.handlers.preconditions import require_known_specials
 from tokenizer_service.http.bodies import read_model
 from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, require_fit
@@ -173,7 +173,7 @@ def encode_all(
     encoded: list[Encoded] = []
     n_tokens = 0
     for pointer, source in sources:
-        check_wanted()
+        check_not_abandoned()
         try:
             if unit is None:
                 ids = live.tokenizer.encode_source(

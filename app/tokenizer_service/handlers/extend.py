@@ -15,7 +15,7 @@ from tokenizer_client.schemas.extend import (
     ExtendRequest,
 )
 from tokenizer_core.errors import ChatLimitError
-from tokenizer_service.access.work_queue import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.chat import find_template, placing_errors
 from tokenizer_service.handlers.conversations import Conversation, require_shallow
 from tokenizer_service.handlers.encode import check_count, policy_of
@@ -80,7 +80,7 @@ def extend(
     end = time.monotonic() + limits.seconds
     extended = []
     for place, item in items:
-        check_wanted()
+        check_not_abandoned()
         template = None
         if isinstance(request, ExtendChatRequest | ExtendChatBatchRequest):
             left = replace(limits, seconds=end - time.monotonic())

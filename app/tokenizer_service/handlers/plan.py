@@ -1,13 +1,16 @@
 """The plan of a request with a body: what its route does with the body, and where that runs.
 
-Where the work runs depends on its cost:
-
-in one step, without a task  short work of a small body that came with its head
-on the event loop            short work of a small body
-thread for small requests    a small body with more work, such as a batch of many texts: it does not
-                             wait for large requests
-thread for conversations     those whose template runs in a child process: it may take its time
-thread for large requests    all other work
+where                     | what runs there                               | decided by
+--------------------------|-----------------------------------------------|------------------------
+in one step, no task      | as the next, if the body came with its head   | `respond_now`
+                          | and the tokenizer is in memory                |
+on the event loop         | bodies up to INLINE_BODY_BYTES, of up to      | `Plan.may_run_inline`,
+                          | INLINE_ITEMS texts; with details, bodies up   | `runs_inline`
+                          | to INLINE_DETAILED_BYTES                      |
+thread for small requests | other bodies up to INLINE_BODY_BYTES, such as | `Plan.may_run_inline`
+                          | batches: they do not wait for large ones      |
+threads for conversations | those whose template runs in a child process  | ChildNeededError
+threads for large ones    | all other work                                |
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ from tokenizer_client.schemas.derender import (
 )
 from tokenizer_client.schemas.dialects import InputsRequest, PlainTextRequest
 from tokenizer_core.engines import EngineChoice
-from tokenizer_service.access.limits import INLINE_DETAILED_BYTES, INLINE_ITEMS
+from tokenizer_service.access.limits import (
+    INLINE_BODY_BYTES,
+    INLINE_DETAILED_BYTES,
+    INLINE_ITEMS,
+)
 from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
@@ -49,11 +56,15 @@ class Plan(NamedTuple):
 
     parse: Callable[[bytes, EngineChoice], Any]
     run: Callable[[Any, LiveTokenizer], Rendered]
-    is_short: bool = True
+    is_cheap: bool = True
     """Whether a small body means little work."""
 
     is_decoding: bool = False
     """Whether the metrics count the tokens as decoded ones."""
+
+    def may_run_inline(self, n_bytes: int) -> bool:
+        """Whether to parse a body of `n_bytes` on the event loop; `runs_inline` decides then."""
+        return self.is_cheap and n_bytes <= INLINE_BODY_BYTES
 
 
 class PlannedRoute(NamedTuple):
@@ -63,14 +74,14 @@ class PlannedRoute(NamedTuple):
     plan: Callable[[HTTPConnection], Plan]
 
 
-def is_conversation(wanted: Any) -> bool:
-    """Whether a template must be rendered."""
-    return _TEMPLATE in vars(wanted)
+def is_conversation(request: Any) -> bool:
+    """Whether a template must be rendered for the parsed `request`."""
+    return _TEMPLATE in vars(request)
 
 
-def is_light(wanted: Any, n_bytes: int) -> bool:
-    """Whether to do on the event loop what a small body of `n_bytes` wants."""
-    fields = vars(wanted)  # a missing attribute of a model costs an exception
+def runs_inline(request: Any, n_bytes: int) -> bool:
+    """Whether to serve the parsed `request`, whose body of `n_bytes` may run inline, there."""
+    fields = vars(request)  # a missing attribute of a model costs an exception
     n_items = 0
     for value in fields.values():
         n_items += len(value) if type(value) is list else 0
@@ -81,5 +92,5 @@ def is_light(wanted: Any, n_bytes: int) -> bool:
         or fields.get("return_token_strs", False)
         or fields.get("with_pieces", False)
         or fields.get("return_token_offsets", False)
-        or isinstance(wanted, _DETAILED)
+        or isinstance(request, _DETAILED)
     )

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizer_core.chat.messages import refuse
 from tokenizer_core.text.offsets import char_offsets
 from tokenizer_service.access.errors import RequestsTooLargeError
-from tokenizer_service.access.work_queue import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.chat import (
     conversation_of_anthropic,
     encode_chat_completion,
@@ -362,7 +362,7 @@ def _fields(
         InvalidFieldError: the prompt is empty, or has more tokens than the model.
         ChatShapeError: SGLang's request has no such field.
     """
-    check_wanted()
+    check_not_abandoned()
     n_tokens, length = len(prompt.ids), live.tokenizer.spec.chat.max_model_len
     if not n_tokens:
         raise InvalidFieldError(prompt.pointer, "gives no token; the server could not begin")

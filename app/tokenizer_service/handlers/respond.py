@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 from tokenizer_core.chat.renderer import ChildNeededError, without_child
 from tokenizer_service.access.auth import check_read
 from tokenizer_service.access.deadlines import DEPARTURE
-from tokenizer_service.access.limits import INLINE_BODY_BYTES
+from tokenizer_service.access.limits import INLINE_BODY_BYTES, UNCHARGED_RESPONSE_BYTES
 from tokenizer_service.handlers.choose_tokenizer import (
     choose_tokenizer,
     choose_tokenizer_on_thread,
@@ -26,7 +26,7 @@ from tokenizer_service.handlers.plan import (
     Plan,
     PlannedRoute,
     is_conversation,
-    is_light,
+    runs_inline,
 )
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
 from tokenizer_service.http.dialects import take_prefix
@@ -54,8 +54,6 @@ PLANNED: Final[dict[str, PlannedRoute]] = {}
 STATUSES: Final = (400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
 _CHAT_BYTES_PER_BODY_BYTE: Final = 2
 """The rendered text, and four bytes for each id of about four characters."""
-
-_UNLEASED_BYTES: Final = 1 << 16
 
 
 def planned(
@@ -96,9 +94,9 @@ class PlannedRoutes:
             await self._app(scope, receive, send)
             return
         scope["route"] = route
-        request = Request(scope, receive, send)
-        check_read(request)
-        response = await respond(request, route.plan(request))
+        connection = Request(scope, receive, send)
+        check_read(connection)
+        response = await respond(connection, route.plan(connection))
         await response(scope, receive, send)
 
     def respond_now(self, scope: Scope, body: bytes) -> RawResponse | None:
@@ -111,21 +109,19 @@ class PlannedRoutes:
             return None
         scope["app"], scope["route"] = self._service, route
         services: Services = self._service.services
-        request = HTTPConnection(scope)
+        connection = HTTPConnection(scope)
         if self._service.access_keys.read:
-            check_read(request)
-        if len(body) > INLINE_BODY_BYTES or len(body) > services.settings.max_body_bytes:
+            check_read(connection)
+        plan = route.plan(connection)
+        if len(body) > services.settings.max_body_bytes or not plan.may_run_inline(len(body)):
             return None
-        plan = route.plan(request)
-        if not plan.is_short:
+        request = plan.parse(body, services.engine)
+        live = find_tokenizer(connection, request.tokenizer, vars(request).get("model"))
+        if live is None or not runs_inline(request, len(body)):
             return None
-        wanted = plan.parse(body, services.engine)
-        live = find_tokenizer(request, wanted.tokenizer, vars(wanted).get("model"))
-        if live is None or not is_light(wanted, len(body)):
-            return None
-        rendered = plan.run(wanted, live)
+        rendered = plan.run(request, live)
         content = b"".join(rendered.chunks)
-        if len(content) > _UNLEASED_BYTES:
+        if len(content) > UNCHARGED_RESPONSE_BYTES:
             return None
         _count(services, plan, rendered)
         headers = b"%bcontent-length: %d\r\ncontent-type: %b\r\n" % (
@@ -138,53 +134,53 @@ class PlannedRoutes:
         return headers, content
 
 
-async def respond(request: Request, plan: Plan) -> Response:
-    """Carry out `plan` with the body of `request`; return the response.
+async def respond(connection: Request, plan: Plan) -> Response:
+    """Carry out `plan` with the body of a request; return the response.
 
     Raises:
         ClientDisconnect: the client left before the response began.
         OverloadedError: too many requests wait, or use all the memory.
         Exception: as `read_body`, `choose_tokenizer` and the plan.
     """
-    scope, services = request.scope, services_of(request)
+    scope, services = connection.scope, services_of(connection)
     body = scope.get(WHOLE_BODY)
     lease: Lease | None = None
     most = min(INLINE_BODY_BYTES, services.settings.max_body_bytes)
     if body is None or len(body) > most:
         lease = services.budget.lease()
         try:
-            body = await read_within_limits(request, lease)
+            body = await read_within_limits(connection, lease)
         except BaseException:
             lease.release()
             raise
     rendered: Rendered | None = None
     n_bytes = len(body)
-    if plan.is_short and n_bytes <= INLINE_BODY_BYTES:
+    if plan.may_run_inline(n_bytes):
         if lease is not None:
             lease.release()
             lease = None
-        wanted = plan.parse(bytes(body), services.engine)
-        live = await choose_tokenizer(request, wanted.tokenizer, vars(wanted).get("model"))
-        if is_light(wanted, n_bytes):
-            rendered = plan.run(wanted, live)
+        request = plan.parse(bytes(body), services.engine)
+        live = await choose_tokenizer(connection, request.tokenizer, vars(request).get("model"))
+        if runs_inline(request, n_bytes):
+            rendered = plan.run(request, live)
     else:
         lease = lease or services.budget.lease()
         bodies = [bytes(body)]
         del body
-        wanted, live, rendered = await services.queue.run_for(
-            scope.get(DEPARTURE), lease, _run_large, request, plan, bodies, lease
+        request, live, rendered = await services.queue.run_for(
+            scope.get(DEPARTURE), lease, _run_large, connection, plan, bodies, lease
         )
     if rendered is None:
         if lease is None:  # a larger body was tried where it was parsed
             lease = services.budget.lease()
-            n_expected = _CHAT_BYTES_PER_BODY_BYTE * n_bytes if is_conversation(wanted) else 0
+            n_expected = _CHAT_BYTES_PER_BODY_BYTE * n_bytes if is_conversation(request) else 0
             rendered = await services.quick_queue.run_for(
-                scope.get(DEPARTURE), lease, _run_here, plan, wanted, live, n_expected=n_expected
+                scope.get(DEPARTURE), lease, _run_here, plan, request, live, n_expected=n_expected
             )
         if rendered is None:
-            owner = live.ref, vars(wanted).get("chat_template")
+            owner = live.ref, vars(request).get("chat_template")
             rendered = await services.chat_queue.run_for(
-                scope.get(DEPARTURE), lease, plan.run, wanted, live, owner=owner
+                scope.get(DEPARTURE), lease, plan.run, request, live, owner=owner
             )
     response = ChunkedBody(
         rendered.chunks,
@@ -192,7 +188,7 @@ async def respond(request: Request, plan: Plan) -> Response:
         media_type=rendered.media_type,
         idle_seconds=services.settings.send_seconds,
     )
-    if response.n_bytes > _UNLEASED_BYTES or lease is not None:
+    if response.n_bytes > UNCHARGED_RESPONSE_BYTES or lease is not None:
         response.charge_to(lease or services.budget.lease())
     _count(services, plan, rendered)
     return response
@@ -206,7 +202,7 @@ def _count(services: Services, plan: Plan, rendered: Rendered) -> None:
 
 
 def _run_large(
-    request: Request, plan: Plan, bodies: list[bytes], lease: Lease
+    connection: Request, plan: Plan, bodies: list[bytes], lease: Lease
 ) -> tuple[Any, LiveTokenizer, Rendered | None]:
     """Parse, choose and run on a thread.
 
@@ -215,37 +211,37 @@ def _run_large(
     """
     body = bodies.pop()
     n_bytes = len(body)
-    wanted = plan.parse(body, services_of(request).engine)
+    request = plan.parse(body, services_of(connection).engine)
     del body
-    live = choose_tokenizer_on_thread(request, wanted.tokenizer, vars(wanted).get("model"))
-    if is_conversation(wanted):
+    live = choose_tokenizer_on_thread(connection, request.tokenizer, vars(request).get("model"))
+    if is_conversation(request):
         lease.expect(_CHAT_BYTES_PER_BODY_BYTE * n_bytes)
-    rendered = _run_here(plan, wanted, live)
+    rendered = _run_here(plan, request, live)
     if rendered is not None:
-        wanted = None  # not needed any more
-    return wanted, live, rendered
+        request = None  # not needed any more
+    return request, live, rendered
 
 
-def _run_here(plan: Plan, wanted: Any, live: LiveTokenizer) -> Rendered | None:
+def _run_here(plan: Plan, request: Any, live: LiveTokenizer) -> Rendered | None:
     """Run the plan; None if the chat template needs a child process, which may take its time."""
-    if not is_conversation(wanted):
-        return plan.run(wanted, live)
+    if not is_conversation(request):
+        return plan.run(request, live)
     try:
         with without_child():
-            return plan.run(wanted, live)
+            return plan.run(request, live)
     except ChildNeededError:
         return None
 
 
-async def read_within_limits(request: Request, lease: Lease) -> bytes:
+async def read_within_limits(connection: Request, lease: Lease) -> bytes:
     """Read the whole body within the limits of the settings and of `lease`. Raises as `read_body`.
 
     Raises:
         OverloadedError: the memory for bodies is used up.
     """
-    settings = services_of(request).settings
+    settings = services_of(connection).settings
     return await read_body(
-        request,
+        connection,
         max_bytes=settings.max_body_bytes,
         reserve=lease.reserve,
         grace_seconds=settings.header_seconds,

@@ -12,7 +12,7 @@ from tokenizer_core.engines import COUNT
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import TextChunks
 from tokenizer_service.access.errors import ChunksTooLargeError, TooManyChunksError
-from tokenizer_service.access.work_queue import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.encode import n_bytes_of, policy_of, sources_of
 from tokenizer_service.responses.decode import check_decoded_size
 from tokenizer_service.responses.errors import refused_text
@@ -50,7 +50,7 @@ def count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     is_batch, limit = isinstance(request.text, list), request.limit
     counts, exceeded, n_tokens, n_bytes = [], [], 0, 0
     for pointer, source in sources_of(request.text, request.segments):
-        check_wanted()
+        check_not_abandoned()
         try:
             n_found = live.tokenizer.encode_source(source, policy, COUNT._replace(limit=limit))
         except ValueError as error:
@@ -111,7 +111,7 @@ def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rend
         )
         _check_plan(parts, request, max_bytes)
         for part, start, end in _with_offsets(iter(parts), request.offset_unit):
-            check_wanted()
+            check_not_abandoned()
             n_chunks += 1
             n_tokens += len(part.ids)
             n_bytes += utf8_length(part.text)
@@ -178,7 +178,7 @@ def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> Non
     bytes_per_text_byte = (escaped_length(request.text) + n_id_bytes) / max(1, n_text_bytes)
     n_repeated = covered = 0
     for n_chunks, (start, end) in enumerate(parts.plan(), 1):
-        check_wanted()
+        check_not_abandoned()
         n_repeated += covered - start
         covered = end
         _check_chunks(n_chunks)

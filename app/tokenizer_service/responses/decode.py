@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokenizer_core.text.decode_streams import BytesDecoder, StreamingDecoder
 from tokenizer_service.access.errors import DecodedTextTooLargeError
-from tokenizer_service.access.work_queue import check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.http.id_formats import render_lengths
 from tokenizer_service.responses.errors import NotUtf8Error, UnknownIdError
 from tokenizer_service.responses.json_values import escape, render_each
@@ -93,7 +93,7 @@ def render_bytes(
         decoder = BytesDecoder(live.tokenizer)
         kept = without_special(ids, live) if skip_special_tokens else ids
         for start in range(0, len(kept), _WINDOW):
-            check_wanted()
+            check_not_abandoned()
             chunk = decoder.feed(kept[start : start + _WINDOW])
             lengths[index] += np.uint64(len(chunk))
             chunks.append(chunk)
@@ -146,7 +146,7 @@ def _render_text(
     yield b'"'
     try:
         for start in range(0, len(ids), _WINDOW):
-            check_wanted()
+            check_not_abandoned()
             window = ids[start : start + _WINDOW]
             rendered = escape(decoder.feed(window))
             # `check_decoded_size` reserved the bytes of the tokens. Escapes and U+FFFD need more.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer_core.engines import json_of_ids
-from tokenizer_service.access.work_queue import check_wanted
+from tokenizer_service.access.work_queue import check_not_abandoned
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _ID_WINDOW: Final = 1 << 15
@@ -74,7 +74,7 @@ def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
     """Join the JSON lists in `windows` into one."""
     yield b"["
     for index, window in enumerate(windows):
-        check_wanted()
+        check_not_abandoned()
         if index:
             yield b","
         yield window[1:-1]
@@ -88,7 +88,7 @@ def render_each(values: Iterator[Iterator[bytes]], *, is_batch: bool) -> Iterato
         return
     yield b"["
     for index, value in enumerate(values):
-        check_wanted()
+        check_not_abandoned()
         if index:
             yield b","
         yield from value
@@ -112,7 +112,7 @@ def escaped_length(text: str) -> int:
     """The length of `text` in bytes of JSON, without the quotes: up to six times its UTF-8."""
     total = 0
     for start in range(0, len(text), _CHAR_WINDOW):
-        check_wanted()
+        check_not_abandoned()
         total += len(escape(text[start : start + _CHAR_WINDOW]))
     return total
 

@@ -76,7 +76,7 @@ def chunk(request: HTTPConnection) -> Plan:
     require_json_for_json(request)
     run = partial(text.chunk, max_bytes=services_of(request).settings.response_limit)
     # A few kB of text make thousands of chunks; overlapping chunks repeat their text many times.
-    return Plan(partial(read_model, ChunkRequest), run, is_short=False)
+    return Plan(partial(read_model, ChunkRequest), run, is_cheap=False)
 
 
 @planned(

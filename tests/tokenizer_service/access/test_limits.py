@@ -13,7 +13,12 @@ from starlette.requests import ClientDisconnect
 from tokenizer_service.access.deadlines import Departure, Pace, within
 from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
 from tokenizer_service.access.limits import ByteBudget
-from tokenizer_service.access.work_queue import FairThreads, WorkQueue, check_wanted, reserve_memory
+from tokenizer_service.access.work_queue import (
+    FairThreads,
+    WorkQueue,
+    check_not_abandoned,
+    reserve_memory,
+)
 from tokenizer_service.observability.logs import REQUEST_ID
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +44,7 @@ class Steps:
         self.began.set()
         try:
             assert self.may_go_on.wait(SECONDS)
-            check_wanted()
+            check_not_abandoned()
             return "done"
         finally:
             self.ended.set()
@@ -120,7 +125,7 @@ async def test_the_result_comes_back_and_the_lease_stays(executor):
     REQUEST_ID.set("r-7")
 
     def work(n):
-        check_wanted()
+        check_not_abandoned()
         reserve_memory(50)
         assert REQUEST_ID.get() == "r-7"  # for the lines that it logs
         return n + 1
@@ -130,7 +135,7 @@ async def test_the_result_comes_back_and_the_lease_stays(executor):
     lease.release()
     assert budget.used == 0
     reserve_memory(1 << 60)  # outside of work
-    check_wanted()
+    check_not_abandoned()
 
 
 @pytest.mark.parametrize(
