@@ -9,7 +9,7 @@ from tokenizer_core.blobs.addresses import is_store_address
 from tokenizer_core.registry.bucket_store import BucketArtifactStore
 from tokenizer_core.registry.folder_store import ArtifactStore
 from tokenizer_core.registry.manifest import FileRecord, Manifest
-from tokenizer_core.registry.pointer import PointerState
+from tokenizer_core.registry.pointer import StoredState
 from tokenizer_core.registry.store import Artifacts
 from tokenizer_core.registry.versions import ArtifactRef
 
@@ -19,7 +19,7 @@ __all__ = [
     "Artifacts",
     "FileRecord",
     "Manifest",
-    "PointerState",
+    "StoredState",
     "open_artifacts",
 ]
 

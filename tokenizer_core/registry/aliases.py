@@ -23,7 +23,7 @@ from tokenizer_core.strict_json import parse_strict_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokenizer_core.registry.pointer import PointerState
+    from tokenizer_core.registry.pointer import StoredState
 
 ALIASES_NAME: Final = "aliases.json"
 MAX_ALIASES: Final = 1000
@@ -51,13 +51,13 @@ def checked_alias(alias: str) -> str:
     return alias
 
 
-def parse_aliases(state: PointerState) -> dict[str, str]:
+def parse_aliases(state: StoredState) -> dict[str, str]:
     """Alias -> name of its tokenizer, in a state of the file; empty if the file does not exist.
 
     Raises:
         ArtifactStorageError: the file is damaged. Nobody guesses which tokenizer an alias meant.
     """
-    if state.version is None:
+    if state.tag is None:
         return {}
     try:
         if state.damage is not None:

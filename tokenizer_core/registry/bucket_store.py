@@ -47,7 +47,7 @@ from tokenizer_core.formats.manifest_fields import MANIFEST_NAME, MAX_MANIFEST_B
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES
 from tokenizer_core.registry.aliases import ALIASES_NAME, MAX_ALIASES_BYTES, parse_aliases
 from tokenizer_core.registry.manifest import FILE_NAMES, Manifest
-from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, PointerState
+from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, StoredState
 from tokenizer_core.registry.store import Artifacts, Names
 from tokenizer_core.registry.version_folder import check_version_folder, reading, reading_file
 from tokenizer_core.registry.versions import (
@@ -140,9 +140,9 @@ class BucketArtifactStore(Artifacts):
         self._clean()
 
     def pointer_mark(self) -> object:
-        return self.pointer_state().version
+        return self.pointer_state().tag
 
-    def pointer_state(self) -> PointerState:
+    def pointer_state(self) -> StoredState:
         return self._request(functools.partial(_read_state, POINTER_NAME, MAX_POINTER_BYTES))
 
     def aliases(self) -> dict[str, str]:
@@ -162,10 +162,10 @@ class BucketArtifactStore(Artifacts):
             self._cache.keep_aliases(state)
         return dict(read[1])
 
-    def named_by(self, state: PointerState) -> ArtifactRef | None:
+    def checked_ref(self, state: StoredState) -> ArtifactRef | None:
         """See `Artifacts`. If the storage has lost the version, this host's sound copy serves."""
         try:
-            return super().named_by(state)
+            return super().checked_ref(state)
         except (ArtifactCorruptError, ArtifactNotFoundError):
             named = state.ref()
             if named is None or self._find_cached(str(named)) != named:
@@ -190,14 +190,12 @@ class BucketArtifactStore(Artifacts):
 
     # Internals
 
-    def _aliases_state(self) -> PointerState:
+    def _aliases_state(self) -> StoredState:
         return self._request(functools.partial(_read_state, ALIASES_NAME, MAX_ALIASES_BYTES))
 
-    def _write_aliases(self, data: bytes, state: PointerState) -> bool:
+    def _write_aliases(self, data: bytes, state: StoredState) -> bool:
         self._aliases = None
-        return self._request(
-            lambda storage: storage.swap(ALIASES_NAME, data, expected=state.version)
-        )
+        return self._request(lambda storage: storage.swap(ALIASES_NAME, data, expected=state.tag))
 
     @contextlib.contextmanager
     def _publishing(self) -> Iterator[None]:
@@ -352,12 +350,10 @@ class BucketArtifactStore(Artifacts):
         pointer = self.pointer_state().pointer()
         return None if pointer is None else pointer.active
 
-    def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
+    def _move_pointer(self, data: bytes, state: StoredState, ref: ArtifactRef | None) -> bool:
         if ref is not None:
             self._require_version(ref)
-        moved = self._request(
-            lambda storage: storage.swap(POINTER_NAME, data, expected=state.version)
-        )
+        moved = self._request(lambda storage: storage.swap(POINTER_NAME, data, expected=state.tag))
         if moved and ref is not None:
             try:
                 self._require_version(ref)  # removed between the check and the swap?
@@ -365,7 +361,7 @@ class BucketArtifactStore(Artifacts):
                 now = self.pointer_state()
                 if now.data == data:
                     back = state.fenced(after=now)
-                    self._request(lambda s: s.swap(POINTER_NAME, back, expected=now.version))
+                    self._request(lambda s: s.swap(POINTER_NAME, back, expected=now.tag))
                 raise
         return moved
 
@@ -410,19 +406,19 @@ class VersionCache:
         cached = self._tokenizers / checked_name(name)
         return sorted(path.name for path in cached.glob("*") if VERSION.fullmatch(path.name))
 
-    def keep_aliases(self, state: PointerState) -> None:
+    def keep_aliases(self, state: StoredState) -> None:
         """Keep the file of aliases, for when the storage is unreachable."""
-        kept, data = self.aliases_state(), state.data if state.version else b"{}"
+        kept, data = self.aliases_state(), state.data if state.tag else b"{}"
         if state.damage is None and (kept is None or kept.data != data):
             with contextlib.suppress(OSError):  # a full disk ends no request
                 self._folder.mkdir(parents=True, exist_ok=True)
                 with replacing(self._folder / ALIASES_NAME) as new:
                     new.write_bytes(data)
 
-    def aliases_state(self) -> PointerState | None:
+    def aliases_state(self) -> StoredState | None:
         """The file of aliases as it was kept last, or None."""
         with contextlib.suppress(OSError):
-            return PointerState("kept", (self._folder / ALIASES_NAME).read_bytes())
+            return StoredState("kept", (self._folder / ALIASES_NAME).read_bytes())
         return None
 
     @contextlib.contextmanager
@@ -511,9 +507,9 @@ def _remove_left_over(storage: Storage, prefix: str, file: str) -> None:
         storage.create(f"{prefix}/{file}", data)
 
 
-def _read_state(name: str, max_bytes: int, storage: Storage) -> PointerState:
+def _read_state(name: str, max_bytes: int, storage: Storage) -> StoredState:
     try:
         found = storage.read_versioned(name, max_bytes=max_bytes)
     except StorageTooLargeError as error:
-        return PointerState(error.version, damage=str(error))
-    return PointerState(None) if found is None else PointerState(found.version, found.data)
+        return StoredState(error.version, damage=str(error))
+    return StoredState(None) if found is None else StoredState(found.version, found.data)

@@ -31,7 +31,7 @@ from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
 from tokenizer_core.blobs.locks import hold_lock
 from tokenizer_core.errors import ArtifactError, ArtifactNotFoundError, FormatError
 from tokenizer_core.registry.aliases import ALIASES_NAME, MAX_ALIASES_BYTES
-from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, PointerState
+from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, StoredState
 from tokenizer_core.registry.store import Artifacts, Names
 from tokenizer_core.registry.version_folder import (
     check_version_folder,
@@ -114,33 +114,33 @@ class ArtifactStore(Artifacts):
             raise storage_error(f"read {POINTER_NAME}", error) from error
         return status.st_ino, status.st_mtime_ns, status.st_size
 
-    def pointer_state(self) -> PointerState:
+    def pointer_state(self) -> StoredState:
         return self._state_of(POINTER_NAME, MAX_POINTER_BYTES)
 
     # Internals
 
-    def _state_of(self, name: str, max_bytes: int) -> PointerState:
+    def _state_of(self, name: str, max_bytes: int) -> StoredState:
         with reading(name):
             if not os.path.lexists(self.root / name):
-                return PointerState(None)
+                return StoredState(None)
             try:
                 with open_folder(self.root) as folder:
                     data = read_file_in(folder, name, max_bytes=max_bytes)
             except FormatError as error:  # not a regular file, or too large
-                return PointerState("unreadable", damage=str(error))
-            return PointerState(hashlib.sha256(data).hexdigest(), data)
+                return StoredState("unreadable", damage=str(error))
+            return StoredState(hashlib.sha256(data).hexdigest(), data)
 
-    def _aliases_state(self) -> PointerState:
+    def _aliases_state(self) -> StoredState:
         return self._state_of(ALIASES_NAME, MAX_ALIASES_BYTES)
 
-    def _write_aliases(self, data: bytes, state: PointerState) -> bool:
+    def _write_aliases(self, data: bytes, state: StoredState) -> bool:
         # The caller holds the lock of publishers, so the state is still the same.
         atomic_files.replace_synced(self.root / ALIASES_NAME, data)
         return True
 
-    def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
+    def _move_pointer(self, data: bytes, state: StoredState, ref: ArtifactRef | None) -> bool:
         with writing("promote"), self._locked(".active.lock"):
-            if self.pointer_state().version != state.version:
+            if self.pointer_state().tag != state.tag:
                 return False
             if ref is not None:
                 self._ref(ref.name, ref.version)  # raises if it was removed since it was opened

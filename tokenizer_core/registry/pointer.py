@@ -73,14 +73,15 @@ class ActivePointer:
 
 
 @dataclass(frozen=True, slots=True)
-class PointerState:
-    """The content of `active.json` at some moment, sound or not; `promote` takes it as `expected`.
+class StoredState:
+    """The content of `active.json` or `aliases.json` at some moment, sound or not; `promote` takes
+    it as `expected`.
 
-    `version` is the store's identifier of this state, None if the file does not exist. `damage`
-    says why the file cannot be read.
+    `tag` is the store's identifier of this state, None if the file does not exist. `damage` says
+    why the file cannot be read. The methods are those of `active.json`.
     """
 
-    version: str | None
+    tag: str | None
     data: bytes = b""
     damage: str | None = None
 
@@ -90,7 +91,7 @@ class PointerState:
         Raises:
             ArtifactCorruptError: the file is empty, garbage, or cannot be read.
         """
-        if self.version is None:
+        if self.tag is None:
             return None
         try:
             if self.damage is not None:
@@ -139,7 +140,7 @@ class PointerState:
             str(ref), ref.digest, previous_one, _now(), self.generation + 1, earlier
         ).to_json()
 
-    def fenced(self, *, after: PointerState | None = None) -> bytes:
+    def fenced(self, *, after: StoredState | None = None) -> bytes:
         """The content of a pointer to the same version, one generation after this state, or after
         the state `after`."""
         try:

@@ -25,25 +25,25 @@ from tokenizer_core.errors import (
 from tokenizer_core.registry.pointer import POINTER_NAME
 
 if TYPE_CHECKING:
-    from tokenizer_core.registry.pointer import PointerState
+    from tokenizer_core.registry.pointer import StoredState
     from tokenizer_core.registry.versions import ArtifactRef
     from tokenizer_core.spec import TokenizerSpec
 
 MAX_MOVES: Final = 8
-"""How often a change is tried that others come before."""
+"""How often to try again when others move the pointer first."""
 
 
 class PointerMoves(ABC):
-    """The pointer of `Artifacts`, which moves it and names versions by it."""
+    """Base of `Artifacts`: moves the pointer and says which version it names."""
 
     def promote(
-        self, ref: ArtifactRef, *, expected: PointerState | None = None, undo: bool = False
+        self, ref: ArtifactRef, *, expected: StoredState | None = None, forget_current: bool = False
     ) -> ArtifactRef | None:
         """Point `active.json` at `ref`, which must open; return the version that was active before.
 
         With `expected`, a state from `pointer_state`, promote only if the pointer is still in that
-        state: nobody else promoted between the caller's check and this call. With `undo`, the
-        history of active versions omits the one that is active now, because it was never served.
+        state: nobody else promoted between the caller's check and this call. With `forget_current`,
+        the history omits the version that is active now, because it was never served.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: as `open`; the pointer is unchanged.
@@ -54,15 +54,17 @@ class PointerMoves(ABC):
         self.open(ref)
         for _ in range(MAX_MOVES if expected is None else 1):
             state = expected or self.pointer_state()
-            previous: ArtifactRef | None = None
+            current: ArtifactRef | None = None
             # A damaged pointer must not prevent a promotion.
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                previous = self.named_by(state)
-            if previous == ref:
-                if expected is None or self.pointer_state().version == expected.version:
-                    return previous
-            elif self._move_pointer(state.moved_to(ref, None if undo else previous), state, ref):
-                return previous
+                current = self.checked_ref(state)
+            if current == ref:
+                is_done = expected is None or self.pointer_state().tag == expected.tag
+            else:
+                data = state.moved_to(ref, None if forget_current else current)
+                is_done = self._move_pointer(data, state, ref)
+            if is_done:
+                return current
         raise PointerMovedError(
             f"{ref} is not promoted: somebody else moved the pointer meanwhile; see what is active "
             f"now, and promote again"
@@ -79,8 +81,9 @@ class PointerMoves(ABC):
         # If this fails, another process moved the pointer, which has the same effect.
         self._move_pointer(state.fenced(), state, None)
 
-    def named_by(self, state: PointerState) -> ArtifactRef | None:
-        """The version that the pointer names in a state; raise as `active`."""
+    def checked_ref(self, state: StoredState) -> ArtifactRef | None:
+        """The version that the pointer names in a state, whose manifest must agree; raise as
+        `active`."""
         named = state.ref()
         if named is None:
             return None
@@ -100,7 +103,7 @@ class PointerMoves(ABC):
             ArtifactCorruptError: the pointer is empty or garbage, or names another digest.
             ArtifactNotFoundError: that version does not exist.
         """
-        return self.named_by(self.pointer_state())
+        return self.checked_ref(self.pointer_state())
 
     def previously_active(self) -> ArtifactRef | None:
         """The version that was active before the current one, for a rollback; raise as `active`."""
@@ -141,11 +144,11 @@ class PointerMoves(ABC):
         """A cheap value that changes whenever the pointer moves; None without a pointer."""
 
     @abstractmethod
-    def pointer_state(self) -> PointerState:
+    def pointer_state(self) -> StoredState:
         """The current state of the pointer; damaged content does not raise."""
 
     @abstractmethod
-    def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
+    def _move_pointer(self, data: bytes, state: StoredState, ref: ArtifactRef | None) -> bool:
         """Write the pointer if it is still in `state`, and return whether it was. `ref`, the new
         version, must still exist.
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tokenizer_core.blobs.local_files import Folder
-    from tokenizer_core.registry.pointer import PointerState
+    from tokenizer_core.registry.pointer import StoredState
     from tokenizer_core.spec import TokenizerSpec
 
 Names = list[str]  # the class has a method named list
@@ -392,11 +392,11 @@ class Artifacts(PointerMoves):
     # A subclass implements these, `remove` above, and what `PointerMoves` leaves to it
 
     @abstractmethod
-    def _aliases_state(self) -> PointerState:
+    def _aliases_state(self) -> StoredState:
         """The current state of the file of aliases; damaged content does not raise."""
 
     @abstractmethod
-    def _write_aliases(self, data: bytes, state: PointerState) -> bool:
+    def _write_aliases(self, data: bytes, state: StoredState) -> bool:
         """Write the aliases if they are still in `state`, and return whether they were."""
 
     @abstractmethod

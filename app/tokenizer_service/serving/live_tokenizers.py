@@ -41,7 +41,7 @@ from tokenizer_core.errors import (
     ArtifactStorageError,
     TokenizerCoreError,
 )
-from tokenizer_core.registry import ArtifactRef, Artifacts, PointerState
+from tokenizer_core.registry import ArtifactRef, Artifacts, StoredState
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.observability.metrics import ServedRow, ServiceMetrics
 from tokenizer_service.serving.errors import NoTokenizerError
@@ -261,11 +261,11 @@ class LiveTokenizers:
         source: Source = "promoted"
         fault: _Fault = "pointer"
         try:
-            state = self._store.pointer_state() if has_pointer else PointerState(None)
+            state = self._store.pointer_state() if has_pointer else StoredState(None)
             if (named := state.ref()) is not None:
                 wanted, fault = str(named), "version"
                 try:
-                    ref = self._store.named_by(state)
+                    ref = self._store.checked_ref(state)
                 except ArtifactNotFoundError:
                     if not {*self._read_last_good()[:1]} <= {*state.recorded()}:
                         fault = "pointer"  # no promotion led there from the last good version

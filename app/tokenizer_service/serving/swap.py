@@ -148,8 +148,8 @@ class Swap:
         """Move the pointer back; False if another promotion came after this one, which stays."""
         state = self._store.pointer_state()
         with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError):
-            if self._store.named_by(state) == ref:
-                self._store.promote(before, expected=state, undo=True)
+            if self._store.checked_ref(state) == ref:
+                self._store.promote(before, expected=state, forget_current=True)
                 return True
         return False
 

@@ -385,7 +385,7 @@ def test_the_history_of_active_versions(store):
     store.promote(b)
     assert store.history() == [str(c), str(a)]
     store.promote(c)
-    store.promote(b, undo=True)  # c was never served
+    store.promote(b, forget_current=True)  # c was never served
     assert store.history() == [str(a)]
     more = [store.publish(spec, name="n") for spec in (A, B) * 6]
     for ref in more:
