@@ -13,7 +13,7 @@ import numpy as np
 from tokenizer_client.schemas.chat import ChatEncodeRequest
 from tokenizer_client.schemas.tokens import EncodeRequest, Segments
 from tokenizer_core.engines import ARRAY, JSON, OFFSETS, EngineChoice, decode_json_string
-from tokenizer_core.specials.policy import Allowed, Policy
+from tokenizer_core.specials.policy import Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS
 from tokenizer_service.access.work_queue import check_wanted
@@ -261,8 +261,7 @@ def policy_of(request: Any, live: LiveTokenizer) -> Policy:
 def _unchecked_policy(request: Any) -> Policy:
     if vars(request).get("segments") is not None:
         return Policy(added_tokens=request.added_tokens)
-    allowed: Allowed = "ordinary" if request.added_tokens == "none" else request.allowed_special
-    return Policy(allowed, request.disallowed_special)
+    return Policy.of_text(request.allowed_special, request.disallowed_special, request.added_tokens)
 
 
 def check_count(n_tokens: int, limit: int | None, pointer: str) -> None:
