@@ -39,7 +39,7 @@ from tokenizer_service.http.id_formats import (
     render_ids_form,
     wants_bytes,
 )
-from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem, request_id_of
 from tokenizer_service.http.protocol import check_framing, check_size
 from tokenizer_service.http.responses import requested_span
@@ -81,7 +81,7 @@ def request_json(data):
 
 def _value_or_code(data, **options):
     try:
-        return repr(parse_strict_json(data, **options)), ""
+        return repr(parse_body_json(data, **options)), ""
     except (Problem, AccessError) as error:
         return "", error.code
 
@@ -108,7 +108,7 @@ def request_body(data):
     model = MODELS[data[0] % len(MODELS)] if data else MODELS[0]
     wanted = read_model(model, data[1:], choose_engine())
     with taken():
-        assert repr(wanted) == repr(validate(parse_strict_json(data[1:]), model))
+        assert repr(wanted) == repr(validate(parse_body_json(data[1:]), model))
 
 
 DIGEST = "0123456789abcdef" * 4

@@ -108,6 +108,11 @@ class ChatEncodeRequest(RequestModel):
     )
     tokenizer: TokenizerName | None = None
 
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether `return` names anything but the ids."""
+        return set(self.returned) != {"ids"}
+
 
 class _OtherServersRequest(BaseModel):
     """Base of the conversations in requests of other servers, which have further fields."""

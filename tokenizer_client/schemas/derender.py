@@ -83,6 +83,11 @@ class _DerenderRequest(_Borrowed):
     model: ModelName = None
     tokenizer: TokenizerName | None = None
 
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Always: the response has text, reasoning and calls."""
+        return True
+
 
 class _ChatOptions(_DerenderRequest):
     chat_request: dict[str, Any] | None = Field(

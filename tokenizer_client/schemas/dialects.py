@@ -54,6 +54,11 @@ class PromptRequest(DialectRequest):
     )
     return_token_strs: bool = False
 
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether the response has the tokens as text too."""
+        return self.return_token_strs
+
 
 class ContentRequest(DialectRequest):
     """`/tokenize` of llama.cpp."""
@@ -69,6 +74,11 @@ class ContentRequest(DialectRequest):
     )
     with_pieces: bool = False
 
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether the response has the piece of each token too."""
+        return self.with_pieces
+
 
 class InputsRequest(DialectRequest):
     """`/tokenize` of text-embeddings-inference."""
@@ -78,11 +88,21 @@ class InputsRequest(DialectRequest):
         default=True, description="Add the ids of the tokenizer's post-processor to each text."
     )
 
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Always: the response describes each token."""
+        return True
+
 
 class PlainTextRequest(DialectRequest):
     """`/tokenize` of Cohere, which adds no special tokens."""
 
     text: str
+
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Always: the response has the tokens as text."""
+        return True
 
 
 class MessagesRequest(DialectRequest):
@@ -124,6 +144,11 @@ class CompletionRenderRequest(DialectRequest):
     return_token_offsets: bool | None = False
     truncate_prompt_tokens: TruncatePromptTokens = None
     truncation_side: TruncationSide = None
+
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether the response has the offsets of each token too."""
+        return bool(self.return_token_offsets)
 
 
 class DetokenizeRequest(DialectRequest):

@@ -350,6 +350,11 @@ class RequestModel(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether the response has parts besides ids, which take more work."""
+        return False
+
 
 class EncodeRequest(RequestModel):
     """Text, or segments of a text, to token ids."""
@@ -379,6 +384,11 @@ class EncodeRequest(RequestModel):
         default=None, ge=0, description="A text with more tokens is a 413."
     )
     tokenizer: TokenizerName | None = None
+
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether `return` names anything but the ids."""
+        return set(self.returned) != {"ids"}
 
 
 class DecodeRequest(RequestModel):

@@ -41,6 +41,17 @@ class Policy(NamedTuple):
     added_tokens: AddedTokens = "all"
     template: str | None = None
 
+    @classmethod
+    def of_text(
+        cls,
+        allowed: Allowed = "all",
+        disallowed: Disallowed = (),
+        added_tokens: AddedTokens = "all",
+    ) -> Policy:
+        """That of a text in which added tokens that are not special count as `added_tokens` says:
+        "none" recognises no added token at all."""
+        return cls("ordinary" if added_tokens == "none" else allowed, disallowed)
+
     @property
     def options(self) -> dict[str, Any]:
         """Those of a text, as arguments of a tokenizer's methods."""

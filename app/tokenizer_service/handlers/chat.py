@@ -16,7 +16,6 @@ from tokenizer_client.schemas.chat import (
     InputTokensRequest,
 )
 from tokenizer_core.chat.encoding import choose_template
-from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.errors import (
     ChatInputError,
@@ -34,15 +33,14 @@ from tokenizer_service.handlers.conversations import (
     require_shallow,
     with_effort,
 )
-from tokenizer_service.handlers.encode import check_count
+from tokenizer_service.handlers.encode import check_count, require_ids_alone
 from tokenizer_service.handlers.known_fields import (
     validate_borrowed,
     without_nulls,
 )
 from tokenizer_service.http.bodies import validate
-from tokenizer_service.http.id_formats import require_fit
-from tokenizer_service.http.json import parse_strict_json
-from tokenizer_service.responses.chat import EncodedChat, render_chat
+from tokenizer_service.http.json import parse_body_json
+from tokenizer_service.responses.chat import EncodedChat, render_chat_response
 from tokenizer_service.responses.errors import PlacedError
 from tokenizer_service.responses.json_values import Rendered, dump, render_text
 
@@ -71,14 +69,14 @@ def render_limits_of(settings: Settings) -> RenderLimits:
 
 def parse_chat(body: bytes, engine: EngineChoice) -> ChatEncodeRequest:
     """Parse a request in our format; raises Problem."""
-    value = parse_strict_json(body, engine)
+    value = parse_body_json(body, engine)
     require_shallow(value)
     return validate(value, ChatEncodeRequest)
 
 
 def parse_borrowed(body: bytes, engine: EngineChoice, *, model: type[Model]) -> Model:
     """Parse a request in another server's format; raises Problem."""
-    value = without_nulls(parse_strict_json(body, engine))
+    value = without_nulls(parse_body_json(body, engine))
     require_shallow(value)
     return validate_borrowed(value, model)
 
@@ -89,15 +87,11 @@ def encode_chat(
     """Encode the conversation of `request`; the response is JSON, or ids in `form`.
 
     Raises:
-        Problem: 406 for ids too large for `form`.
-        ChatShapeError: `return` asks for more than the ids, and `form` holds no more.
         TooManyTokensError: more than `max_tokens`.
-        Exception: as `encode_conversation`.
+        Exception: as `encode_conversation` and, with `form`, `require_ids_alone`.
     """
     if form is not None:
-        require_fit(form, live.tokenizer.spec.largest_id)
-        if set(request.returned) != {"ids"}:
-            refuse("/return", "a binary response holds the ids alone; take JSON for the rest")
+        require_ids_alone(request, form, live)
     conversation = replace(
         _conversation_of(request, request.chat_template_kwargs),
         messages_form=request.messages_form,
@@ -106,7 +100,7 @@ def encode_chat(
     )
     chat = encode_conversation(conversation, live, limits)
     check_count(len(chat.ids), request.max_tokens, "/messages")
-    return render_chat(request, chat, live, form)
+    return render_chat_response(request, chat, live, form)
 
 
 def count_messages(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, TypeGuard
 
 from starlette.requests import HTTPConnection, Request
 
@@ -39,14 +39,11 @@ def find_tokenizer(
 ) -> LiveTokenizer | None:
     """Same as `choose_tokenizer`, without a wait: None for a tokenizer that is not in memory."""
     services: Services = request.scope["app"].services
-    if model and services.settings.model == "strict":
+    if _is_read(model, services):
         live = services.models.find(model) if name is None else None
     else:
         live = services.live.active if name is None else services.live.peek(name)
-    if live is not None:
-        request.scope["state"]["tokenizer_headers"] = live.headers
-        require_match(request, live.ref)
-    return live
+    return None if live is None else _matched(request, live)
 
 
 def choose_tokenizer_on_thread(
@@ -54,18 +51,27 @@ def choose_tokenizer_on_thread(
 ) -> LiveTokenizer:
     """Same as `choose_tokenizer`, for a thread, which may wait for the disk."""
     services = services_of(request)
-    if model and services.settings.model == "strict":
-        note_model(request.scope, model)
-        live = services.models.get(model)
-        if name is not None:
-            named = services.live.get(name)
-            is_exact = model in (ACTIVE, str(live.ref))
-            if named.ref.name != live.ref.name or (is_exact and named.ref != live.ref):
-                errors = [("/model", _DISAGREE), ("/tokenizer", _DISAGREE)]
-                raise Problem(422, "model_conflict", f"/model: {_DISAGREE}.", errors=errors)
-            live = named
-    else:
-        live = services.live.get(name)
-    request.scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
+    if not _is_read(model, services):
+        return _matched(request, services.live.get(name))
+    note_model(request.scope, model)
+    live = services.models.get(model)
+    if name is not None:
+        named = services.live.get(name)
+        is_exact = model in (ACTIVE, str(live.ref))
+        if named.ref.name != live.ref.name or (is_exact and named.ref != live.ref):
+            errors = [("/model", _DISAGREE), ("/tokenizer", _DISAGREE)]
+            raise Problem(422, "model_conflict", f"/model: {_DISAGREE}.", errors=errors)
+        live = named
+    return _matched(request, live)
+
+
+def _is_read(model: str | None, services: Services) -> TypeGuard[str]:
+    """Whether the `model` of a request says which tokenizer it wants."""
+    return bool(model) and services.settings.model == "strict"
+
+
+def _matched(request: HTTPConnection, live: LiveTokenizer) -> LiveTokenizer:
+    """`live`, if If-Match allows it. From here on problem responses carry its headers too."""
+    request.scope["state"]["tokenizer_headers"] = live.headers
     require_match(request, live.ref)
     return live

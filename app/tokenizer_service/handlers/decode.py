@@ -15,7 +15,7 @@ from tokenizer_service.handlers.known_fields import validate_borrowed, without_n
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.dialects import COHERE, LLAMA_CPP, SGLANG, VLLM, Dialect
 from tokenizer_service.http.id_formats import OCTETS, IdsForm, parse_ids_body
-from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.decode import (
     Row,
@@ -42,7 +42,7 @@ def parse_decode(
 ) -> DecodeRequest | IdsRequest:
     """Parse the request in a body of JSON; `choose` gets a key that names a dialect. Raises
     Problem."""
-    value = parse_strict_json(body, engine)
+    value = parse_body_json(body, engine)
     if isinstance(value, dict) and "ids" in value and "tokens" not in value:
         choose("ids")
         return validate_borrowed(without_nulls(value), IdsRequest)
@@ -63,7 +63,7 @@ def parse_binary(
 
 def parse_detokenize(body: bytes, engine: EngineChoice | None = None) -> DetokenizeRequest:
     """Parse the request in `body`; raises Problem."""
-    return validate_borrowed(without_nulls(parse_strict_json(body, engine)), DetokenizeRequest)
+    return validate_borrowed(without_nulls(parse_body_json(body, engine)), DetokenizeRequest)
 
 
 def decode(

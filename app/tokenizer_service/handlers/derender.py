@@ -23,7 +23,7 @@ from tokenizer_core.text.output_streams import OutputState, begin_output, contin
 from tokenizer_service.access.work_queue import check_not_abandoned
 from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
-from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.decode import check_decoded_size
 from tokenizer_service.responses.derender import (
@@ -87,7 +87,7 @@ def parse_derender(
     body: bytes, engine: EngineChoice, *, whole: type[BaseModel], stream: type[BaseModel]
 ) -> Any:
     """Parse a request, which is a `stream` if it says so; raises Problem."""
-    value = without_nulls(parse_strict_json(body, engine))
+    value = without_nulls(parse_body_json(body, engine))
     require_shallow(value)
     is_stream = isinstance(value, dict) and value.get("stream") is True
     if is_stream and len(json.dumps(value.get("stream_state"))) > MAX_STATE_BYTES:

@@ -24,7 +24,7 @@ from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.encode import check_detailed, encode_all, sources_of
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.dialects import SGLANG, Dialect
-from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.decode import sizes_of
 from tokenizer_service.responses.dialects import (
@@ -46,7 +46,7 @@ def parse_tokenize(
     Raises:
         Problem: 422 for no key or several keys; otherwise as `validate`.
     """
-    value = without_nulls(parse_strict_json(body, engine))
+    value = without_nulls(parse_body_json(body, engine))
     keys = [key for key in DIALECTS if isinstance(value, dict) and key in value]
     if len(keys) != 1:
         given = " and ".join(keys) or "none of them"

@@ -10,9 +10,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from tokenizer_client.schemas.chat import ChatEncodeRequest
 from tokenizer_client.schemas.tokens import EncodeRequest, Segments
 from tokenizer_core.engines import ARRAY, JSON, OFFSETS, EngineChoice, decode_json_string
-from tokenizer_core.specials.policy import Allowed, Policy
+from tokenizer_core.specials.policy import Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS
 from tokenizer_service.access.work_queue import check_not_abandoned
@@ -20,7 +21,13 @@ from tokenizer_service.handlers.preconditions import require_known_specials
 from tokenizer_service.http.bodies import read_model
 from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, require_fit
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.responses.encode import Encoded, put_around, render_binary, render_encoded
+from tokenizer_service.responses.encode import (
+    Encoded,
+    is_detailed,
+    put_around,
+    render_binary,
+    render_encoded,
+)
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
 from tokenizer_service.responses.json_values import Rendered, utf8_length
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -28,9 +35,7 @@ from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 Source = str | Segments
 """A text, or the segments of one."""
 
-_IDS: Final = ("ids",)
 _DEFAULT: Final = Policy()
-_DETAILS: Final = frozenset({"pieces", "offsets"})
 _BEGIN: Final = re.compile(rb'\s*+\{\s*+"text"\s*+:\s*+(?=")')
 _MOST_OPTIONS: Final = 256
 """The size in bytes of a body without its text, up to which it is kept."""
@@ -39,6 +44,8 @@ _MOST_OPTIONS: Final = 256
 class OneText:
     """A request for the ids of one text. `options` has all other fields, `policy` those of special
     tokens: reading them once for many texts saves an eighth of a small request."""
+
+    wants_more_than_ids = False
 
     def __init__(self, text: str, options: EncodeRequest, policy: Policy) -> None:
         self.text, self.options, self.policy = text, options, policy
@@ -53,7 +60,7 @@ def parse_encode(body: bytes, engine: EngineChoice) -> EncodeRequest | OneText:
         found = decode_json_string(body, start)
         if found is not None:
             text, end = found
-            # What remains of an invalid body is invalid too.
+            # If the body is invalid, so is the rest; then it is read as a whole for the error.
             rest = body[:start] + b'""' + body[end:]
             options = _read_options(rest) if len(rest) < _MOST_OPTIONS else None
             if options is not None:
@@ -69,12 +76,12 @@ def _read_options(rest: bytes) -> tuple[EncodeRequest, Policy] | None:
         options = read_model(EncodeRequest, rest)
     except Problem:
         return None
-    if tuple(options.returned) != _IDS or options.disallowed_special:
+    if options.wants_more_than_ids or options.disallowed_special:
         return None
     return options, _unchecked_policy(options)
 
 
-def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
+def encode_to_json(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
     """Encode the text, segments or batch of `request`; the response is JSON.
 
     Raises:
@@ -89,12 +96,12 @@ def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
         options, policy = request, policy_of(request, live)
         sources = sources_of(request.text, request.segments)
         is_batch = isinstance(request.text, list)
-        if is_batch or tuple(request.returned) != _IDS:
+        if is_batch or request.wants_more_than_ids:
             encoded = encode_all(
                 sources,
                 live,
                 policy,
-                is_detailed=not _DETAILS.isdisjoint(request.returned),
+                is_detailed=is_detailed(request.returned),
                 max_tokens=request.max_tokens,
                 unit=request.offset_unit if "offsets" in request.returned else None,
                 add_special_tokens=request.add_special_tokens,
@@ -114,17 +121,14 @@ def encode(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
 
 
 def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
-    """As `encode`; the response is only the ids, in `form`.
+    """As `encode_to_json`; the response is only the ids, in `form`.
 
     Raises:
-        Problem: also 406 for a batch as .npy, or for ids too large for `form`.
-        InvalidFieldError: also if `return` asks for more than the ids.
+        Problem: also 406 for a batch as .npy.
+        Exception: also as `require_ids_alone`.
     """
     policy = policy_of(request, live)
-    require_fit(form, live.tokenizer.spec.largest_id)
-    if set(request.returned) != {"ids"}:
-        detail = "a binary response holds the ids alone; take JSON for pieces, offsets or a count"
-        raise InvalidFieldError("/return", detail)
+    require_ids_alone(request, form, live)
     adds, sources = request.add_special_tokens, sources_of(request.text, request.segments)
     if not isinstance(request.text, list):
         most = request.max_tokens
@@ -150,6 +154,21 @@ def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) ->
         check_count(int(lengths[longest]), request.max_tokens, f"/text/{longest}")
     n_bytes = sum(map(utf8_length, request.text))
     return render_binary(ids, lengths, n_bytes, replace(form, is_batch=True))
+
+
+def require_ids_alone(
+    request: EncodeRequest | ChatEncodeRequest, form: IdsForm, live: LiveTokenizer
+) -> None:
+    """Check that a response in `form` has all that `request` wants.
+
+    Raises:
+        Problem: 406 for ids too large for `form`.
+        InvalidFieldError: `return` asks for more than the ids.
+    """
+    require_fit(form, live.tokenizer.spec.largest_id)
+    if request.wants_more_than_ids:
+        detail = "a binary response holds the ids alone; take JSON for the rest"
+        raise InvalidFieldError("/return", detail)
 
 
 def encode_all(
@@ -242,8 +261,7 @@ def policy_of(request: Any, live: LiveTokenizer) -> Policy:
 def _unchecked_policy(request: Any) -> Policy:
     if vars(request).get("segments") is not None:
         return Policy(added_tokens=request.added_tokens)
-    allowed: Allowed = "ordinary" if request.added_tokens == "none" else request.allowed_special
-    return Policy(allowed, request.disallowed_special)
+    return Policy.of_text(request.allowed_special, request.disallowed_special, request.added_tokens)
 
 
 def check_count(n_tokens: int, limit: int | None, pointer: str) -> None:

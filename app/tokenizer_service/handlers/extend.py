@@ -20,7 +20,7 @@ from tokenizer_service.handlers.chat import find_template, placing_errors
 from tokenizer_service.handlers.conversations import Conversation, require_shallow
 from tokenizer_service.handlers.encode import check_count, policy_of
 from tokenizer_service.http.bodies import validate
-from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.responses.decode import check_decoded_size
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
 from tokenizer_service.responses.extend import Extended, render_extended
@@ -41,7 +41,7 @@ _TOO_LONG: Final = "the conversations of a batch have the time of one request: s
 
 def parse_extend(body: bytes, engine: EngineChoice) -> TextRequest | ChatRequest:
     """Parse a request, which has messages or a text, of one or of a batch; raises Problem."""
-    value = parse_strict_json(body, engine)
+    value = parse_body_json(body, engine)
     batch = value.get("batch") if isinstance(value, dict) else None
     first = batch[0] if isinstance(batch, list) and batch else value
     is_chat = isinstance(first, dict) and "messages" in first

@@ -20,13 +20,6 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import HTTPConnection
 
-from tokenizer_client.schemas.derender import (
-    DerenderChatRequest,
-    DerenderChatStreamRequest,
-    DerenderCompletionRequest,
-    DerenderCompletionStreamRequest,
-)
-from tokenizer_client.schemas.dialects import InputsRequest, PlainTextRequest
 from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.limits import (
     INLINE_BODY_BYTES,
@@ -35,17 +28,6 @@ from tokenizer_service.access.limits import (
 )
 from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-_IDS: Final = ("ids",)
-_DETAILED: Final = (
-    InputsRequest,
-    PlainTextRequest,
-    DerenderChatRequest,
-    DerenderChatStreamRequest,
-    DerenderCompletionRequest,
-    DerenderCompletionStreamRequest,
-)
-"""Requests that always take more work than ids."""
 
 _TEMPLATE: Final = "chat_template"
 """Field of all requests that render a chat template."""
@@ -87,10 +69,4 @@ def runs_inline(request: Any, n_bytes: int) -> bool:
         n_items += len(value) if type(value) is list else 0
     if n_items > INLINE_ITEMS or _TEMPLATE in fields:
         return False
-    return n_bytes <= INLINE_DETAILED_BYTES or not (
-        tuple(fields.get("returned", _IDS)) != _IDS
-        or fields.get("return_token_strs", False)
-        or fields.get("with_pieces", False)
-        or fields.get("return_token_offsets", False)
-        or isinstance(request, _DETAILED)
-    )
+    return n_bytes <= INLINE_DETAILED_BYTES or not request.wants_more_than_ids

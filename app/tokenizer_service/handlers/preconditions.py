@@ -14,6 +14,7 @@ from tokenizer_core.errors import UnknownSpecialTokenError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.http.bodies import require_acceptable, require_json
 from tokenizer_service.http.headers import header_fields, header_of
+from tokenizer_service.http.id_formats import IdsForm, choose_ids_form
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
@@ -47,12 +48,19 @@ def require_no_query(request: HTTPConnection) -> None:
         raise Problem(422, "invalid_request", detail)
 
 
-def require_json_for_json(request: HTTPConnection) -> None:
-    """Require a request without a query, in JSON, whose client takes JSON; raises Problem."""
+def require_json_exchange(request: HTTPConnection) -> None:
+    """Require a request in JSON, without a query, whose client takes JSON; raises Problem."""
     require_json(request)
-    if request.scope["query_string"]:  # spares small requests a call
-        require_no_query(request)
+    require_no_query(request)
     require_acceptable(request, "application/json")
+
+
+def require_json_for_ids(request: HTTPConnection) -> IdsForm | None:
+    """As `require_json_exchange`, of a client that takes JSON or ids; returns the form of ids that
+    it prefers, None for JSON."""
+    require_json(request)
+    require_no_query(request)
+    return choose_ids_form(header_of(request, b"accept"))
 
 
 def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:

@@ -23,7 +23,7 @@ from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.errors import LineTooLongError
 from tokenizer_service.http.id_formats import IdsForm, parse_raw_ids
-from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.observability.metrics import ServiceMetrics
 from tokenizer_service.responses.decode import sizes_of, special_ids_of
@@ -205,7 +205,7 @@ class IdLines:
         if self._is_done:
             raise self._wrong("follows the record with `done`, which is the last one")
         try:
-            value = parse_strict_json(line)
+            value = parse_body_json(line)
         except Problem as problem:
             detail = f"Line {self._n_lines}: {problem.detail}"
             raise Problem(problem.status, problem.code, detail) from None

@@ -21,7 +21,7 @@ from tokenizer_service.access.deadlines import Pace, within
 from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
 from tokenizer_service.access.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
 from tokenizer_service.http.headers import accepts, header_fields, header_of, parse_media_type
-from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem, validation_problem
 from tokenizer_service.http.request_examples import examples_of
 
@@ -152,9 +152,9 @@ def read_model(model: type[Model], body: bytes, engine: EngineChoice | None = No
     """Parse the JSON in `body` as a `model`, in the native engine if that is given.
 
     Raises:
-        Exception: as `parse_strict_json` and `validate`.
+        Exception: as `parse_body_json` and `validate`.
     """
-    return validate(parse_strict_json(body, engine), model)
+    return validate(parse_body_json(body, engine), model)
 
 
 def validate(value: Any, model: type[Model]) -> Model:
@@ -194,12 +194,11 @@ def _invalid(error: ValidationError | IdsError, value: Any, model: type[BaseMode
 def require_json(request: HTTPConnection) -> None:
     """Raise 415 unless the body is declared as plain JSON in UTF-8."""
     fields = header_fields(request.scope)
-    require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
+    _require_json(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
 
 
 @lru_cache(maxsize=64)  # almost all requests share two combinations
-def require_json_type(content_type: bytes, encoding: bytes) -> None:
-    """Raise 415 unless these headers declare plain JSON in UTF-8."""
+def _require_json(content_type: bytes, encoding: bytes) -> None:
     _require_no_encoding(encoding)
     kind, parameters = parse_media_type(content_type.decode("latin-1"))
     is_json = kind == "application/json" or (

@@ -37,7 +37,7 @@ _SHORT_BYTES: Final = 2 * MAX_DEPTH
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
-def parse_strict_json(
+def parse_body_json(
     body: bytes, engine: EngineChoice | None = None, *, window_chars: int = WINDOW_CHARS
 ) -> Any:
     """Parse the JSON of a body, in the native engine if that is given.

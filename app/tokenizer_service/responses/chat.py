@@ -52,7 +52,7 @@ class EncodedChat(NamedTuple):
         return Rendered(chunks, len(self.ids), self.n_bytes, headers=self.headers)
 
 
-def render_chat(
+def render_chat_response(
     request: ChatEncodeRequest, chat: EncodedChat, live: LiveTokenizer, form: IdsForm | None
 ) -> Rendered:
     """The parts of the conversation that `request` wants as JSON, or only the ids in `form`.

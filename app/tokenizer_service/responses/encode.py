@@ -38,6 +38,11 @@ class Encoded(NamedTuple):
     offsets: NDArray[Any] = _NO_OFFSETS
 
 
+def is_detailed(returned: Collection[str]) -> bool:
+    """Whether the parts `returned` describe each token."""
+    return "pieces" in returned or "offsets" in returned
+
+
 def put_around(
     spec: TokenizerSpec, ids: Any, offsets: NDArray[Any], start: int, end: int
 ) -> tuple[NDArray[np.uint32], NDArray[Any]]:
@@ -59,7 +64,7 @@ def render_encoded(
 ) -> Rendered:
     """The parts `returned` of one text or of a batch as JSON."""
     n_tokens = sum(len(text.ids) for text in texts)
-    if "pieces" in returned or "offsets" in returned:
+    if is_detailed(returned):
         reserve_memory(n_tokens * _BYTES_PER_DETAILED_TOKEN)
     chunks = list(_render_parts(texts, returned, live, is_batch=is_batch))
     return Rendered(chunks, n_tokens, sum(text.n_bytes for text in texts))

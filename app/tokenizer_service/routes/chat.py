@@ -45,7 +45,7 @@ from tokenizer_service.handlers.chat import (
 from tokenizer_service.handlers.chat import encode_chat as run_encode_chat
 from tokenizer_service.handlers.known_fields import reporting_ignored
 from tokenizer_service.handlers.plan import Plan
-from tokenizer_service.handlers.preconditions import require_no_query
+from tokenizer_service.handlers.preconditions import require_json_for_ids
 from tokenizer_service.handlers.render import (
     Caller,
     render_completion,
@@ -62,7 +62,7 @@ from tokenizer_service.http.bodies import (
 )
 from tokenizer_service.http.dialects import prefix_of
 from tokenizer_service.http.headers import header_of
-from tokenizer_service.http.id_formats import NPY, OCTETS, choose_ids_form
+from tokenizer_service.http.id_formats import NPY, OCTETS
 from tokenizer_service.http.problem import request_id_of
 from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.responses.problem_table import problem_responses
@@ -85,9 +85,7 @@ def encode_chat(request: HTTPConnection) -> Plan:
     `Accept` chooses the binary forms of `/encode`. The header `Chat-Template-Digest` names the
     template.
     """
-    require_no_query(request)
-    form = choose_ids_form(header_of(request, b"accept"))
-    require_json(request)
+    form = require_json_for_ids(request)
     limits = render_limits_of(services_of(request).settings)
     return Plan(parse_chat, partial(run_encode_chat, form=form, limits=limits))
 

@@ -20,7 +20,7 @@ from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers.derender import derender, parse_derender
 from tokenizer_service.handlers.known_fields import reporting_ignored
 from tokenizer_service.handlers.plan import Plan
-from tokenizer_service.handlers.preconditions import require_json_for_json
+from tokenizer_service.handlers.preconditions import require_json_exchange
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.services import services_of
@@ -57,7 +57,7 @@ def derender_completion(request: HTTPConnection) -> Plan:
 
 
 def _plan(request: HTTPConnection, whole: type[BaseModel], stream: type[BaseModel]) -> Plan:
-    require_json_for_json(request)
+    require_json_exchange(request)
     run = partial(derender, max_decoded_bytes=services_of(request).settings.response_limit)
     parse = partial(parse_derender, whole=whole, stream=stream)
     return Plan(parse, reporting_ignored(run), is_decoding=True)

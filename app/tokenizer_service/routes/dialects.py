@@ -30,7 +30,7 @@ from tokenizer_service.handlers.known_fields import reporting_ignored
 from tokenizer_service.handlers.plan import Plan
 from tokenizer_service.handlers.preconditions import (
     TokenizerQuery,
-    require_json_for_json,
+    require_json_exchange,
     require_known_query,
 )
 from tokenizer_service.handlers.respond import planned
@@ -58,7 +58,7 @@ def tokenize(request: HTTPConnection) -> Plan:
     The defaults are those of each server: `prompt` and `inputs` add the tokens of the tokenizer's
     post-processor, the other keys do not. Special tokens in the text are recognised.
     """
-    require_json_for_json(request)
+    require_json_exchange(request)
     limits = render_limits_of(services_of(request).settings)
     parse = partial(parse_tokenize, choose=partial(choose_dialect, request.scope))
     run = partial(run_tokenize, limits=limits, as_dialect=prefix_of(request.scope))
@@ -75,7 +75,7 @@ def tokenize(request: HTTPConnection) -> Plan:
 def detokenize(request: HTTPConnection) -> Plan:
     """Decode a list of ids or a batch. The response has the keys of all dialects, and under
     `/as/vllm`, `/as/sglang`, `/as/llama.cpp` or `/as/cohere` the key of that one."""
-    require_json_for_json(request)
+    require_json_exchange(request)
     run = partial(
         run_detokenize,
         max_decoded_bytes=services_of(request).settings.response_limit,

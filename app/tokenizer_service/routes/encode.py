@@ -10,23 +10,16 @@ from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import EncodeRequest, EncodeResponse
 from tokenizer_service.access.auth import require_read
-from tokenizer_service.handlers.encode import encode as encode_json
-from tokenizer_service.handlers.encode import encode_binary, parse_encode
+from tokenizer_service.handlers.encode import encode_binary, encode_to_json, parse_encode
 from tokenizer_service.handlers.plan import Plan
-from tokenizer_service.handlers.preconditions import require_no_query
+from tokenizer_service.handlers.preconditions import require_json_for_ids
 from tokenizer_service.handlers.respond import planned
-from tokenizer_service.http.bodies import (
-    binary_content,
-    json_request,
-    read_model,
-    require_json_type,
-)
-from tokenizer_service.http.headers import header_fields
-from tokenizer_service.http.id_formats import NPY, OCTETS, choose_ids_form
+from tokenizer_service.http.bodies import binary_content, json_request, read_model
+from tokenizer_service.http.id_formats import NPY, OCTETS
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
-_TO_JSON: Final = Plan(parse_encode, encode_json)
+_TO_JSON: Final = Plan(parse_encode, encode_to_json)
 
 
 @planned(
@@ -46,11 +39,7 @@ def encode(request: HTTPConnection) -> Plan:
     little-endian; for a batch, u32 n and n x u64 lengths come first. With `application/x-npy`,
     `numpy.load` reads the ids of one text.
     """
-    if request.scope["query_string"]:  # spares small requests a call
-        require_no_query(request)
-    fields = header_fields(request.scope)
-    require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
-    form = choose_ids_form(fields.get(b"accept", b"").decode("latin-1"))
+    form = require_json_for_ids(request)
     if form is None:
         return _TO_JSON
     return Plan(partial(read_model, EncodeRequest), partial(encode_binary, form=form))

@@ -20,7 +20,7 @@ from tokenizer_service.handlers.chat import render_limits_of
 from tokenizer_service.handlers.extend import extend as run_extend
 from tokenizer_service.handlers.extend import parse_extend
 from tokenizer_service.handlers.plan import Plan
-from tokenizer_service.handlers.preconditions import require_json_for_json
+from tokenizer_service.handlers.preconditions import require_json_exchange
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.services import services_of
@@ -42,7 +42,7 @@ def extend(request: HTTPConnection) -> Plan:
     For training on conversations with tools: what a model generated keeps its ids. `first_drift`
     says where encoding the whole again would give others.
     """
-    require_json_for_json(request)
+    require_json_exchange(request)
     settings = services_of(request).settings
     run = partial(
         run_extend, max_decoded_bytes=settings.response_limit, limits=render_limits_of(settings)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic_core import PydanticCustomError
 
 from tokenizer_client.schemas.tokens import check_special_names
+from tokenizer_core.specials.policy import Policy
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer
@@ -106,20 +107,15 @@ async def encode_stream(
     require_known_query(request, "tokenizer", "added_tokens", lists=lists)
     form = _choose_form(request)
     live = await choose_tokenizer(request, tokenizer)
-    allowed = _policy(allowed_special, ("all", "none"), "allowed_special")
-    disallowed = _policy(disallowed_special, ("all",), "disallowed_special")
-    require_known_specials(live, disallowed or ())
-    if added_tokens == "none":
-        if isinstance(allowed, frozenset):
-            detail = "'none' recognises no added token; leave the names of allowed_special out"
-            raise InvalidFieldError("/added_tokens", detail)
-        allowed = "ordinary"
+    allowed: Any = _policy(allowed_special, ("all", "none"), "allowed_special", "all")
+    disallowed: Any = _policy(disallowed_special, ("all",), "disallowed_special", ())
+    require_known_specials(live, disallowed)
+    if added_tokens == "none" and isinstance(allowed, frozenset):
+        detail = "'none' recognises no added token; leave the names of allowed_special out"
+        raise InvalidFieldError("/added_tokens", detail)
+    policy = Policy.of_text(allowed, disallowed, added_tokens)
     try:
-        encoder = StreamingEncoder(
-            live.tokenizer,
-            allowed_special="all" if allowed is None else allowed,  # type: ignore[arg-type]
-            disallowed_special=() if disallowed is None else disallowed,  # type: ignore[arg-type]
-        )
+        encoder = StreamingEncoder(live.tokenizer, **policy.options)
     except ValueError as error:
         raise refused_text(error, "") from None
     return DuplexStream(services_of(request), live, EncodeCodec(encoder), form)
@@ -186,11 +182,9 @@ def _choose_form(request: Request) -> str:
     raise Problem(406, "not_acceptable", f"This route responds with {NDJSON} or {FRAMES}.")
 
 
-def _policy(
-    values: list[str] | None, words: tuple[str, ...], name: str
-) -> str | frozenset[str] | None:
+def _policy(values: list[str] | None, words: tuple[str, ...], name: str, default: object) -> object:
     if values is None:
-        return None
+        return default
     if len(values) == 1 and values[0] in words:
         return values[0]
     try:

@@ -22,7 +22,7 @@ from tokenizer_client.schemas.text import (
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers import text
 from tokenizer_service.handlers.plan import Plan
-from tokenizer_service.handlers.preconditions import require_json_for_json
+from tokenizer_service.handlers.preconditions import require_json_exchange
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import json_request, read_model
 from tokenizer_service.services import services_of
@@ -44,7 +44,7 @@ def count(request: HTTPConnection) -> Plan:
 
     With `limit`, counting stops once the count exceeds it, so a too long text is detected early.
     """
-    require_json_for_json(request)
+    require_json_exchange(request)
     return _COUNT
 
 
@@ -60,7 +60,7 @@ def truncate(request: HTTPConnection) -> Plan:
     The cut never splits a character or a special token. Encoding the returned text gives exactly
     `tokens`.
     """
-    require_json_for_json(request)
+    require_json_exchange(request)
     return _TRUNCATE
 
 
@@ -73,7 +73,7 @@ def chunk(request: HTTPConnection) -> Plan:
     Encoding the text of a chunk gives exactly its `tokens`; `start` and `end` are its offsets in
     the text.
     """
-    require_json_for_json(request)
+    require_json_exchange(request)
     run = partial(text.chunk, max_bytes=services_of(request).settings.response_limit)
     # A few kB of text make thousands of chunks; overlapping chunks repeat their text many times.
     return Plan(partial(read_model, ChunkRequest), run, is_cheap=False)
@@ -88,6 +88,6 @@ def chunk(request: HTTPConnection) -> Plan:
 def verify(request: HTTPConnection) -> Plan:
     """Check that decoding the ids of a text returns the text (after the normalizer), or that
     encoding the text of ids returns the ids; reports the first difference."""
-    require_json_for_json(request)
+    require_json_exchange(request)
     run = partial(text.verify, max_decoded_bytes=services_of(request).settings.response_limit)
     return Plan(partial(read_model, VerifyRequest), run)

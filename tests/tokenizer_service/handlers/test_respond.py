@@ -17,6 +17,7 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
     ("path", "body", "thread"),
     [
         ("/encode", {"text": LONG, "return": ["ids"]}, LOOP),
+        ("/encode", {"text": LONG, "return": ["ids", "ids"]}, LOOP),
         ("/encode", {"text": ["a"] * INLINE_ITEMS}, LOOP),
         ("/encode", {"text": "a", "return": ["ids", "pieces", "offsets"]}, LOOP),
         ("/encode", {"text": ["a"] * (INLINE_ITEMS + 1)}, SMALL),
@@ -27,7 +28,11 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
         ("/decode", {"tokens": [[1]] * (INLINE_ITEMS + 1)}, SMALL),
         ("/count", {"text": ["a"] * (INLINE_ITEMS + 1)}, SMALL),
         ("/tokenize", {"prompt": LONG, "return_token_strs": True}, SMALL),
+        ("/tokenize", {"prompt": LONG}, LOOP),
+        ("/tokenize", {"content": LONG, "with_pieces": True}, SMALL),
         ("/tokenize", {"inputs": LONG}, SMALL),
+        ("/tokenize", {"text": LONG}, SMALL),
+        ("/completions/render", {"prompt": LONG, "return_token_offsets": True}, SMALL),
         ("/chunk", {"text": "a", "max_tokens": 1}, LARGE),
     ],
 )

@@ -14,7 +14,7 @@ from tokenizer_core.strict_json import StrictJsonError, read_json
 from tokenizer_service.access.errors import TooManyContainersError, TooManyValuesError
 from tokenizer_service.http import json as json_bodies
 from tokenizer_service.http.bodies import read_model, validate
-from tokenizer_service.http.json import MAX_CONTAINERS, MAX_VALUES, parse_strict_json
+from tokenizer_service.http.json import MAX_CONTAINERS, MAX_VALUES, parse_body_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.problem_table import problem_of
 
@@ -44,7 +44,7 @@ indents = st.sampled_from([None, 1])
 
 def outcome(body, window_chars=1 << 18):
     try:
-        return "value", json.dumps(parse_strict_json(body, window_chars=window_chars))
+        return "value", json.dumps(parse_body_json(body, window_chars=window_chars))
     except (Problem, TooManyContainersError, TooManyValuesError) as error:
         problem = problem_of(error)
         return problem.status, problem.code
@@ -130,7 +130,7 @@ def test_the_offset_of_invalid_utf8_is_exact_across_windows(place):
         body = b'"' + head.encode()[: place * 2 // n_bytes * n_bytes] + bad + b'" ' + b" " * 100
         wanted = len(body) - len(bad) - 102
         with pytest.raises(Problem) as caught:
-            parse_strict_json(body, window_chars=16)
+            parse_body_json(body, window_chars=16)
         assert caught.value.byte_offset == wanted
 
 
@@ -158,13 +158,13 @@ def test_a_body_may_hold_a_number_of_values(monkeypatch):
     monkeypatch.setattr(json_bodies, "MAX_CONTAINERS", 2000)
     for item in ("", [], {}):
         items = [item] * 1999
-        assert parse_strict_json(json.dumps(items).encode()) == items
+        assert parse_body_json(json.dumps(items).encode()) == items
         assert outcome(json.dumps([item] * 2000).encode()) == (413, "batch_too_large")
     monkeypatch.setattr(json_bodies, "MAX_CONTAINERS", 1500)
     for item, status in (("", "value"), ([], 413), ({}, 413)):
         assert outcome(json.dumps([item] * 1501).encode())[0] == status
     for text in ('"' * 2001, "[{" * 2001, '\\"[' * 2001):
-        assert parse_strict_json(json.dumps({"text": text}).encode()) == {"text": text}
+        assert parse_body_json(json.dumps({"text": text}).encode()) == {"text": text}
 
 
 BREAKS = [b'"', b"\\", b"\\u", b"\\ud83d", b"\x00", b"\xff", b",", b"}", b" "]
@@ -189,7 +189,7 @@ def request_of(body, model, engine):
     """The request, or the whole problem; without an engine, as the strict parser gives it."""
     try:
         if engine is None:
-            return validate(parse_strict_json(body), model)
+            return validate(parse_body_json(body), model)
         return read_model(model, body, engine=engine)
     except Problem as problem:
         return problem.document("id")
@@ -219,9 +219,9 @@ def test_a_long_body_is_read_natively_only_with_the_native_engine(compiled, monk
     body = b' {"a": [1.5, null], "text" : "%b", "max_tokens": 9}' % (b"a" * 3000)
     for engine, lengths in ((None, []), (PYTHON, []), (NATIVE, [len(body)])):
         read.clear()
-        assert parse_strict_json(body, engine) == json.loads(body)
+        assert parse_body_json(body, engine) == json.loads(body)
         assert read == lengths
-    parse_strict_json(b'{"text":"a"}', NATIVE)
+    parse_body_json(b'{"text":"a"}', NATIVE)
     assert read == [len(body)]
 
 
@@ -282,7 +282,7 @@ def test_the_native_reader_has_limits_of_values_and_containers(compiled):
     ids=range(8),
 )
 def test_a_large_body_means_the_same_for_both_engines(compiled, body):
-    assert parse_strict_json(body, PYTHON) == parse_strict_json(body, NATIVE) == json.loads(body)
+    assert parse_body_json(body, PYTHON) == parse_body_json(body, NATIVE) == json.loads(body)
 
 
 def test_every_string_that_json_writes_is_read_back(compiled):
