@@ -147,7 +147,11 @@ class EncodeCorpusRequest(RequestModel):
         le=_MAX_SEED,
         description="Seed of the validation split and of the shuffle.",
     )
-    allowed_special: AllowedSpecial = "all"
+    allowed_special: AllowedSpecial | None = Field(
+        default=None,
+        description="Special tokens to recognise in the documents; others are text. By default all "
+        "in plain text; in JSON lines and Parquet one in a document is an error.",
+    )
     disallowed_special: DisallowedSpecial = frozenset()
     workers: int | None = Field(
         default=None,
@@ -186,7 +190,7 @@ class EncodeCorpusRequest(RequestModel):
         """sha256 (hex) of the request with its defaults: equal for equal requests."""
         fields = self.model_dump()
         for name in ("allowed_special", "disallowed_special"):
-            if not isinstance(fields[name], str):
+            if isinstance(fields[name], frozenset):
                 fields[name] = sorted(fields[name])
         text = json.dumps({"encode": corpus_id, **fields}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

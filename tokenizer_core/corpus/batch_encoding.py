@@ -188,6 +188,13 @@ class BatchEncoder:
         self._recognised, self._forbidden = resolve_policy(
             tokenizer.spec.added_tokens, plan.recognised_special, plan.forbidden_special
         )
+        # The ids of the forbidden tokens, if each of them in a text gives such an id where only
+        # they are recognised.
+        spec = tokenizer.spec
+        tokens = [token for token in spec.added_tokens if token.content in self._forbidden]
+        is_plain = not any(token.single_word or token.normalized for token in tokens)
+        is_known = is_plain and not self._recognised and self._forbidden <= spec.added_ids.keys()
+        self._forbidden_ids = [token.id for token in tokens] if is_known else []
         self._begin, self._end = plan.begin_of_document_id, plan.end_of_document_id
         self._narrow = plan.disk_dtype == np.uint16
 
@@ -275,15 +282,22 @@ class BatchEncoder:
 
     def _encode_texts(self, texts: Sequence[bytes], first_document: int) -> EncodedDocuments:
         spec = self._tokenizer.spec
+        begin, end = (() if id_ is None else (id_,) for id_ in (self._begin, self._end))
+        wanted = DOCUMENTS._replace(prefix_ids=begin, suffix_ids=end, as_uint16=self._narrow)
+        encode = self._tokenizer.engine.encode_batch
+        if self._forbidden_ids:  # looking at the ids costs less than searching the texts
+            encoded = encode(texts, matcher_for(spec, self._forbidden), wanted)
+            around = sum(id_ in self._forbidden_ids for id_ in (*begin, *end))
+            found = np.count_nonzero(np.isin(encoded[0], self._forbidden_ids))
+            if found == around * len(texts):
+                return encoded
         matcher = matcher_for(spec, self._recognised)
         for number, data in enumerate(texts if self._forbidden else (), first_document):
             text = data.decode()
             with _refusing(number):
                 forbid(text, self._forbidden)
                 forbid_normalized(spec, matcher, self._forbidden, text)
-        begin, end = (() if id_ is None else (id_,) for id_ in (self._begin, self._end))
-        wanted = DOCUMENTS._replace(prefix_ids=begin, suffix_ids=end, as_uint16=self._narrow)
-        return self._tokenizer.engine.encode_batch(texts, matcher, wanted)
+        return encode(texts, matcher, wanted)
 
 
 @contextmanager

@@ -265,6 +265,21 @@ def plan_token_files(
     return plan
 
 
+def specials_of_documents(
+    allowed: Allowed | None, disallowed: Disallowed = (), *, is_text: bool
+) -> dict[str, Any]:
+    """`allowed_special` and `disallowed_special` of `plan_token_files`, for those of a caller.
+
+    In plain text, where special tokens mark documents, None means all. In JSON lines and Parquet
+    (not `is_text`) nothing says whether a special token in a document is meant as one, so that None
+    forbids all.
+    """
+    if allowed is None and not is_text:
+        return {"allowed_special": "none", "disallowed_special": "all"}
+    allowed = "all" if allowed is None else allowed
+    return {"allowed_special": allowed, "disallowed_special": disallowed}
+
+
 def _plain(value: Any) -> Any:
     """The Python value of one of NumPy, which JSON cannot hold."""
     return value.item() if isinstance(value, np.generic) else value

@@ -28,8 +28,12 @@ from tokenizer_core.corpus import (
 )
 from tokenizer_core.corpus.packing import default_pack_folder
 from tokenizer_core.corpus.token_manifest import render_plan
-from tokenizer_core.corpus.token_plan import OVER_LENGTHS
-from tokenizer_core.errors import CorpusError, TokenFilesCorruptError
+from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
+from tokenizer_core.errors import (
+    CorpusError,
+    SpecialTokenForbiddenError,
+    TokenFilesCorruptError,
+)
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
@@ -48,6 +52,7 @@ from tokenizer_service.commands.corpus_options import (
     add_corpus_format,
     corpus_format_of,
     files_in_order,
+    kinds_of,
     max_bad_of,
 )
 from tokenizer_service.commands.corpus_sample import add_sample
@@ -173,8 +178,8 @@ def _add_encode(subcommands: Any) -> None:
     )
     parser.add(
         "--allowed-special all|none|TOKEN,TOKEN",
-        "special tokens to recognise in the text (default: all); others are plain text",
-        default="all",
+        "special tokens to recognise in the text; others are plain text (default: all in plain "
+        "text; in JSON lines and Parquet a special token in a document is an error)",
     )
     parser.add(
         "--max-length N", "most tokens of a document, with those around it (default: any number)"
@@ -244,8 +249,8 @@ def run_encode(arguments: argparse.Namespace) -> None:
         )
     max_bad_of(arguments)  # refuse it before the tokenizer is loaded
     tokenizer, ref = find_tokenizer(arguments)
-    plan = _plan(arguments, tokenizer, ref)
     files = files_in_order(arguments.inputs)
+    plan = _plan(arguments, tokenizer, ref, files)
     corpus_format = corpus_format_of(arguments, files)
     encoder = _conversation_encoder(arguments, tokenizer) if is_chat else None
     encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format, encoder)
@@ -307,6 +312,12 @@ def _encode(
                 document_encoder=encoder,
                 max_bad=max_bad_of(arguments),
             )
+        except SpecialTokenForbiddenError as error:
+            raise CommandError(
+                f"{error.place}: the document holds the special token {error.token!r}, and nothing "
+                f"says whether it is meant as one: --allowed-special all takes it as the token, "
+                f"--allowed-special none as text"
+            ) from None
         except CorpusError as error:
             if arguments.checkpoint_dir is None and can_resume(folder):
                 raise CommandError(
@@ -343,8 +354,14 @@ def _conversation_encoder(
 
 
 def _plan(
-    arguments: argparse.Namespace, tokenizer: Tokenizer, ref: ArtifactRef | None
+    arguments: argparse.Namespace,
+    tokenizer: Tokenizer,
+    ref: ArtifactRef | None,
+    files: list[str],
 ) -> TokenFilesPlan:
+    named = arguments.allowed_special
+    allowed = None if named is None else allowed_special(tokenizer, named)
+    is_text = arguments.format == CHAT or kinds_of(arguments, files) == {True}
     return plan_token_files(
         tokenizer,
         layout=arguments.layout,
@@ -352,7 +369,7 @@ def _plan(
         tokens_per_shard=arguments.tokens_per_shard,
         begin_of_document=arguments.begin_of_document,
         end_of_document=arguments.end_of_document,
-        allowed_special=allowed_special(tokenizer, arguments.allowed_special),
+        **specials_of_documents(allowed, is_text=is_text),
         seed=arguments.seed,
         ref=ref,
         max_length=arguments.max_length,

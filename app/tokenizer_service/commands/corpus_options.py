@@ -114,10 +114,7 @@ def field_of(
         UsageError: the field is given, and all files are plain text, or the separator, and none
             is: ignored, it would hide a wrong format.
     """
-    formats = {
-        arguments.format or format_of_name(corpus_file_name(file)) or "txt" for file in files
-    }
-    is_text = {name.startswith("txt") for name in formats}
+    is_text = kinds_of(arguments, files)
     if is_given(arguments, "separator") and is_text == {False} and not writes_text:
         raise UsageError(
             "--separator is of plain text, and by its name the corpus is none; leave it out, or "
@@ -132,6 +129,14 @@ def field_of(
         )
     field: str = arguments.field
     return field
+
+
+def kinds_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[str]]) -> set[bool]:
+    """Whether the files are plain text, by the option or their names."""
+    formats = {
+        arguments.format or format_of_name(corpus_file_name(file)) or "txt" for file in files
+    }
+    return {name.startswith("txt") for name in formats}
 
 
 def _parse_share(text: str) -> float:

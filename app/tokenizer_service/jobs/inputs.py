@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from tokenizer_client.schemas.jobs import TrainRequest, find_document_separator
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 from tokenizer_core.corpus import ConversationEncoder, TokenFilesPlan, plan_token_files
+from tokenizer_core.corpus.token_plan import specials_of_documents
 from tokenizer_core.documents import DEFAULT_FIELD, DEFAULT_MAX_BAD, format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError, UnknownSpecialTokenError
 from tokenizer_core.tokenizer import Tokenizer
@@ -145,9 +146,9 @@ def find_encoding_inputs(
 
 
 def plan_encoding(
-    asked: EncodeCorpusRequest, live: LiveTokenizer
+    asked: EncodeCorpusRequest, live: LiveTokenizer, files: Sequence[InputFile]
 ) -> tuple[TokenFilesPlan, dict[str, Any]]:
-    """The plan, and the arguments from which the child rebuilds it.
+    """The plan for these files, and the arguments from which the child rebuilds it.
 
     Raises:
         InvalidInputsError: the ids cannot be written with the requested options, or the tokenizer
@@ -163,12 +164,14 @@ def plan_encoding(
             raise UnknownSpecialTokenError(field)
     for field in ("allowed_special", "disallowed_special"):
         names = getattr(asked, field)
-        if not isinstance(names, str) and not names <= set(known):
+        if isinstance(names, frozenset) and not names <= set(known):
             raise UnknownSpecialTokenError(field)
+    is_text = is_chat or all(is_text_format(kind) for kind in _formats(asked, files))
+    asked_specials: Any = asked.allowed_special, asked.disallowed_special
+    specials = specials_of_documents(*asked_specials, is_text=is_text)
     arguments = {
         **{name: getattr(asked, name) for name in _OF_PLAN},
-        "allowed_special": _as_json(asked.allowed_special),
-        "disallowed_special": _as_json(asked.disallowed_special),
+        **{name: _as_json(names) for name, names in specials.items()},
         "loss_mask": is_chat,
     }
     template, templates = asked.chat_template, tokenizer.chat_templates

@@ -192,7 +192,7 @@ def _prepare(
     _require_free(services, token_files_id)
     files = find_encoding_inputs(asked, corpus_id, services.corpora)
     live = choose_tokenizer_on_thread(request, asked.tokenizer)
-    plan, arguments = plan_encoding(asked, live)
+    plan, arguments = plan_encoding(asked, live, files)
     n_bytes = estimate_bytes(files, live.tokenizer, plan)
     # A shuffle writes all ids twice and removes the first copy at its end.
     services.token_files.require_room(2 * n_bytes if asked.shuffle else n_bytes)

@@ -106,6 +106,25 @@ def test_each_document_is_encoded_as_if_alone(
     verify_token_files(folder / "tokens", tokenizer=tokenizer)
 
 
+@pytest.mark.parametrize("around", [{}, {"begin_of_document": "<|end|>"}])
+def test_forbidden_tokens_change_no_id_of_texts_without_them(tmp_path, around):
+    texts = ["low lower", "", "<|end", "|>", "newest"]
+    found = []
+    for disallowed in ("all", ()):
+        plan = plan_token_files(
+            NARROW,
+            end_of_document="<|end|>",
+            allowed_special="none",
+            disallowed_special=disallowed,
+            **around,
+        )
+        folder = tmp_path / f"{bool(disallowed)}"
+        files = [write_lines(tmp_path / "corpus.jsonl", texts)]
+        encode_corpus(NARROW, files, folder, plan)
+        found.append((folder / "train.bin").read_bytes())
+    assert found[0] == found[1]
+
+
 def test_the_share_is_drawn_from_the_seed(tmp_path):
     texts = [f"{index} " for index in range(1000)]
     kept = {}

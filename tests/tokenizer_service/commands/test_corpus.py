@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import content
+from tests.tokenizer_core.documents.corpus_writer import write_corpus
 from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core.corpus import (
     TokenDataset,
@@ -219,6 +220,20 @@ def test_without_a_separator_a_file_is_one_document(cli):
     assert 256 in TokenFiles.open("recognised").document(0)[:-1]
     out, _ = cli.run("corpus", "inspect", "recognised")
     assert "found in the texts: '<|endoftext|>' (1 times)" in out.decode()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_special_token_in_a_record_is_an_error_until_the_option_says_what_it_is(cli, suffix):
+    write_corpus(cli.folder / f"rows.{suffix}", ["one", "two <|endoftext|>"], suffix)
+    command = ("corpus", "encode", f"rows.{suffix}", "--output")
+    line = cli.fail(*command, "tokens")
+    place = "line 2" if suffix == "jsonl" else "row 1"
+    assert f"rows.{suffix}', {place}: the document holds the special token" in line
+    assert "--allowed-special all takes it as the token, --allowed-special none as text" in line
+    assert not Path("tokens").exists()
+    for name, count in (("all", 1), ("none", 0)):
+        cli.run(*command, name, "--allowed-special", name)
+        assert list(TokenFiles.open(name).document(1)[:-1]).count(256) == count
 
 
 def test_errors_are_one_line_with_the_remedy(cli):
