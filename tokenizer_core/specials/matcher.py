@@ -52,6 +52,9 @@ class SpecialTokenMatcher:
 
     has_flags = False
     """Whether matches depend on flags."""
+    is_for_engines = True
+    """Whether engines that find tokens themselves find these: without flags within one list of
+    runs, or anywhere."""
 
     def __init__(self, contents: Iterable[str]) -> None:
         self.contents = sorted(set(contents))
@@ -220,6 +223,11 @@ class TrustedTokenMatcher(SpecialTokenMatcher):
             setattr(self, name, getattr(matcher, name))
         self.everywhere, *self.guarded = _parted(matcher, *(trust.control for trust in trusts))
         self.trusts = trusts
+
+    @property
+    def is_for_engines(self) -> bool:  # type: ignore[override]
+        """As in the base class."""
+        return len(self.trusts) == 1 and not self.has_flags
 
     def matches(
         self, text: str, position: int = 0, end: int | None = None
