@@ -395,7 +395,7 @@ class Tokenizer:
             SpecialTokenForbiddenError: the text contains a disallowed special token.
             UnicodeEncodeError: the text contains a lone surrogate.
         """
-        if allowed_special == "all" and not (disallowed_special or add_special_tokens):
+        if allowed_special == "all" and disallowed_special == () and not add_special_tokens:
             return self._encode_to_list(text)
         require_text(text)
         policy = Policy(allowed_special, disallowed_special)
@@ -420,9 +420,8 @@ class Tokenizer:
         `num_threads` bounds the threads of an engine that has them (default: one); the Python
         engine always uses one.
         """
-        if allowed_special == "all" and not (
-            disallowed_special or add_special_tokens or num_threads
-        ):
+        is_default = allowed_special == "all" and disallowed_special == ()
+        if is_default and not (add_special_tokens or num_threads):
             return self._encode_to_array(text)
         require_text(text)
         policy, wanted = Policy(allowed_special, disallowed_special), _array_by(num_threads)
@@ -565,19 +564,16 @@ class Tokenizer:
             >>> tokenizer.encode_source([("a<|end|>", True)], Policy(), COUNT)
             2
         """
-        key = None
-        allowed, disallowed, *_ = policy
-        forbids = disallowed is None or disallowed  # None is refused below
-        if isinstance(source, str) and isinstance(allowed, str) and not forbids:
-            key = allowed, wanted, add_special_tokens
-            if (encode := self._encoders.get(key)) is not None:
-                result: Result = encode(source)
-                return result
+        if isinstance(source, str) and (matcher := self._tokens.in_any_text(policy)) is not None:
+            key = matcher, wanted, add_special_tokens
+            encode: Callable[[str], Result] | None = self._encoders.get(key)
+            if encode is None:
+                encode = self._engine.encoder(matcher, self._around(wanted, add_special_tokens))
+                if wanted.limit is None and wanted.num_threads is None:  # so there are few keys
+                    self._encoders[key] = encode
+            return encode(source)
         text, matcher = self._find_tokens(source, policy)
-        encoder = self._engine.encoder(matcher, self._around(wanted, add_special_tokens))
-        if key and wanted.limit is None and wanted.num_threads is None:  # so there are few keys
-            self._encoders[key] = encoder
-        return encoder(text)
+        return self._engine.encode(text, matcher, self._around(wanted, add_special_tokens))
 
     def encode_source_with_offsets(
         self,
@@ -1072,7 +1068,7 @@ class Tokenizer:
         self._tokens = TokenFinder(spec)
         self._encode_to_list = self._engine.encoder(self._tokens.all, LIST)
         self._encode_to_array = self._engine.encoder(self._tokens.all, ARRAY)
-        self._encoders: dict[tuple[str, Wanted[Any], bool], Callable[[str], Any]] = {}
+        self._encoders: dict[tuple[object, ...], Callable[[str], Any]] = {}
 
     def _encode_batch(
         self,

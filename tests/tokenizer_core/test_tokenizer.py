@@ -125,8 +125,9 @@ def test_special_tokens_by_policy(engine):
         with pytest.raises(SpecialTokenForbiddenError, match=re.escape("<|a|>")):
             call("x<|a|>", disallowed_special="all")
         call("x<|a|>", allowed_special="ordinary")
-        with pytest.raises(TypeError, match=r"disallowed_special must be|not iterable"):
-            call("x<|a|>", allowed_special="ordinary", disallowed_special=None)
+        for allowed in ("all", "ordinary"):
+            with pytest.raises(TypeError, match=r"disallowed_special must be|not iterable"):
+                call("x<|a|>", allowed_special=allowed, disallowed_special=None)
 
 
 def test_content_is_never_left_out_and_ends_are_added_when_asked(engine):

@@ -63,9 +63,18 @@ class TokenFinder:
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
-        self.all = matcher_for(spec, spec.added_ids)
+        names: tuple[Allowed, ...] = ("all", "none", "ordinary")
+        resolved = (resolve_policy(spec.added_tokens, name, ())[0] for name in names)
+        self._by_name = {n: matcher_for(spec, r) for n, r in zip(names, resolved, strict=True)}
+        self.all = self._by_name["all"]
         """Finds every added token."""
-        self._content = matcher_for(spec, {t.content for t in spec.added_tokens if not t.special})
+
+    def in_any_text(self, policy: Policy) -> SpecialTokenMatcher | None:
+        """What finds the tokens that count in any text; None if the policy names some, which are
+        resolved each time, or disallows some, which are searched in each text."""
+        allowed, disallowed = policy.allowed, policy.disallowed
+        is_simple = isinstance(allowed, str) and not disallowed and disallowed is not None
+        return self._by_name.get(allowed) if is_simple else None
 
     def in_text(self, text: str, policy: Policy) -> SpecialTokenMatcher:
         """What finds the added tokens that count in a text.
@@ -74,13 +83,8 @@ class TokenFinder:
             SpecialTokenForbiddenError: the text has a token that the policy disallows.
             Exception: as `resolve_policy`.
         """
-        allowed, disallowed, *_ = policy
-        if not disallowed and isinstance(allowed, str):  # most calls; sets are resolved each time
-            if allowed == "all":
-                return self.all
-            if allowed == "none":
-                return self._content
-        return self.in_texts([text], policy)
+        matcher = self.in_any_text(policy)
+        return self.in_texts([text], policy) if matcher is None else matcher
 
     def in_texts(
         self,
