@@ -40,7 +40,8 @@ from tokenizer_core.presets import download_model_folder, load_path_spec, load_p
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
 from tokenizer_core.spec.document_end import find_document_end
-from tokenizer_core.specials.matcher import is_any_outside, matcher_of
+from tokenizer_core.specials.matcher import is_any_outside
+from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
 from tokenizer_core.specials.policy import Policy, TokenFinder
 from tokenizer_core.specials.trust import Trust
@@ -1147,7 +1148,7 @@ class Tokenizer:
         trusts = [Trust(guarded - written, runs), Trust(written, own)]
         # Engines find tokens within one list of runs. Most users write no such token.
         is_simple = not (self._spec.normalizer.steps or self._spec.reachable_added_ids)
-        if is_simple and not is_any_outside(chat.text, matcher_of(written), own):
+        if is_simple and not is_any_outside(chat.text, matcher_of_strings(written), own):
             return trusts[:1]
         return trusts
 

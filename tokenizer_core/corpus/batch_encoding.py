@@ -26,7 +26,7 @@ from tokenizer_core.errors import (
     TurnEndError,
 )
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
-from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.policy import forbid, forbid_normalized, resolve_policy
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class BatchEncoder:
 
     def _encode_texts(self, texts: Sequence[bytes], first_document: int) -> EncodedDocuments:
         spec = self._tokenizer.spec
-        matcher = matcher_for(spec, self._recognised)
+        matcher = matcher_of_spec(spec, self._recognised)
         for number, data in enumerate(texts if self._forbidden else (), first_document):
             text = data.decode()
             with _refusing(number):
