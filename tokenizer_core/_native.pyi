@@ -120,15 +120,8 @@ class NativeEncoder:
         """Shape (n_tokens,). Short texts, of some 250 kB, use one thread, and so does
         `num_threads` of None or less than 1."""
 
-    def encode_to_json(
-        self,
-        specials: NativeSpecials | None,
-        prefix_ids: Sequence[int],
-        suffix_ids: Sequence[int],
-        text: str,
-    ) -> tuple[bytes, int]:
-        """The ids as the text of a JSON array without white space, and their number. The prefix and
-        the suffix are part of both. One thread."""
+    def encode_to_json(self, specials: NativeSpecials | None, text: str) -> tuple[bytes, int]:
+        """The ids as the text of a JSON array without white space, and their number. One thread."""
 
     def encode_batch(
         self, specials: NativeSpecials | None, num_threads: int, texts: list[str]
@@ -238,8 +231,8 @@ class NativeNormalizer:
     def __new__(cls, steps: list[_StepTables]) -> NativeNormalizer:
         """Raises ValueError for a step that no NormalizerStep has."""
 
-    def normalize(self, text: str, *, is_first: bool = True) -> str:
-        """The normalized text; `text` itself if nothing changes. With `is_first=False`, `text`
+    def normalize(self, text: str, *, begins_part: bool = True) -> str:
+        """The normalized text; `text` itself if nothing changes. With `begins_part=False`, `text`
         continues one."""
 
 @final

@@ -29,7 +29,6 @@ from tokenizer_core.engines import (
     JSON,
     LIST,
     LISTS,
-    OFFSETS,
     create_engine,
     join_segments,
 )
@@ -41,7 +40,8 @@ from tokenizer_core.presets import download_model_folder, load_path_spec, load_p
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
 from tokenizer_core.spec.document_end import find_document_end
-from tokenizer_core.specials.matcher import is_any_outside, matcher_of
+from tokenizer_core.specials.matcher import is_any_outside
+from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
 from tokenizer_core.specials.policy import Policy, TokenFinder
 from tokenizer_core.specials.trust import Trust
@@ -396,7 +396,7 @@ class Tokenizer:
             SpecialTokenForbiddenError: the text contains a disallowed special token.
             UnicodeEncodeError: the text contains a lone surrogate.
         """
-        if allowed_special == "all" and not (disallowed_special or add_special_tokens):
+        if allowed_special == "all" and disallowed_special == () and not add_special_tokens:
             return self._encode_to_list(text)
         require_text(text)
         policy = Policy(allowed_special, disallowed_special)
@@ -421,9 +421,8 @@ class Tokenizer:
         `num_threads` bounds the threads of an engine that has them (default: one); the Python
         engine always uses one.
         """
-        if allowed_special == "all" and not (
-            disallowed_special or add_special_tokens or num_threads
-        ):
+        is_default = allowed_special == "all" and disallowed_special == ()
+        if is_default and not (add_special_tokens or num_threads):
             return self._encode_to_array(text)
         require_text(text)
         policy, wanted = Policy(allowed_special, disallowed_special), _array_by(num_threads)
@@ -460,7 +459,7 @@ class Tokenizer:
         """
         require_text(text)
         policy = Policy(allowed_special, disallowed_special)
-        ids, offsets = self.encode_source(text, policy, OFFSETS._replace(unit=unit))
+        ids, offsets = self.encode_source_with_offsets(text, policy, unit)
         return ids.tolist(), offsets
 
     def encode_segments(
@@ -533,7 +532,7 @@ class Tokenizer:
         """As `encode_segments`, and each token's start and end in the joined text, as
         `encode_with_offsets`: shape (n_tokens, 2), uint64."""
         policy = Policy(added_tokens=added_tokens)
-        ids, offsets = self.encode_source(_pairs(segments), policy, OFFSETS._replace(unit=unit))
+        ids, offsets = self.encode_source_with_offsets(_pairs(segments), policy, unit)
         return ids.tolist(), offsets
 
     def count_segments(
@@ -566,26 +565,34 @@ class Tokenizer:
             >>> tokenizer.encode_source([("a<|end|>", True)], Policy(), COUNT)
             2
         """
-        key = None
-        allowed, disallowed, *_ = policy
-        forbids = disallowed is None or disallowed  # None is refused below
-        if isinstance(source, str) and isinstance(allowed, str) and not forbids:
-            key = allowed, wanted, add_special_tokens
-            if (encode := self._encoders.get(key)) is not None:
-                result: Result = encode(source)
-                return result
+        if isinstance(source, str) and (matcher := self._tokens.in_any_text(policy)) is not None:
+            key = matcher, wanted, add_special_tokens
+            encode: Callable[[str], Result] | None = self._encoders.get(key)
+            if encode is None:
+                encode = self._engine.encoder(matcher, self._around(wanted, add_special_tokens))
+                if wanted.limit is None and wanted.num_threads is None:  # so there are few keys
+                    self._encoders[key] = encode
+            return encode(source)
         text, matcher = self._find_tokens(source, policy)
-        if wanted.kind == "offsets":
-            if add_special_tokens:
-                raise ValueError("the ids around a text have no offsets; encode without them")
-            return self._find_with_offsets(text, matcher, wanted)  # type: ignore[no-any-return]
-        if add_special_tokens:
-            prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
-            wanted = wanted._replace(prefix_ids=prefix, suffix_ids=suffix)
-        encoder = self._engine.encoder(matcher, wanted)
-        if key and wanted.limit is None and wanted.num_threads is None:  # so there are few keys
-            self._encoders[key] = encoder
-        return encoder(text)
+        return self._engine.encode(text, matcher, self._around(wanted, add_special_tokens))
+
+    def encode_source_with_offsets(
+        self,
+        source: Source,
+        policy: Policy,
+        unit: Literal["byte", "char"] = "byte",
+        *,
+        add_special_tokens: bool = False,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        """As `encode_source`, an array of the ids, and where each token is in the text, as
+        `encode_with_offsets`. The ids that `add_special_tokens` adds are empty, at the start and at
+        the end of the text."""
+        if unit not in ("byte", "char"):
+            raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
+        text, matcher = self._find_tokens(source, policy)
+        ids = self._engine.encode(text, matcher, self._around(ARRAY, add_special_tokens))
+        offsets = self._find_offsets(text, matcher, ids, add_special_tokens)
+        return ids, offsets if unit == "byte" else char_offsets(text, offsets)
 
     def encode_batch(
         self,
@@ -722,6 +729,7 @@ class Tokenizer:
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
         added_tokens: AddedTokens = "all",
+        add_special_tokens: bool = False,
         messages_form: MessagesForm = "raw",
         with_loss: bool = False,
         limits: RenderLimits | None = None,
@@ -732,7 +740,8 @@ class Tokenizer:
         from the template and the tokenizer's variables only. In the text of messages, tools and
         documents they are plain text (see `encode_segments`), but the assistant's messages may hold
         those that are not special. With `added_tokens="none"`, all added tokens come from the
-        template only. `with_loss` prepares `ChatEncoding.loss_mask`.
+        template only. `add_special_tokens` is as in `encode`, for the few templates that leave
+        those tokens out. `with_loss` prepares `ChatEncoding.loss_mask`.
 
         Example:
             >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
@@ -757,13 +766,13 @@ class Tokenizer:
         text, roles = rendered.text, roles_of(rendered.messages)
         policy = Policy(added_tokens=added_tokens, template=template.source)
         _, matcher = self._find_tokens(rendered, policy)
-        ids = self._engine.encode(text, matcher, ARRAY)
+        ids = self._engine.encode(text, matcher, self._around(ARRAY, add_special_tokens))
         return ChatEncoding(
             ids,
             rendered,
             roles,
             self._spec.added_tokens,
-            lambda: self._find_offsets(text, matcher, ids),
+            lambda: self._find_offsets(text, matcher, ids, add_special_tokens),
             template,
             self._spec.chat.turn_ends,
         )
@@ -1060,7 +1069,7 @@ class Tokenizer:
         self._tokens = TokenFinder(spec)
         self._encode_to_list = self._engine.encoder(self._tokens.all, LIST)
         self._encode_to_array = self._engine.encoder(self._tokens.all, ARRAY)
-        self._encoders: dict[tuple[str, Wanted[Any], bool], Callable[[str], Any]] = {}
+        self._encoders: dict[tuple[object, ...], Callable[[str], Any]] = {}
 
     def _encode_batch(
         self,
@@ -1139,7 +1148,7 @@ class Tokenizer:
         trusts = [Trust(guarded - written, runs), Trust(written, own)]
         # Engines find tokens within one list of runs. Most users write no such token.
         is_simple = not (self._spec.normalizer.steps or self._spec.reachable_added_ids)
-        if is_simple and not is_any_outside(chat.text, matcher_of(written), own):
+        if is_simple and not is_any_outside(chat.text, matcher_of_strings(written), own):
             return trusts[:1]
         return trusts
 
@@ -1147,20 +1156,27 @@ class Tokenizer:
     def _special_contents(self) -> frozenset[str]:
         return frozenset(self._spec.special_tokens)
 
-    def _find_with_offsets(
-        self, text: str, matcher: SpecialTokenMatcher, wanted: Wanted[Any]
-    ) -> Any:
-        if wanted.unit not in ("byte", "char"):
-            raise ValueError(f"unit must be 'byte' or 'char', not {wanted.unit!r:.40}")
-        ids = self._engine.encode(text, matcher, ARRAY)
-        offsets = self._find_offsets(text, matcher, ids)
-        return ids, offsets if wanted.unit == "byte" else char_offsets(text, offsets)
+    def _around(self, wanted: Wanted[Result], add_special_tokens: bool) -> Wanted[Result]:
+        if not add_special_tokens:
+            return wanted
+        spec = self._spec
+        return wanted._replace(prefix_ids=spec.prefix_ids, suffix_ids=spec.suffix_ids)
 
     def _find_offsets(
-        self, text: str, matcher: SpecialTokenMatcher, ids: NDArray[np.uint32]
+        self,
+        text: str,
+        matcher: SpecialTokenMatcher,
+        ids: NDArray[np.uint32],
+        add_special_tokens: bool,
     ) -> NDArray[np.uint64]:
-        sizes = self._token_sizes
-        return find_byte_offsets(self._spec, self._engine, matcher, text, ids, sizes)
+        spec = self._spec
+        around = (len(spec.prefix_ids), len(spec.suffix_ids)) if add_special_tokens else (0, 0)
+        ids = ids[around[0] : len(ids) - around[1]]
+        found = find_byte_offsets(spec, self._engine, matcher, text, ids, self._token_sizes)
+        if not any(around):
+            return found
+        ends = (0, len(text.encode()))
+        return np.pad(found, (around, (0, 0)), constant_values=(ends, (0, 0)))
 
     @cached_property
     def _token_sizes(self) -> NDArray[np.uint32] | None:

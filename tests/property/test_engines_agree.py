@@ -25,7 +25,7 @@ from tests.tokenizer_core.every_way import check_cuts
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines import DOCUMENTS, JSON
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.splitting.patterns import PATTERNS
 
@@ -68,7 +68,7 @@ def test_encoding_straight_to_json(seed, kind, pattern, text, n_before, n_after,
     engines = [tokenizer.engine for tokenizer in both]
     added = both[0].spec.added_tokens
     recognised = [frozenset(), frozenset(token.content for token in added)]
-    matcher = data.draw(st.sampled_from([None, *map(matcher_of, recognised)]))
+    matcher = data.draw(st.sampled_from([None, *map(matcher_of_strings, recognised)]))
     around = {"prefix_ids": (7, 300)[:n_before], "suffix_ids": (1 << 18, (1 << 32) - 1)[:n_after]}
     for shown in (text, text * 40):
         expected = engines[1].encode(shown, matcher)
@@ -130,7 +130,9 @@ def test_more_words_than_the_caches_hold_and_then_the_first_again(kind):
 def _in_one_scan(native, text, allowed_special):
     """The ids of UTF-8 by one thread, which never cuts it."""
     recognised, _ = resolve_policy(native.spec.added_tokens, allowed_special, ())
-    return native.engine.encode_batch([text.encode()], matcher_of(recognised), DOCUMENTS).ids
+    return native.engine.encode_batch(
+        [text.encode()], matcher_of_strings(recognised), DOCUMENTS
+    ).ids
 
 
 @given(

@@ -18,7 +18,7 @@ from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
 from tests.tokenizer_core.every_way import SHAPES, check_stream
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
-from tokenizer_core.engines import OFFSETS
+from tokenizer_core.engines import COUNT
 from tokenizer_core.errors import (
     InvalidSpecError,
     SpecialTokenForbiddenError,
@@ -125,8 +125,9 @@ def test_special_tokens_by_policy(engine):
         with pytest.raises(SpecialTokenForbiddenError, match=re.escape("<|a|>")):
             call("x<|a|>", disallowed_special="all")
         call("x<|a|>", allowed_special="ordinary")
-        with pytest.raises(TypeError, match=r"disallowed_special must be|not iterable"):
-            call("x<|a|>", allowed_special="ordinary", disallowed_special=None)
+        for allowed in ("all", "ordinary"):
+            with pytest.raises(TypeError, match=r"disallowed_special must be|not iterable"):
+                call("x<|a|>", allowed_special=allowed, disallowed_special=None)
 
 
 def test_content_is_never_left_out_and_ends_are_added_when_asked(engine):
@@ -471,8 +472,22 @@ def test_an_expression_for_ranks_is_read_as_tiktoken_reads_it(pattern):
     assert TokenizerSpec.from_merges(BYTES, [], pattern=r"\s+|\S+").pattern.dialect == "python"
 
 
-def test_ids_around_a_text_have_no_offsets():
-    tokenizer = Tokenizer(BYTES, [])
-    assert len(tokenizer.encode_source("ab", Policy(), OFFSETS)) == 2
-    with pytest.raises(ValueError, match="encode without them"):
-        tokenizer.encode_source("ab", Policy(), OFFSETS, add_special_tokens=True)
+@pytest.mark.parametrize(("text", "ends"), [("aé", {"byte": 3, "char": 2}), ("", {})])
+def test_ids_around_a_text_count_and_are_empty_at_its_ends(engine, text, ends):
+    ids = {"prefix_ids": (300,), "suffix_ids": (301, 301)}
+    tokens = [AddedToken("<s>", 300), AddedToken("</s>", 301)]
+    spec = TokenizerSpec.from_merges(BYTES, [], tokens, **ids)
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    expected = tokenizer.encode(text, add_special_tokens=True)
+    assert expected == [300, *text.encode(), 301, 301]
+    options = {"add_special_tokens": True}
+    assert tokenizer.encode_source(text, Policy(), COUNT, **options) == len(expected)
+    for unit in ("byte", "char"):
+        inside = tokenizer.encode_with_offsets(text, unit=unit)[1].tolist()
+        found, offsets = tokenizer.encode_source_with_offsets(text, Policy(), unit, **options)
+        assert found.tolist() == expected
+        end = ends.get(unit, 0)
+        assert offsets.tolist() == [[0, 0], *inside, [end, end], [end, end]]
+    tokenizer = tokenizer.with_chat_templates({"default": "{{ messages[0].content }}"})
+    chat = tokenizer.encode_chat([{"role": "user", "content": text}], **options)
+    assert (chat.ids.tolist(), chat.message_tokens()) == (expected, [(1, 4)] if text else [None])

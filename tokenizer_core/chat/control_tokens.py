@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tokenizer_core.chat.traced_text import PERCENT_FIELD, ROLES
 from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
-from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.matchers import matcher_of_strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,7 +72,7 @@ def _tokens_in(texts: Iterable[str], contents: frozenset[str]) -> frozenset[str]
     """All of the strings in the texts, also those that overlap."""
     if not contents:
         return contents
-    longest, matcher = set[str](), matcher_of(contents)
+    longest, matcher = set[str](), matcher_of_strings(contents)
     for text in set(texts):  # a template writes the same around each message
         position = 0
         while match := next(matcher.matches(text, position), None):

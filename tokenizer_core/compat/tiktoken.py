@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.presets import PRESETS, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.policy import forbid, resolve_policy
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
@@ -349,7 +349,7 @@ class Encoding:
             return 0
         spec = self.tokenizer.spec
         recognised, _ = resolve_policy(spec.added_tokens, allowed, ())
-        *_, (plain, special) = matcher_of(recognised).split(text)
+        *_, (plain, special) = matcher_of_strings(recognised).split(text)
         pieces = split(plain, spec.pattern) if special is None else []
         n_ids = len(self.tokenizer.engine.encode_pre_tokens(pieces[-1:]))
         if n_ids and self._is_space(ids[-n_ids]):

@@ -26,7 +26,7 @@ from tokenizer_core.errors import (
     TurnEndError,
 )
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
-from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.policy import forbid, forbid_normalized, resolve_policy
 
 if TYPE_CHECKING:
@@ -286,12 +286,12 @@ class BatchEncoder:
         wanted = DOCUMENTS._replace(prefix_ids=begin, suffix_ids=end, as_uint16=self._narrow)
         encode = self._tokenizer.engine.encode_batch
         if self._forbidden_ids:  # looking at the ids costs less than searching the texts
-            encoded = encode(texts, matcher_for(spec, self._forbidden), wanted)
+            encoded = encode(texts, matcher_of_spec(spec, self._forbidden), wanted)
             around = sum(id_ in self._forbidden_ids for id_ in (*begin, *end))
             found = np.count_nonzero(np.isin(encoded[0], self._forbidden_ids))
             if found == around * len(texts):
                 return encoded
-        matcher = matcher_for(spec, self._recognised)
+        matcher = matcher_of_spec(spec, self._recognised)
         for number, data in enumerate(texts if self._forbidden else (), first_document):
             text = data.decode()
             with _refusing(number):

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.matcher import MatchStream
+from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.splitting.pretokenize import find_last_safe_cut, split, split_settled
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 from tokenizer_core.text.streaming import MAX_PENDING_CHARS
@@ -39,7 +40,7 @@ class DocumentCuts:
             is_whole or not spec.normalizer.cuts_documents or (has_steps and spec.has_flags)
         )
         self._names = [*plan.recognised_special, *plan.forbidden_special]
-        self._matcher = matcher_of(frozenset(self._names))
+        self._matcher = matcher_of_strings(frozenset(self._names))
         self._divided = self._names
         if self._pattern.is_named:
             # A safe cut is before white space, so only these special tokens can contain one.
@@ -167,9 +168,12 @@ class DocumentCuts:
         text before the cut is split in the same way without the text after it. Slow."""
         if self._has_flags:
             return None
-        pairs, start, end = self._matcher.split_settled(text)
+        stream = MatchStream(self._matcher)
+        *pairs, (plain, _) = stream.feed(text)
+        end = len(text) - len(stream.held)
         if pairs:
-            return start if start < end and _is_outside(text, start, self._names) else None
+            start = end - len(plain)
+            return start if plain and _is_outside(text, start, self._names) else None
         after_other = "." + text  # a part may begin anywhere
         if self._normalizer.normalize(after_other) != after_other:
             return None

@@ -6,30 +6,42 @@ it; a faster engine overrides the methods that it speeds up.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
 from functools import partial
 from itertools import chain
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tokenizer_core.engines.protocol import ARRAY, LIST, LISTS, EncodedDocuments
+from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.specials.parts import normalized_parts
 from tokenizer_core.splitting.pretokenize import split_in_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
+    from tokenizer_core.errors import UnknownTokenIdError
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
-    from tokenizer_core.specials.parts import Part
+from tokenizer_core.specials.parts import Part
 
 _JSON_WINDOW: Final = 1 << 15
 """Ids rendered at a time: one `json.dumps` of a million ids holds the GIL for 80 ms."""
+
+
+def json_of_ids_in_python(ids: NDArray[np.uint32]) -> bytes:
+    """Ids of shape (n_tokens,) as a JSON array without white space."""
+    starts = range(0, len(ids), _JSON_WINDOW)
+    windows = (ids[start : start + _JSON_WINDOW].tolist() for start in starts)
+    joined = ",".join(json.dumps(window, separators=(",", ":"))[1:-1] for window in windows)
+    return f"[{joined}]".encode()
 
 
 class BaseEngine(ABC):
@@ -38,9 +50,14 @@ class BaseEngine(ABC):
 
     has_threads = False
 
-    def __init__(self, spec: TokenizerSpec) -> None:
+    def __init__(
+        self,
+        spec: TokenizerSpec,
+        json_of_ids: Callable[[NDArray[np.uint32]], bytes] = json_of_ids_in_python,
+    ) -> None:
         self._spec = spec
         self._added = spec.added_ids
+        self._json_of_ids = json_of_ids
         self.normalize: Callable[..., str] = spec.normalizer.normalize
 
     def encode(
@@ -51,7 +68,10 @@ class BaseEngine(ABC):
     def encoder(
         self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any]
     ) -> Callable[[str], Any]:
-        return partial(self._encode, matcher, wanted)
+        if not (wanted.prefix_ids or wanted.suffix_ids):
+            return self._inner_encoder(matcher, wanted)
+        array = ARRAY._replace(num_threads=wanted.num_threads)
+        return partial(self._encode_between, self._inner_encoder(matcher, array), wanted)
 
     def encode_batch(
         self,
@@ -94,6 +114,18 @@ class BaseEngine(ABC):
     def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[Sequence[int]]:
         """The ids of each pre-token, or of several together."""
 
+    def _inner_encoder(
+        self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any]
+    ) -> Callable[[str], Any]:
+        """As `encoder`, without ids around the text."""
+        return partial(self._encode, matcher, wanted)
+
+    def _encode_between(
+        self, encode: Callable[[str], NDArray[np.uint32]], wanted: Wanted[Any], text: str
+    ) -> Any:
+        around = [np.array(part, np.uint32) for part in (wanted.prefix_ids, wanted.suffix_ids)]
+        return self._as_wanted(np.concatenate([around[0], encode(text), around[1]]), wanted)
+
     def _encode(self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any], text: str) -> Any:
         require_characters(text)
         windows = self._windows(matcher, text)
@@ -105,10 +137,16 @@ class BaseEngine(ABC):
                     break
             return total
         if wanted.kind == "list":
-            ids = chain.from_iterable(chain.from_iterable(windows))
-            return [*wanted.prefix_ids, *ids, *wanted.suffix_ids]
+            return list(chain.from_iterable(chain.from_iterable(windows)))
         parts = [np.fromiter(chain.from_iterable(window), np.uint32) for window in windows]
-        return as_wanted(np.concatenate([np.empty(0, np.uint32), *parts]), wanted)
+        return self._as_wanted(np.concatenate([np.empty(0, np.uint32), *parts]), wanted)
+
+    def _as_wanted(self, ids: NDArray[np.uint32], wanted: Wanted[Any]) -> Any:
+        if wanted.kind == "json":
+            return self._json_of_ids(ids), len(ids)
+        if wanted.kind == "count":
+            return len(ids)
+        return ids.tolist() if wanted.kind == "list" else ids
 
     def _windows(
         self, matcher: SpecialTokenMatcher | None, text: str
@@ -124,28 +162,46 @@ class BaseEngine(ABC):
                 yield [(self._added[token],)]
 
 
-def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
-    """Ids of shape (n_tokens,) as a JSON array without white space."""
-    starts = range(0, len(ids), _JSON_WINDOW)
-    windows = (ids[start : start + _JSON_WINDOW].tolist() for start in starts)
-    joined = ",".join(json.dumps(window, separators=(",", ":"))[1:-1] for window in windows)
-    return f"[{joined}]".encode()
+def join_tokens(vocab: Mapping[int, bytes], ids: list[int]) -> bytes:
+    """The bytes of `ids` joined.
+
+    Raises:
+        UnknownTokenIdError: an id is not in `vocab`.
+        TypeError: an element is not an integer. The first wrong element decides.
+    """
+    if not {int}.issuperset(map(type, ids)):
+        ids = _as_ints(vocab, ids)
+    try:
+        return b"".join(map(vocab.__getitem__, ids))
+    except KeyError:
+        first = next(i for i, id_ in enumerate(ids) if id_ not in vocab)
+        raise UnknownTokenIdError(first, ids[first], max(vocab)) from None
 
 
-def as_wanted(
-    ids: NDArray[np.uint32],
-    wanted: Wanted[Any],
-    json_of_ids: Callable[[NDArray[np.uint32]], bytes] = json_of_ids,
-) -> Any:
-    """What is wanted of these ids of one text."""
-    if wanted.kind == "count":
-        return len(ids)
-    if wanted.prefix_ids or wanted.suffix_ids:
-        around = [np.array(part, np.uint32) for part in (wanted.prefix_ids, wanted.suffix_ids)]
-        ids = np.concatenate([around[0], ids, around[1]])
-    if wanted.kind == "json":
-        return json_of_ids(ids), len(ids)
-    return ids.tolist() if wanted.kind == "list" else ids
+@contextlib.contextmanager
+def naming_ids(owner: str) -> Iterator[None]:
+    """Say whose ids they are in the errors of `join_tokens`."""
+    try:
+        yield
+    except UnknownTokenIdError as error:
+        raise UnknownTokenIdError(error.index, error.token_id, error.largest_id, owner) from None
+    except TypeError as error:
+        raise TypeError(f"{owner}: {error}") from None
+
+
+def _as_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
+    """Plain ints of integers of any type, as NumPy's; a bool is no integer here."""
+    plain: list[int] = []
+    for i, id_ in enumerate(ids):
+        try:
+            if isinstance(id_, bool):
+                raise TypeError
+            plain.append(index(id_))
+        except TypeError:
+            join_tokens(vocab, plain)  # raises for an unknown id before this element
+            kind = type(id_).__name__
+            raise TypeError(f"ids[{i}] = {id_!r:.40} is a {kind}; ids must be integers") from None
+    return plain
 
 
 def require_text(text: object) -> None:

@@ -31,7 +31,7 @@ def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
     """Ids of shape (n_tokens,) as a JSON array without white space; no id becomes a Python int if
     the compiled module is available."""
     if unavailable_reason() is not None:
-        return base.json_of_ids(ids)
+        return base.json_of_ids_in_python(ids)
     if ids.dtype != np.uint32 or not ids.flags.aligned:
         ids = np.require(ids, np.uint32, ["ALIGNED"])
     return native.json_of_ids(ids)

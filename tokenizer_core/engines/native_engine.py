@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from tokenizer_core.engines.base import BaseEngine, as_wanted, require_characters, require_text
+from tokenizer_core.engines.base import BaseEngine, join_tokens, require_characters, require_text
 from tokenizer_core.engines.native_loading import native, unavailable_reason
 from tokenizer_core.engines.native_stages import (
     compiled_normalizer,
@@ -21,7 +21,6 @@ from tokenizer_core.engines.native_stages import (
     normalize_near_marks,
 )
 from tokenizer_core.engines.protocol import ARRAYS, LISTS, CacheStatistics, EncodedDocuments
-from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.normalizers.nfc import Nfc
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
@@ -54,7 +53,7 @@ class NativeEngine(BaseEngine):
         reason = unavailable_reason()
         if reason is not None:
             raise EngineUnavailableError(f"there is no native engine: {reason}")
-        super().__init__(spec)
+        super().__init__(spec, native.json_of_ids)
         pattern = compiled_pattern(spec.pattern)
         self._is_compiled = pattern is not None
         self._vocab = spec.vocab
@@ -79,39 +78,31 @@ class NativeEngine(BaseEngine):
         elif (compiled := compiled_normalizer(normalizer.steps)) is not None:
             self.normalize = partial(_normalize, compiled)
 
-    def encoder(
+    def _inner_encoder(
         self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any]
     ) -> Callable[[str], Any]:
         if not self._is_compiled:
-            return super().encoder(matcher, wanted)
+            return super()._inner_encoder(matcher, wanted)
         if matcher is not None and self._is_cut(matcher):
             return partial(self._encode_cut, matcher, wanted)
-        specials, has_affixes = self._specials[matcher], wanted.prefix_ids or wanted.suffix_ids
+        specials = self._specials[matcher]
         run: Callable[[str], Any]
         if wanted.kind == "json":
-            affixes = wanted.prefix_ids, wanted.suffix_ids
-            run = partial(self._encoder.encode_to_json, specials, *affixes)
+            run = partial(self._encoder.encode_to_json, specials)
         elif wanted.kind == "count":
             run = partial(self._encoder.count, specials, wanted.limit)
-        elif wanted.kind == "list" and not has_affixes:
+        elif wanted.kind == "list":
             run = partial(self._encoder.encode, specials)
         else:
             run = partial(self._encoder.encode_to_numpy, specials, wanted.num_threads)
-            if has_affixes:
-                run = partial(_apply, run, wanted)
         if matcher is None or not self._is_nfc:
             return run
         return partial(self._encode_in_nfc, matcher, wanted, run)
 
     def _is_cut(self, matcher: SpecialTokenMatcher) -> bool:
         """Whether Python finds the added tokens, because the module does not change the parts
-        between them, or because they have flags and are found within runs, or because there are two
-        lists of runs."""
-        if self._spec.normalizer.steps:
-            return True
-        if not isinstance(matcher, TrustedTokenMatcher):
-            return False
-        return matcher.has_flags or len(matcher.trusts) > 1
+        between them, or because it does not find them."""
+        return bool(self._spec.normalizer.steps) or not matcher.is_for_engines
 
     def _encode_cut(self, matcher: SpecialTokenMatcher, wanted: Wanted[Any], text: str) -> Any:
         """The normalized parts of the text in one call, and the added tokens between them."""
@@ -122,7 +113,7 @@ class NativeEngine(BaseEngine):
         added = [self._added[token] for _, token in parts if token is not None]
         if added:
             ids = np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))
-        return as_wanted(ids, wanted, native.json_of_ids)
+        return self._as_wanted(ids, wanted)
 
     def _encode_in_nfc(
         self,
@@ -155,9 +146,9 @@ class NativeEngine(BaseEngine):
                 return super().encode_batch(texts, matcher, wanted)
         specials = self._specials[matcher]
         if wanted.kind == "documents":
-            begin, end = wanted.prefix_ids[:1] or (None,), wanted.suffix_ids[:1] or (None,)
-            affixes, as_uint16 = (begin[0], end[0]), wanted.as_uint16
-            arrays = self._encoder.encode_documents(specials, affixes, as_uint16, list(texts))
+            (begin,), (end,) = wanted.prefix_ids or (None,), wanted.suffix_ids or (None,)
+            as_uint16, documents = wanted.as_uint16, list(texts)
+            arrays = self._encoder.encode_documents(specials, (begin, end), as_uint16, documents)
             return EncodedDocuments(*arrays)
         n_threads = 1 if wanted.num_threads is None else max(1, wanted.num_threads)
         if wanted.kind == "list":
@@ -233,11 +224,7 @@ def _normalize(
     compiled: native.NativeNormalizer, text: str, *, is_first: bool = True, continues: bool = False
 ) -> str:
     del is_first
-    return compiled.normalize(text, is_first=not continues)
-
-
-def _apply(run: Callable[[str], Any], wanted: Wanted[Any], text: str) -> Any:
-    return as_wanted(run(text), wanted)
+    return compiled.normalize(text, begins_part=not continues)
 
 
 class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "native.NativeSpecials | None"]):
@@ -250,11 +237,6 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "native.NativeSpeci
 
     def __missing__(self, matcher: SpecialTokenMatcher) -> native.NativeSpecials | None:
         if isinstance(matcher, TrustedTokenMatcher):  # of one text: not kept
-            if matcher.has_flags or len(matcher.trusts) > 1:
-                raise ValueError(
-                    "the module finds tokens within one list of runs, and none with flags; cut "
-                    "the text with the matcher first"
-                )
             everywhere, guarded = self[matcher.everywhere], self[matcher.guarded[0]]
             both = self[matcher.matcher]
             if everywhere is not None and guarded is not None and both is not None:

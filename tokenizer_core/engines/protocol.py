@@ -117,22 +117,19 @@ class Wanted(NamedTuple, Generic[Result]):
       1]]`.
     - `json`: a JSON array without white space, and the number of ids.
     - `count`: their number. Counting may stop once it exceeds `limit`.
-    - `documents`: of many texts in UTF-8, `EncodedDocuments`, by one thread.
-    - `offsets`: not of an engine, but of `Tokenizer.encode_source`: an array, and where each token
-      is in the text, shape (n_tokens, 2), uint64, in `unit`.
+    - `documents`: of many texts in UTF-8, `EncodedDocuments`, by one thread; their ids are uint16
+      with `as_uint16`.
 
     `prefix_ids` and `suffix_ids` are put around the ids of one text, and around those of each
     document, which has at most one before and one after.
     """
 
-    kind: Literal["list", "array", "json", "count", "documents", "offsets"]
+    kind: Literal["list", "array", "json", "count", "documents"]
     num_threads: int | None = None
     limit: int | None = None
     prefix_ids: tuple[int, ...] = ()
     suffix_ids: tuple[int, ...] = ()
     as_uint16: bool = False
-    """Whether the ids of documents are uint16."""
-    unit: Literal["byte", "char"] = "byte"
 
 
 LIST: Final[Wanted[list[int]]] = Wanted("list")
@@ -142,7 +139,6 @@ COUNT: Final[Wanted[int]] = Wanted("count")
 LISTS: Final[Wanted[list[list[int]]]] = Wanted("list")
 ARRAYS: Final[Wanted[tuple[NDArray[np.uint32], NDArray[np.uint64]]]] = Wanted("array")
 DOCUMENTS: Final[Wanted[EncodedDocuments]] = Wanted("documents")
-OFFSETS: Final[Wanted[tuple[NDArray[np.uint32], NDArray[np.uint64]]]] = Wanted("offsets")
 
 
 class Engine(Protocol):

@@ -14,23 +14,21 @@ Either way, `left + right` is the key, and one dict maps it to the rank.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
-from operator import add, index
+from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.engines.base import BaseEngine
+from tokenizer_core.engines.base import BaseEngine, join_tokens
 from tokenizer_core.engines.protocol import CacheStatistics
-from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -89,48 +87,6 @@ class PythonEngine(BaseEngine):
         return (
             self._cached_bpe(p) if len(p) <= MAX_CACHED_CHARS else self._bpe(p) for p in pre_tokens
         )
-
-
-def join_tokens(vocab: Mapping[int, bytes], ids: list[int]) -> bytes:
-    """The bytes of `ids` joined.
-
-    Raises:
-        UnknownTokenIdError: an id is not in `vocab`.
-        TypeError: an element is not an integer. The first wrong element decides.
-    """
-    if not {int}.issuperset(map(type, ids)):
-        ids = _as_ints(vocab, ids)
-    try:
-        return b"".join(map(vocab.__getitem__, ids))
-    except KeyError:
-        first = next(i for i, id_ in enumerate(ids) if id_ not in vocab)
-        raise UnknownTokenIdError(first, ids[first], max(vocab)) from None
-
-
-@contextlib.contextmanager
-def naming_ids(owner: str) -> Iterator[None]:
-    """Say whose ids they are in the errors of `join_tokens`."""
-    try:
-        yield
-    except UnknownTokenIdError as error:
-        raise UnknownTokenIdError(error.index, error.token_id, error.largest_id, owner) from None
-    except TypeError as error:
-        raise TypeError(f"{owner}: {error}") from None
-
-
-def _as_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
-    """Plain ints of integers of any type, as NumPy's; a bool is no integer here."""
-    plain: list[int] = []
-    for i, id_ in enumerate(ids):
-        try:
-            if isinstance(id_, bool):
-                raise TypeError
-            plain.append(index(id_))
-        except TypeError:
-            join_tokens(vocab, plain)  # raises for an unknown id before this element
-            kind = type(id_).__name__
-            raise TypeError(f"ids[{i}] = {id_!r:.40} is a {kind}; ids must be integers") from None
-    return plain
 
 
 def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:

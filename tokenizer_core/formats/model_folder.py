@@ -54,7 +54,7 @@ from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.spec.alphabet import MissingBytes
 from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH, SIDES
 from tokenizer_core.spec.document_end import find_eos_token
-from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import normalized_parts
 from tokenizer_core.splitting.patterns import (
     CLIP,
@@ -347,7 +347,9 @@ def _name_difference(spec: TokenizerSpec, folder: Path) -> None:
 
 def _ids_of(spec: TokenizerSpec, texts: list[str]) -> Iterator[list[int]]:
     engine = create_engine(spec, "auto")
-    matcher = matcher_for(spec, {token.content for token in spec.added_tokens if not token.special})
+    matcher = matcher_of_spec(
+        spec, {token.content for token in spec.added_tokens if not token.special}
+    )
     for text in texts:
         found: list[int] = []
         for plain, token in normalized_parts(spec, matcher, text):

@@ -77,13 +77,13 @@ class Steps(Normalizer):
         """Alike in all parts of a text."""
         del is_first
         for step in self.steps:
-            text = _normalized(step, text, is_first=not continues)
+            text = _normalized(step, text, begins_part=not continues)
         return text
 
     def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
         """As Hugging Face follows each character through each step."""
         del is_first
-        return Aligned.of(text, *self._follow(text, is_first=not continues, whole=False))
+        return Aligned.of(text, *self._follow(text, begins_part=not continues, whole=False))
 
     def normalize_runs(self, text: str, runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The runs of a part, in characters, as runs of the normalized part: the characters that
@@ -92,7 +92,7 @@ class Steps(Normalizer):
             return []
         if runs[0] == (0, len(text)):
             return [(0, len(self.normalize(text)))]
-        _, spans = self._follow(text, is_first=True, whole=True)
+        _, spans = self._follow(text, begins_part=True, whole=True)
         if spans is None:
             spans = each_character(len(text))
         starts, ends = np.array(runs).T
@@ -105,14 +105,14 @@ class Steps(Normalizer):
         return [(start, end) for start, end in pairwise(edges.tolist()) if run_of[start] >= 0]
 
     def _follow(
-        self, text: str, *, is_first: bool, whole: bool
+        self, text: str, *, begins_part: bool, whole: bool
     ) -> tuple[str, NDArray[np.int64] | None]:
         """The normalized text, and start and end in `text` of what each character came from, shape
         (n_chars, 2); None if it is the one at the same index. With `whole`, that is all that it
         depends on."""
         spans = None
         for step in self.steps:
-            text, sources = _followed(step, text, is_first=is_first, whole=whole)
+            text, sources = _followed(step, text, begins_part=begins_part, whole=whole)
             if sources is not None and spans is None:
                 spans = sources
             elif sources is not None and spans is not None:
@@ -133,7 +133,7 @@ class Steps(Normalizer):
         for step in self.steps[:n_steps]:
             if step.kind == "Prepend" and not text:
                 return False
-            text = _normalized(step, text, is_first=True)
+            text = _normalized(step, text, begins_part=True)
         return True
 
     @property
@@ -229,7 +229,7 @@ def _members(characters: Iterable[str]) -> str:
     return "".join(f"\\U{first:08X}-\\U{last:08X}" for first, last in bounds)
 
 
-def _normalized(step: NormalizerStep, text: str, *, is_first: bool) -> str:
+def _normalized(step: NormalizerStep, text: str, *, begins_part: bool) -> str:
     match step.kind:
         case "NFC" | "NFD" | "NFKC" | "NFKD":
             return normalize_form(step.kind, text)
@@ -239,9 +239,9 @@ def _normalized(step: NormalizerStep, text: str, *, is_first: bool) -> str:
         case "StripAccents":
             return text if text.isascii() else _marks().sub("", text)
         case "Strip":
-            return text[slice(*_stripped(step, text, is_first=is_first))]
+            return text[slice(*_stripped(step, text, begins_part=begins_part))]
         case "Prepend":
-            return step.content + text if text and is_first else text
+            return step.content + text if text and begins_part else text
         case "Replace" if step.is_regex:
             parts, end = [], 0
             for start, stop in _matches(step, text):
@@ -259,9 +259,9 @@ def replacements_of(kind: Literal["Lowercase", "StripAccents"]) -> dict[str, str
     return {chr(code): _lower(chr(code)) for code in _lowercase()}
 
 
-def _stripped(step: NormalizerStep, text: str, *, is_first: bool) -> tuple[int, int]:
+def _stripped(step: NormalizerStep, text: str, *, begins_part: bool) -> tuple[int, int]:
     start, end = 0, len(text)
-    if step.strips_left and is_first:
+    if step.strips_left and begins_part:
         start = end - len(text.lstrip(WHITE_SPACE))
     if step.strips_right:
         end = len(text.rstrip(WHITE_SPACE))
@@ -281,11 +281,11 @@ def _matches(step: NormalizerStep, text: str) -> list[tuple[int, int]]:
 
 
 def _followed(
-    step: NormalizerStep, text: str, *, is_first: bool, whole: bool
+    step: NormalizerStep, text: str, *, begins_part: bool, whole: bool
 ) -> tuple[str, NDArray[np.int64] | None]:
     """The text after a step, and the spans of what its characters came from, as
     `Steps._follow`."""
-    changed = _normalized(step, text, is_first=is_first)
+    changed = _normalized(step, text, begins_part=begins_part)
     if step.kind == "Replace":
         matches = _matches(step, text)
         return changed, _around(matches, len(text), len(step.content), whole) if matches else None
@@ -304,7 +304,7 @@ def _followed(
         case "StripAccents":
             sources = sources[[not _marks().match(character) for character in text]]
         case "Strip":
-            sources = sources[slice(*_stripped(step, text, is_first=is_first))]
+            sources = sources[slice(*_stripped(step, text, begins_part=begins_part))]
         case "Prepend":
             sources = np.concatenate([sources[:1].repeat(len(step.content)), sources])
     return changed, np.stack([sources, sources + 1], axis=1)

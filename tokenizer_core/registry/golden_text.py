@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import ArtifactCorruptError
-from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded
 from tokenizer_core.tokenizer import Tokenizer
 
@@ -40,7 +40,7 @@ def check_golden_text(spec: TokenizerSpec) -> None:
     if not spec.loses_text and not spec.normalizer.fields() and not spec.alphabet.word_suffix:
         # The others change the text beside a special token. A normalizer may put a space before
         # each part between added tokens.
-        text = text_as_decoded(spec, matcher_for(spec, spec.added_ids), GOLDEN_TEXT)
+        text = text_as_decoded(spec, matcher_of_spec(spec, spec.added_ids), GOLDEN_TEXT)
         encoded.append((tokenizer.encode(GOLDEN_TEXT), text))
     for ids, expected in encoded:
         text = normalize(expected)

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,14 +21,13 @@ from tokenizer_core.specials.matcher import (
     Span,
     SpecialTokenMatcher,
     TrustedTokenMatcher,
-    matcher_of,
 )
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE, compile_exactly, join, ranges_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
-    from tokenizer_core.spec import AddedToken, TokenizerSpec
+    from tokenizer_core.spec import AddedToken
     from tokenizer_core.specials.trust import Trust
     from tokenizer_core.splitting.unicode_sets import Ranges
 
@@ -41,18 +39,19 @@ _WORD_CHARACTER: Final = compile_exactly(
 _WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
 
 
-class _Rules(NamedTuple):
+class PassTokens(NamedTuple):
     """The tokens of one pass."""
 
-    finder: SpecialTokenMatcher
+    matcher: SpecialTokenMatcher
     tokens: dict[str, AddedToken]
     strips_left: bool
 
     @classmethod
-    def of(cls, tokens: list[AddedToken]) -> _Rules:
-        finder = SpecialTokenMatcher(token.content for token in tokens)
+    def of(cls, tokens: list[AddedToken]) -> PassTokens:
+        """Of these tokens."""
+        matcher = SpecialTokenMatcher(token.content for token in tokens)
         by_content = {token.content: token for token in tokens}
-        return cls(finder, by_content, any(token.lstrip for token in tokens))
+        return cls(matcher, by_content, any(token.lstrip for token in tokens))
 
 
 class FlaggedTokenMatcher(SpecialTokenMatcher):
@@ -65,28 +64,29 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
         [('a', '<mask>'), (' b', None)]
     """
 
-    __slots__ = ("_rules",)
+    __slots__ = ("passes",)
 
     has_flags = True
 
     def __init__(self, tokens: Collection[AddedToken]) -> None:
         super().__init__(token.content for token in tokens)
         passes = ([t for t in tokens if t.normalized is late] for late in (False, True))
-        self._rules = [_Rules.of(chosen) for chosen in passes if chosen]
+        self.passes = [PassTokens.of(chosen) for chosen in passes if chosen]
+        """Those of each pass over the text."""
 
     @property
     def flags_by_pass(self) -> list[list[tuple[str, bool, bool, bool]]]:
         """For each pass, its tokens: content, `lstrip`, `rstrip` and `single_word`."""
         return [
-            [(t.content, t.lstrip, t.rstrip, t.single_word) for t in rules.tokens.values()]
-            for rules in self._rules
+            [(t.content, t.lstrip, t.rstrip, t.single_word) for t in one.tokens.values()]
+            for one in self.passes
         ]
 
     @property
     def word_characters(self) -> Ranges:
         """The characters beside which a token with `single_word` is none; empty without such a
         token."""
-        tokens = chain.from_iterable(rules.tokens.values() for rules in self._rules)
+        tokens = chain.from_iterable(one.tokens.values() for one in self.passes)
         if not any(token.single_word for token in tokens):
             return ()
         return join(map(ranges_of, _WORD_PROPERTIES))
@@ -97,15 +97,7 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
 
     def spans(self, text: str, trusts: tuple[Trust, ...] = ()) -> Iterator[Span]:
         """As in the base class; those that count with `trusts`."""
-        return _spans_of_passes(self._rules, text, trusts) if self.may_match(text) else iter(())
-
-    def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
-        """Not for these tokens: use `stream`, which remembers the text before."""
-        raise NotImplementedError
-
-    def stream(self) -> MatchStream:
-        """As in the base class."""
-        return _FlaggedMatchStream(self, self._rules)
+        return _spans_of_passes(self.passes, text, trusts) if self.may_match(text) else iter(())
 
 
 class _TrustedFlaggedMatcher(TrustedTokenMatcher):
@@ -119,11 +111,13 @@ class _TrustedFlaggedMatcher(TrustedTokenMatcher):
         return self.matcher.spans(text, self.trusts)
 
 
-def _spans_of_passes(rules: list[_Rules], text: str, trusts: tuple[Trust, ...]) -> Iterator[Span]:
+def _spans_of_passes(
+    passes: list[PassTokens], text: str, trusts: tuple[Trust, ...]
+) -> Iterator[Span]:
     """The matches of the first pass in `text`, and those of the others in the parts between."""
-    first, *later = rules
+    first, *later = passes
     if trusts:
-        first = first._replace(finder=first.finder.trusting(*trusts))
+        first = first._replace(matcher=first.matcher.trusting(*trusts))
     _, spans, _ = _Pass(first).advance(text, is_last=True)
     if not later:
         yield from spans
@@ -148,8 +142,8 @@ def _spans_of_passes(rules: list[_Rules], text: str, trusts: tuple[Trust, ...]) 
 class _Pass:
     """One pass over a text that arrives in pieces."""
 
-    def __init__(self, rules: _Rules) -> None:
-        self.rules = rules
+    def __init__(self, tokens: PassTokens) -> None:
+        self.tokens = tokens
         # The undecided text, and the character before it, on which a `single_word` token depends.
         self._text = ""
         self.plain_start = 0
@@ -167,7 +161,7 @@ class _Pass:
         text = self._text + text
         spans, unsure = self._find(text, is_last=is_last)
         end = unsure
-        if self.rules.strips_left and not is_last:
+        if self.tokens.strips_left and not is_last:
             # A token that includes this white space may follow.
             end = self.plain_start + len(text[self.plain_start : unsure].rstrip(WHITE_SPACE))
         end = max(end, self.plain_start)
@@ -180,10 +174,10 @@ class _Pass:
 
     def _find(self, text: str, *, is_last: bool) -> tuple[list[Span], int]:
         """The certain matches, and the first index at which a match may begin that is not."""
-        finder, tokens, _ = self.rules
-        doubtful = [] if is_last else finder.doubtful_starts(text)
+        matcher, tokens, _ = self.tokens
+        doubtful = [] if is_last else matcher.doubtful_starts(text)
         spans: list[Span] = []
-        for match in finder.matches(text, self._search_start):
+        for match in matcher.matches(text, self._search_start):
             start, end = match.span()
             if any(self._search_start <= position <= start for position in doubtful):
                 break  # a longer or earlier match may still begin here
@@ -213,10 +207,12 @@ def _is_word(text: str, index: int) -> bool:
     return 0 <= index < len(text) and _WORD_CHARACTER.match(text[index]) is not None
 
 
-class _FlaggedMatchStream(MatchStream):
-    def __init__(self, matcher: FlaggedTokenMatcher, rules: list[_Rules]) -> None:
+class FlaggedMatchStream(MatchStream):
+    """As the base class, with flags."""
+
+    def __init__(self, matcher: FlaggedTokenMatcher) -> None:
         super().__init__(matcher)
-        self._passes = list(map(_Pass, rules))
+        self._passes = list(map(_Pass, matcher.passes))
 
     @property
     def held(self) -> str:
@@ -245,32 +241,5 @@ class _FlaggedMatchStream(MatchStream):
             pairs += [*within, (rest, span.content)]
             begin = span.end
         if is_last:  # the next part is a text of its own
-            self._passes[n_pass] = _Pass(current.rules)
+            self._passes[n_pass] = _Pass(current.tokens)
         return pairs + self._advance(n_pass + 1, text[begin:end], is_last=is_last)
-
-
-@lru_cache(maxsize=64)
-def _flagged_matcher_of(tokens: frozenset[AddedToken]) -> FlaggedTokenMatcher:
-    return FlaggedTokenMatcher(tokens)
-
-
-def matcher_of_tokens(tokens: Iterable[AddedToken]) -> SpecialTokenMatcher:
-    """The matcher of these tokens with their flags; cached."""
-    distinct = frozenset(tokens)
-    if any(token.flags for token in distinct):
-        return _flagged_matcher_of(distinct)
-    return matcher_of(frozenset(token.content for token in distinct))
-
-
-def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenMatcher:
-    """The matcher of the added tokens of `spec` with these contents; cached. If the
-    normalizer has steps, it finds only the contents as they are: `search_for` searches instead."""
-    if spec.has_flags and not spec.normalizer.steps:
-        return matcher_of_tokens(t for t in spec.added_tokens if t.content in contents)
-    return matcher_of(frozenset(contents))
-
-
-@lru_cache(maxsize=64)
-def matcher_without(spec: TokenizerSpec, *controls: frozenset[str]) -> SpecialTokenMatcher:
-    """The matcher of the added tokens of `spec` that are in none of `controls`; cached."""
-    return matcher_for(spec, frozenset(spec.added_ids).difference(*controls))

@@ -52,6 +52,9 @@ class SpecialTokenMatcher:
 
     has_flags = False
     """Whether matches depend on flags."""
+    is_for_engines = True
+    """Whether engines that find tokens themselves find these: without flags within one list of
+    runs, or anywhere."""
 
     def __init__(self, contents: Iterable[str]) -> None:
         self.contents = sorted(set(contents))
@@ -94,56 +97,34 @@ class SpecialTokenMatcher:
             yield Span(end, *match.span(), match.group())
             end = match.end()
 
-    def stream(self) -> MatchStream:
-        """The matches in a text that arrives in pieces."""
-        return MatchStream(self)
-
     def find(self, text: str) -> str | None:
         """The first of the strings in `text`, or None."""
         match = next(self.matches(text), None)
         return match.group() if match else None
 
-    def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
-        """Split a text that continues, as far as its special tokens are certain.
+    def matches(self, text: str, position: int = 0) -> Iterator[re.Match[str]]:
+        """The matches from `position` on: leftmost, then longest, without overlaps."""
+        return self.matches_before(len(text), text, position)
 
-        Returns `(pairs, start, end)`: the pairs of `split` that no continuation changes, the index
-        after the last of them, and the index up to which the rest is certainly plain text. From
-        `end` on, the text may be the beginning of a special token; otherwise `end` is its length.
-        """
-        pairs: list[tuple[str, str]] = []
-        start = 0
-        doubtful = self.doubtful_starts(text)
-        for match in self.matches(text):
-            first = next((position for position in doubtful if position >= start), len(text))
-            if first <= match.start():
-                break  # a longer or earlier match may still begin here
-            pairs.append((text[start : match.start()], match.group()))
-            start = match.end()
-        end = next((position for position in doubtful if position >= start), len(text))
-        return pairs, start, end
-
-    def matches(
-        self, text: str, position: int = 0, end: int | None = None
-    ) -> Iterator[re.Match[str]]:
-        """The matches from `position` up to `end`: leftmost, then longest, without overlaps."""
+    def matches_before(self, end: int, text: str, position: int) -> Iterator[re.Match[str]]:
+        """As `matches`, as if the text ended at `end`."""
         if not self.contents:
             return
-        n_chars = len(text) if end is None else end
         # Finding one character takes a tenth of the time of the expression, unless there are many.
         left, first = _FREE_TRIES, self._prefix[:1]
         while first and left > 0:
-            found = text.find(first, position, n_chars)
+            found = text.find(first, position, end)
             if found < 0:
                 return
             left += (found - position) // _CHARS_PER_TRY - 1
-            match = self._expression.match(text, found, n_chars)
+            match = self._expression.match(text, found, end)
             if match:
                 yield match
             position = match.end() if match else found + 1
-        while position < n_chars:
+        while position < end:
             # The search covers every string that begins in this window completely.
             limit = position + _WINDOW_CHARS
-            last = min(limit + self.longest - 1, n_chars)
+            last = min(limit + self.longest - 1, end)
             match = self._expression.search(text, position, last)
             if match is None or match.start() >= limit:
                 position = limit
@@ -170,7 +151,7 @@ class MatchStream:
     """Cuts the tokens of a matcher out of a text that arrives in pieces.
 
     Example:
-        >>> stream = SpecialTokenMatcher(["<|a|>"]).stream()
+        >>> stream = MatchStream(SpecialTokenMatcher(["<|a|>"]))
         >>> stream.feed("x<|"), stream.feed("a|>y"), stream.finish()
         ([('x', None)], [('', '<|a|>'), ('y', None)], [('', None)])
     """
@@ -187,7 +168,16 @@ class MatchStream:
     def feed(self, text: str) -> list[tuple[str, str | None]]:
         """Pairs as of `split`, as far as they are certain; the plain text of the last continues."""
         text = self._held + text
-        pairs, start, end = self._matcher.split_settled(text)
+        pairs: list[tuple[str, str | None]] = []
+        start = 0
+        doubtful = self._matcher.doubtful_starts(text)
+        for match in self._matcher.matches(text):
+            first = next((position for position in doubtful if position >= start), len(text))
+            if first <= match.start():
+                break  # a longer or earlier match may still begin here
+            pairs.append((text[start : match.start()], match.group()))
+            start = match.end()
+        end = next((position for position in doubtful if position >= start), len(text))
         self._held = text[end:]
         return [*pairs, (text[start:end], None)]
 
@@ -221,11 +211,13 @@ class TrustedTokenMatcher(SpecialTokenMatcher):
         self.everywhere, *self.guarded = _parted(matcher, *(trust.control for trust in trusts))
         self.trusts = trusts
 
-    def matches(
-        self, text: str, position: int = 0, end: int | None = None
-    ) -> Iterator[re.Match[str]]:
-        """As in the base class, to the end of the text."""
-        del end
+    @property
+    def is_for_engines(self) -> bool:  # type: ignore[override]
+        """As in the base class."""
+        return len(self.trusts) == 1 and not self.has_flags
+
+    def matches(self, text: str, position: int = 0) -> Iterator[re.Match[str]]:
+        """As in the base class."""
         guarded = zip(self.guarded, self.trusts, strict=True)
         searches: list[Callable[[str, int], Iterator[re.Match[str]]]] = [
             self.everywhere.matches,
@@ -243,14 +235,6 @@ class TrustedTokenMatcher(SpecialTokenMatcher):
                 else next(search(text, position), None)
                 for head, search in zip(heads, searches, strict=True)
             ]
-
-    def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
-        """Not for a part of the text."""
-        raise NotImplementedError
-
-    def stream(self) -> MatchStream:
-        """Not for a text that arrives in pieces."""
-        raise NotImplementedError
 
 
 def is_any_outside(
@@ -276,13 +260,7 @@ def _matches_in_runs(
 ) -> Iterator[re.Match[str]]:
     for index in range(bisect_right(runs, position, key=itemgetter(1)), len(runs)):
         start, end = runs[index]
-        yield from matcher.matches(text, max(start, position), end)
-
-
-@lru_cache(maxsize=64)
-def matcher_of(contents: frozenset[str]) -> SpecialTokenMatcher:
-    """The matcher of a set of strings; cached, because compiling hundreds takes milliseconds."""
-    return SpecialTokenMatcher(contents)
+        yield from matcher.matches_before(end, text, max(start, position))
 
 
 @lru_cache(maxsize=64)
@@ -292,7 +270,7 @@ def _parted(
     """What finds the other strings of a matcher, and those of each set; without flags."""
     contents = frozenset(matcher.contents)
     others = contents.difference(*controls)
-    return tuple(map(matcher_of, [others, *(contents & control for control in controls)]))
+    return tuple(map(SpecialTokenMatcher, [others, *(contents & control for control in controls)]))
 
 
 def _common_prefix(contents: list[str]) -> str:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tokenizer_core.normalizers.spaces import with_spaces
 from tokenizer_core.normalizers.steps import Steps
-from tokenizer_core.specials.flags import matcher_for, matcher_of_tokens
-from tokenizer_core.specials.matcher import (
-    Span,
-    SpecialTokenMatcher,
-    TrustedTokenMatcher,
-    matcher_of,
+from tokenizer_core.specials.matcher import Span, SpecialTokenMatcher, TrustedTokenMatcher
+from tokenizer_core.specials.matchers import (
+    matcher_of_spec,
+    matcher_of_strings,
+    matcher_of_tokens,
 )
 from tokenizer_core.specials.trust import Trust
 from tokenizer_core.splitting.pretokenize import split
@@ -64,7 +63,7 @@ def parts_as_encoded(spec: TokenizerSpec, text: str) -> list[Part]:
     ids, contents = _content_of(spec.added_token_set)
     return [
         (plain, None if token is None else spec.vocab[ids[token]].decode())
-        for plain, token in normalized_parts(spec, matcher_for(spec, contents), text)
+        for plain, token in normalized_parts(spec, matcher_of_spec(spec, contents), text)
     ]
 
 
@@ -112,7 +111,7 @@ def text_as_decoded(
     return joined.removeprefix(" ") if spec.normalizer.strips_space else joined
 
 
-NO_TOKENS: Final = matcher_of(frozenset())
+NO_TOKENS: Final = matcher_of_strings(frozenset())
 
 
 class TokenSearch:

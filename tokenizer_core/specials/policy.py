@@ -12,8 +12,8 @@ from tokenizer_core.errors import (
     SpecialTokenReachedError,
     UnknownSpecialTokenError,
 )
-from tokenizer_core.specials.flags import matcher_for, matcher_without
-from tokenizer_core.specials.matcher import SpecialTokenMatcher, matcher_of
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
+from tokenizer_core.specials.matchers import matcher_of_rest, matcher_of_spec, matcher_of_strings
 from tokenizer_core.specials.parts import normalized_parts, search_for
 
 if TYPE_CHECKING:
@@ -63,9 +63,18 @@ class TokenFinder:
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
-        self.all = matcher_for(spec, spec.added_ids)
+        names: tuple[Allowed, ...] = ("all", "none", "ordinary")
+        resolved = (resolve_policy(spec.added_tokens, name, ())[0] for name in names)
+        self._by_name = {n: matcher_of_spec(spec, r) for n, r in zip(names, resolved, strict=True)}
+        self.all = self._by_name["all"]
         """Finds every added token."""
-        self._content = matcher_for(spec, {t.content for t in spec.added_tokens if not t.special})
+
+    def in_any_text(self, policy: Policy) -> SpecialTokenMatcher | None:
+        """What finds the tokens that count in any text; None if the policy names some, which are
+        resolved each time, or disallows some, which are searched in each text."""
+        allowed, disallowed = policy.allowed, policy.disallowed
+        is_simple = isinstance(allowed, str) and not disallowed and disallowed is not None
+        return self._by_name.get(allowed) if is_simple else None
 
     def in_text(self, text: str, policy: Policy) -> SpecialTokenMatcher:
         """What finds the added tokens that count in a text.
@@ -74,13 +83,8 @@ class TokenFinder:
             SpecialTokenForbiddenError: the text has a token that the policy disallows.
             Exception: as `resolve_policy`.
         """
-        allowed, disallowed, *_ = policy
-        if not disallowed and isinstance(allowed, str):  # most calls; sets are resolved each time
-            if allowed == "all":
-                return self.all
-            if allowed == "none":
-                return self._content
-        return self.in_texts([text], policy)
+        matcher = self.in_any_text(policy)
+        return self.in_texts([text], policy) if matcher is None else matcher
 
     def in_texts(
         self,
@@ -92,7 +96,7 @@ class TokenFinder:
         the error of an earlier text comes first."""
         spec, allowed, disallowed = self._spec, policy.allowed, policy.disallowed
         recognised, forbidden = resolve_policy(spec.added_tokens, allowed, disallowed)
-        matcher = matcher_for(spec, recognised)
+        matcher = matcher_of_spec(spec, recognised)
         for number, text in enumerate(texts if forbidden else ()):
             try:
                 forbid(text, forbidden)
@@ -121,7 +125,7 @@ class TokenFinder:
         if any(trust.runs for trust in trusts):
             matcher = self.all.trusting(*trusts)
         else:
-            matcher = matcher_without(self._spec, *(trust.control for trust in trusts))
+            matcher = matcher_of_rest(self._spec, *(trust.control for trust in trusts))
         guarded = (self._spec.added_ids[token] for trust in trusts for token in trust.control)
         ids = self._spec.reachable_added_ids.intersection(guarded)
         parts = normalized_parts(self._spec, matcher, text, begins=begins) if ids else ()
@@ -197,7 +201,7 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
 def forbid(text: str, forbidden: frozenset[str]) -> None:
     """Raise SpecialTokenForbiddenError if `text` contains one of `forbidden`."""
     if forbidden:
-        forbid_matches(matcher_of(forbidden), text)
+        forbid_matches(matcher_of_strings(forbidden), text)
 
 
 def forbid_normalized(
@@ -207,7 +211,7 @@ def forbid_normalized(
     the recognised tokens, has one of `forbidden` that is searched there."""
     if not spec.normalizer.steps or not spec.normalized_tokens & forbidden:
         return
-    guard, normalize = search_for(spec, matcher_of(forbidden)), spec.normalizer.normalize
+    guard, normalize = search_for(spec, matcher_of_strings(forbidden)), spec.normalizer.normalize
     for start, end, _ in search_for(spec, matcher).parts(text):
         forbid_matches(guard.second, normalize(text[start:end]), guard.names)
 

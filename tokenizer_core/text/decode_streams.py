@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.engines.python_engine import naming_ids
+from tokenizer_core.engines.base import naming_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

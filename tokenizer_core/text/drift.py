@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from tokenizer_core.engines.python_engine import naming_ids
+from tokenizer_core.engines.base import naming_ids
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 from tokenizer_core.stopping import check_stop
 

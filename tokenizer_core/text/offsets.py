@@ -238,9 +238,7 @@ def char_offsets(text: str, offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Convert byte offsets, shape (n_tokens, 2), to character offsets, which include every partly
     covered character."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
-    if not len(data):
-        return offsets
-    char_at = np.cumsum((data & 0xC0) != 0x80).astype(np.uint64) - np.uint64(1)
-    starts = char_at[offsets[:, 0]]
-    ends = char_at[offsets[:, 1] - np.uint64(1)] + np.uint64(1)
-    return np.stack([starts, ends], axis=1)
+    # How many characters begin before each byte; one more begins after the text.
+    begun = np.concatenate([[0], (data & 0xC0) != 0x80, [1]]).cumsum(dtype=np.uint64)
+    one = np.uint64(1)
+    return np.stack([begun[offsets[:, 0] + one] - one, begun[offsets[:, 1]]], axis=1)

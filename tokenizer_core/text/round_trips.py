@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import text_as_decoded
 from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.stopping import check_stop
@@ -54,9 +54,9 @@ def check_text(
     whole = expected = text
     recognised, _ = resolve_policy(spec.added_tokens, allowed_special, ())
     if spec.normalizer.name != "none" or spec.has_flags or spec.alphabet.word_suffix:
-        whole = expected = text_as_decoded(spec, matcher_for(spec, recognised), text)
+        whole = expected = text_as_decoded(spec, matcher_of_spec(spec, recognised), text)
     if spec.loses_text:
-        expected = text_as_decoded(spec, matcher_for(spec, recognised), text, with_lost=False)
+        expected = text_as_decoded(spec, matcher_of_spec(spec, recognised), text, with_lost=False)
     check_stop()
     decoded = tokenizer.decode(ids)
     check_stop()

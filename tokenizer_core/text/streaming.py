@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.specials.flags import matcher_for
-from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.matchers import matcher_of_spec, matcher_of_strings, stream_of
 from tokenizer_core.specials.parts import search_for
 from tokenizer_core.specials.policy import (
     Allowed,
@@ -117,10 +116,10 @@ class StreamingEncoder:
         )
         self._engine = tokenizer.engine
         self._pattern = spec.pattern
-        search = search_for(spec, matcher_for(spec, allowed))
-        self._tokens, self._names = search.first.stream(), search.names
-        self._normalized_tokens = search.second.stream()
-        self._guard = matcher_of(self._forbidden)
+        search = search_for(spec, matcher_of_spec(spec, allowed))
+        self._tokens, self._names = stream_of(search.first), search.names
+        self._normalized_tokens = stream_of(search.second)
+        self._guard = matcher_of_strings(self._forbidden)
         self._normalized_guard = search_for(spec, self._guard)
         self._added = spec.added_ids
         self._find_cut = spec.normalizer.find_cut

@@ -34,7 +34,7 @@ from tokenizer_core.engines import resolve_engine
 from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import CAN_START_WORKERS, run_tasks
-from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, open_chunks
@@ -100,7 +100,7 @@ def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
     # A chunk begins at the start of the file, at a special token, or inside a document that began
     # in an earlier chunk.
     goes_on = chunk.start > 0
-    for plain, _ in matcher_of(frozenset(rules.special_tokens)).split(text):
+    for plain, _ in matcher_of_strings(frozenset(rules.special_tokens)).split(text):
         if plain:
             n_documents += not goes_on
             for pre_tokens in split_in_windows(plain, rules.pattern):

@@ -6,8 +6,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import numpy as np
-
 from tokenizer_client.schemas.chat import (
     ChatEncodeRequest,
     ChatInputRequest,
@@ -40,7 +38,7 @@ from tokenizer_service.handlers.known_fields import (
 )
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.json import parse_body_json
-from tokenizer_service.responses.chat import EncodedChat, render_chat_response
+from tokenizer_service.responses.chat import render_chat_response, rendered_for
 from tokenizer_service.responses.errors import PlacedError
 from tokenizer_service.responses.json_values import Rendered, dump, render_text
 
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from tokenizer_core.chat.encoding import ChosenTemplate
+    from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
     from tokenizer_core.engines import EngineChoice
     from tokenizer_service.http.id_formats import IdsForm
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -108,7 +106,7 @@ def count_messages(
 ) -> Rendered:
     """Count the tokens of a request to Anthropic's API; raises as `encode_conversation`."""
     chat = encode_conversation(conversation_of_anthropic(request, live, limits), live, limits)
-    return chat.rendered([b'{"input_tokens":%d}' % len(chat.ids)])
+    return rendered_for(chat, [b'{"input_tokens":%d}' % len(chat.ids)])
 
 
 def conversation_of_anthropic(
@@ -159,7 +157,7 @@ def count_gemini(
     chat = encode_conversation(from_gemini(request), live, limits)
     n_tokens = len(chat.ids)
     details = [{"modality": "TEXT", "tokenCount": n_tokens}]
-    return chat.rendered([dump({"totalTokens": n_tokens, "promptTokensDetails": details})])
+    return rendered_for(chat, [dump({"totalTokens": n_tokens, "promptTokensDetails": details})])
 
 
 def count_chat(request: ChatInputRequest, live: LiveTokenizer, *, limits: RenderLimits) -> Rendered:
@@ -172,12 +170,12 @@ def apply_template(
 ) -> Rendered:
     """The text of a chat completion as llama.cpp; raises as `encode_conversation`."""
     chat = _encode_chat_input(request, live, limits)
-    return chat.rendered([b'{"prompt":', *render_text(chat.encoding.text), b"}"])
+    return rendered_for(chat, [b'{"prompt":', *render_text(chat.text), b"}"])
 
 
 def _encode_chat_input(
     request: ChatInputRequest, live: LiveTokenizer, limits: RenderLimits
-) -> EncodedChat:
+) -> ChatEncoding:
     """Encode a chat completion; as llama.cpp, it continues a last message of the assistant unless
     the request says otherwise."""
     last = request.messages[-1]
@@ -189,13 +187,14 @@ def _encode_chat_input(
     return encode_chat_completion(request, live, limits, kwargs)
 
 
-def _counted(chat: EncodedChat) -> Rendered:
-    return chat.rendered([b'{"object":"response.input_tokens","input_tokens":%d}' % len(chat.ids)])
+def _counted(chat: ChatEncoding) -> Rendered:
+    body = b'{"object":"response.input_tokens","input_tokens":%d}' % len(chat.ids)
+    return rendered_for(chat, [body])
 
 
 def encode_chat_completion(
     request: Any, live: LiveTokenizer, limits: RenderLimits, kwargs: Mapping[str, Any]
-) -> EncodedChat:
+) -> ChatEncoding:
     """Encode the messages of a request with the fields that vLLM's routes share; raises as
     `encode_conversation`."""
     conversation = _conversation_of(request, kwargs)
@@ -221,7 +220,7 @@ def _conversation_of(request: Any, kwargs: Mapping[str, Any] | None) -> Conversa
 
 def encode_conversation(
     conversation: Conversation, live: LiveTokenizer, limits: RenderLimits
-) -> EncodedChat:
+) -> ChatEncoding:
     """Render and encode a conversation; control tokens come from the template only.
 
     Raises:
@@ -233,7 +232,7 @@ def encode_conversation(
     check_not_abandoned()
     template = find_template(conversation, live)
     with placing_errors(conversation):
-        encoding = live.tokenizer.encode_chat(
+        chat = live.tokenizer.encode_chat(
             conversation.messages,
             tools=conversation.tools,
             documents=conversation.documents,
@@ -242,17 +241,13 @@ def encode_conversation(
             continue_final_message=conversation.continue_final_message,
             template_kwargs=conversation.kwargs,
             added_tokens=conversation.added_tokens,
+            add_special_tokens=conversation.add_special_tokens,
             messages_form=conversation.messages_form,
             limits=limits,
             with_loss=conversation.with_loss,
         )
-    reserve_memory(len(encoding.text) + encoding.ids.nbytes)
-    spec = live.tokenizer.spec
-    if not conversation.add_special_tokens or not (spec.prefix_ids or spec.suffix_ids):
-        return EncodedChat(encoding, encoding.ids)
-    parts = [np.array(spec.prefix_ids), encoding.ids, np.array(spec.suffix_ids)]
-    ids = np.concatenate(parts).astype(np.uint32)
-    return EncodedChat(encoding, ids, len(spec.prefix_ids))
+    reserve_memory(len(chat.text) + chat.ids.nbytes)
+    return chat
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from tokenizer_service.handlers.known_fields import validate_borrowed, without_n
 from tokenizer_service.http.dialects import SGLANG, Dialect
 from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.chat import template_header
 from tokenizer_service.responses.decode import sizes_of
 from tokenizer_service.responses.dialects import (
     render_content,
@@ -33,8 +34,8 @@ from tokenizer_service.responses.dialects import (
     render_plain_text,
     render_prompts,
 )
-from tokenizer_service.responses.encode import Encoded, put_around
-from tokenizer_service.responses.json_values import Rendered
+from tokenizer_service.responses.encode import Encoded, place_around
+from tokenizer_service.responses.json_values import Rendered, utf8_length
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 
@@ -84,9 +85,9 @@ def tokenize(
         chat = encode_chat_completion(request, live, limits, request.chat_template_kwargs or {})
         if request.return_token_strs:
             check_detailed(len(chat.ids))
-        texts = [Encoded(chat.ids, chat.n_bytes)]
+        texts = [Encoded(chat.ids, utf8_length(chat.text))]
         rendered = render_prompts(texts, live, with_strings, is_batch=False)
-        return rendered._replace(headers=chat.headers)
+        return rendered._replace(headers=template_header(chat.template))
     if isinstance(request, PromptRequest):
         texts = encode_all(
             sources_of(request.prompt),
@@ -143,8 +144,11 @@ def _tokenize_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
         raise Problem(400, "empty_inputs", "`inputs` cannot be empty")
     inputs = request.inputs if isinstance(request.inputs, list) else [request.inputs]
     placed: list[Encoded] = []
-    n_tokens = 0
-    encoded = encode_all(sources_of(inputs), live, is_detailed=True, unit="byte")
+    adds, spec = request.add_special_tokens, live.tokenizer.spec
+    n_around = len(spec.prefix_ids), len(spec.suffix_ids)
+    encoded = encode_all(
+        sources_of(inputs), live, is_detailed=True, unit="byte", add_special_tokens=adds
+    )
     for text, (ids, n_bytes, found) in zip(inputs, encoded, strict=True):
         offsets = found.astype(np.int64)
         if not text.isascii():
@@ -154,9 +158,7 @@ def _tokenize_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
             starts = bounds[np.searchsorted(bounds, starts, side="right") - 1]
             stops = bounds[np.searchsorted(bounds, stops, side="left")]
             offsets = np.stack([starts, stops], axis=1)
-        if request.add_special_tokens:
-            ids, offsets = put_around(live.tokenizer.spec, ids, offsets, -1, -1)
+        if adds:
+            place_around(offsets, n_around, -1)
         placed.append(Encoded(ids, n_bytes, offsets))
-        n_tokens += len(ids)
-        check_detailed(n_tokens)
     return render_inputs(inputs, placed, live)

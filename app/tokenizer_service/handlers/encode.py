@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenizer_client.schemas.chat import ChatEncodeRequest
 from tokenizer_client.schemas.tokens import EncodeRequest, Segments
-from tokenizer_core.engines import ARRAY, JSON, OFFSETS, EngineChoice, decode_json_string
+from tokenizer_core.engines import ARRAY, JSON, EngineChoice, decode_json_string
 from tokenizer_core.specials.policy import Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS
@@ -21,13 +21,7 @@ from tokenizer_service.handlers.preconditions import require_known_specials
 from tokenizer_service.http.bodies import read_model
 from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, require_fit
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.responses.encode import (
-    Encoded,
-    is_detailed,
-    put_around,
-    render_binary,
-    render_encoded,
-)
+from tokenizer_service.responses.encode import Encoded, is_detailed, render_binary, render_encoded
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
 from tokenizer_service.responses.json_values import Rendered, utf8_length
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -182,7 +176,6 @@ def encode_all(
     add_special_tokens: bool = False,
 ) -> list[Encoded]:
     """Encode texts or segments, each at its JSON pointer, with offsets in `unit` if that is given.
-    The post-processor's ids have empty offsets at both ends.
 
     Raises:
         TooManyTokensError: one has more than `max_tokens`.
@@ -200,11 +193,9 @@ def encode_all(
                 )
                 one = Encoded(ids, n_bytes_of(source))
             else:
-                wanted = OFFSETS._replace(unit=unit)
-                ids, offsets = live.tokenizer.encode_source(source, policy, wanted)
-                if add_special_tokens:
-                    end = n_chars_of(source) if unit == "char" else n_bytes_of(source)
-                    ids, offsets = put_around(live.tokenizer.spec, ids, offsets, 0, end)
+                ids, offsets = live.tokenizer.encode_source_with_offsets(
+                    source, policy, unit, add_special_tokens=add_special_tokens
+                )
                 one = Encoded(ids, n_bytes_of(source), offsets)
         except ValueError as error:
             raise refused_text(error, pointer) from None
@@ -240,11 +231,6 @@ def n_bytes_of(source: Source) -> int:
     if not isinstance(source, str):
         return sum(utf8_length(text) for text, _ in source)
     return len(source) if source.isascii() else utf8_length(source)
-
-
-def n_chars_of(source: Source) -> int:
-    """The number of characters in the text of a source."""
-    return len(source) if isinstance(source, str) else sum(len(text) for text, _ in source)
 
 
 def policy_of(request: Any, live: LiveTokenizer) -> Policy:

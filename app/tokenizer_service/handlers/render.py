@@ -25,8 +25,9 @@ from tokenizer_service.handlers.conversations import from_responses, with_effort
 from tokenizer_service.handlers.encode import check_detailed, encode_all
 from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, SAMPLING
 from tokenizer_service.http.dialects import SGLANG, VLLM, Dialect
+from tokenizer_service.responses.chat import rendered_for
 from tokenizer_service.responses.decode import rows_of, sizes_of
-from tokenizer_service.responses.encode import put_around
+from tokenizer_service.responses.encode import place_around
 from tokenizer_service.responses.errors import InvalidFieldError
 from tokenizer_service.responses.json_values import Rendered, dump, render_each
 from tokenizer_service.responses.render import render_generate_request, render_sglang_request
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
         ResponsesRenderRequest,
     )
     from tokenizer_client.schemas.dialects import CompletionRenderRequest
+    from tokenizer_core.chat.encoding import ChatEncoding
     from tokenizer_core.chat.renderer import RenderLimits
-    from tokenizer_service.responses.chat import EncodedChat
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -229,12 +230,13 @@ def render_chat_completion(
     sampling = _sampling_parameters(fields)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
     chat = encode_chat_completion(request, live, limits, kwargs)
-    prompt = _prompt_of(chat, "/messages", with_offsets=bool(request.return_token_offsets))
+    adds, with_offsets = request.add_special_tokens, bool(request.return_token_offsets)
+    prompt = _prompt_of(chat, "/messages", _n_around(live, adds), with_offsets=with_offsets)
     wanted = sampling.get("max_tokens")
     cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
     prompt = cut.apply(prompt, live)
     rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
-    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
+    return rendered_for(chat, list(caller.render(request_id, prompt, rendered)))
 
 
 def render_messages(
@@ -263,7 +265,7 @@ def render_messages(
     prompt = _prompt_of(chat, "/messages")
     request_id = caller.name("chatcmpl-", None)
     rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
-    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
+    return rendered_for(chat, list(caller.render(request_id, prompt, rendered)))
 
 
 def render_responses(
@@ -296,7 +298,7 @@ def render_responses(
         cut = _Cut(-1, None, sampling.get("max_tokens"), "/truncation")
         prompt = cut.apply(prompt, live)
     rendered = dump(_fields(prompt, request, fields, sampling, live, caller))
-    return chat.rendered(list(caller.render(request_id, prompt, rendered)))
+    return rendered_for(chat, list(caller.render(request_id, prompt, rendered)))
 
 
 def _known_fields(request: Any) -> dict[str, Any]:
@@ -307,7 +309,7 @@ def _known_fields(request: Any) -> dict[str, Any]:
 
 def _prompts(request: CompletionRenderRequest, live: LiveTokenizer) -> Iterator[_Prompt]:
     """Each prompt of a completion."""
-    given, adds, spec = request.prompt, request.add_special_tokens, live.tokenizer.spec
+    given, adds = request.prompt, request.add_special_tokens
     has_ids = isinstance(given, np.ndarray) or (len(given) and isinstance(given[0], np.ndarray))
     if has_ids:
         rows, _ = rows_of(given, "/prompt")
@@ -322,30 +324,41 @@ def _prompts(request: CompletionRenderRequest, live: LiveTokenizer) -> Iterator[
         ("/prompt" if isinstance(given, str) else f"/prompt/{index}", text)
         for index, text in enumerate(texts)
     ]
-    n_around = (len(spec.prefix_ids), len(spec.suffix_ids)) if adds else (0, 0)
+    n_around = _n_around(live, adds)
     with_offsets = bool(request.return_token_offsets)
     encoded = encode_all(
         sources,
         live,
         is_detailed=with_offsets,
         unit="char" if with_offsets else None,
-        add_special_tokens=adds and not with_offsets,
+        add_special_tokens=adds,
     )
     for (pointer, _), (ids, n_bytes, found) in zip(sources, encoded, strict=True):
-        if with_offsets and adds:
-            ids, found = put_around(spec, ids, found, 0, 0)
+        if with_offsets:
+            place_around(found, n_around, 0)
         yield _Prompt(pointer, ids, found if with_offsets else None, *n_around, n_bytes)
 
 
-def _prompt_of(chat: EncodedChat, pointer: str, *, with_offsets: bool = False) -> _Prompt:
+def _n_around(live: LiveTokenizer, adds: bool) -> tuple[int, int]:
+    """How many ids the post-processor puts before and after a text, if it `adds` them."""
+    spec = live.tokenizer.spec
+    return (len(spec.prefix_ids), len(spec.suffix_ids)) if adds else (0, 0)
+
+
+def _prompt_of(
+    chat: ChatEncoding,
+    pointer: str,
+    n_around: tuple[int, int] = (0, 0),
+    *,
+    with_offsets: bool = False,
+) -> _Prompt:
     """The prompt of a conversation; the offsets of the post-processor's tokens are 0 and 0."""
-    n_after = len(chat.ids) - len(chat.encoding.ids) - chat.n_before
     offsets = None
     if with_offsets:
         check_detailed(len(chat.ids))
-        found = char_offsets(chat.encoding.text, chat.encoding.offsets)
-        offsets = np.pad(found, ((chat.n_before, n_after), (0, 0)))
-    return _Prompt(pointer, chat.ids, offsets, chat.n_before, n_after)
+        offsets = char_offsets(chat.text, chat.offsets)
+        place_around(offsets, n_around, 0)
+    return _Prompt(pointer, chat.ids, offsets, *n_around)
 
 
 def _fields(

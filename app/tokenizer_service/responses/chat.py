@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenizer_client.schemas.chat import ChatEncodeRequest
 from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
@@ -28,32 +25,14 @@ def template_header(template: ChosenTemplate) -> tuple[tuple[bytes, bytes]]:
     return ((b"chat-template-digest", template.identity["sha256"].encode()),)
 
 
-class EncodedChat(NamedTuple):
-    """A conversation, and its ids."""
-
-    encoding: ChatEncoding
-    ids: NDArray[np.uint32]
-    """With the post-processor's, if they were asked for."""
-    n_before: int = 0
-    """How many of the post-processor's ids stand in front."""
-
-    @property
-    def n_bytes(self) -> int:
-        """The size of the rendered text in bytes of UTF-8."""
-        return utf8_length(self.encoding.text)
-
-    @property
-    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The header that names the template."""
-        return template_header(self.encoding.template)
-
-    def rendered(self, chunks: list[bytes]) -> Rendered:
-        """The response with this body."""
-        return Rendered(chunks, len(self.ids), self.n_bytes, headers=self.headers)
+def rendered_for(chat: ChatEncoding, chunks: list[bytes]) -> Rendered:
+    """The response about a conversation, with this body."""
+    headers = template_header(chat.template)
+    return Rendered(chunks, len(chat.ids), utf8_length(chat.text), headers=headers)
 
 
 def render_chat_response(
-    request: ChatEncodeRequest, chat: EncodedChat, live: LiveTokenizer, form: IdsForm | None
+    request: ChatEncodeRequest, chat: ChatEncoding, live: LiveTokenizer, form: IdsForm | None
 ) -> Rendered:
     """The parts of the conversation that `request` wants as JSON, or only the ids in `form`.
 
@@ -61,25 +40,26 @@ def render_chat_response(
         PlacedError: the loss rule does not fit the conversation.
     """
     if form is not None:
-        return render_binary(chat.ids, None, chat.n_bytes, form)._replace(headers=chat.headers)
-    encoding, returned = chat.encoding, request.returned
+        rendered = render_binary(chat.ids, None, utf8_length(chat.text), form)
+        return rendered._replace(headers=template_header(chat.template))
+    returned = request.returned
     chunks = [b"{"]
     if "ids" in returned:
         chunks += [b'"tokens":', *render_ids(chat.ids), b","]
     chunks.append(b'"count":%d' % len(chat.ids))
     if "text" in returned:
-        chunks += [b',"text":', *render_text(encoding.text)]
+        chunks += [b',"text":', *render_text(chat.text)]
     if "mask" in returned:
         try:
-            turns = encoding.turns(request.loss_rule, turn_ends=request.turn_ends)
+            turns = chat.turns(request.loss_rule, turn_ends=request.turn_ends)
         except ChatInputError as error:
             raise PlacedError(error, "/loss_rule") from None
-        mask = encoding.mask_of(turns).astype(np.uint32)
+        mask = chat.mask_of(turns).astype(np.uint32)
         chunks += [b',"mask":', *render_ids(mask)]
         chunks += [b',"turns":', dump([turn._asdict() for turn in turns])]
     if "spans" in returned:
-        spans = zip(encoding.roles, encoding.message_tokens(), strict=True)
+        spans = zip(chat.roles, chat.message_tokens(), strict=True)
         chunks += [b',"spans":', dump([{"role": role, "tokens": span} for role, span in spans])]
-    template = dump(encoding.template.identity)
+    template = dump(chat.template.identity)
     chunks += [b',"chat_template":', template, b',"tokenizer":%b}' % live.identity_json]
-    return chat.rendered(chunks)
+    return rendered_for(chat, chunks)

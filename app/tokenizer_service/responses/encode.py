@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core import TokenizerSpec
     from tokenizer_service.http.id_formats import IdsForm
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
@@ -43,16 +42,12 @@ def is_detailed(returned: Collection[str]) -> bool:
     return "pieces" in returned or "offsets" in returned
 
 
-def put_around(
-    spec: TokenizerSpec, ids: Any, offsets: NDArray[Any], start: int, end: int
-) -> tuple[NDArray[np.uint32], NDArray[Any]]:
-    """`ids` between the post-processor's, whose offsets are `start`, or `end` after the text."""
-    n_before, n_after = len(spec.prefix_ids), len(spec.suffix_ids)
-    around = [
-        np.full((n, 2), at, dtype=offsets.dtype) for n, at in ((n_before, start), (n_after, end))
-    ]
-    parts = [np.array(part, dtype=np.uint32) for part in (spec.prefix_ids, ids, spec.suffix_ids)]
-    return np.concatenate(parts), np.concatenate([around[0], offsets, around[1]])
+def place_around(offsets: NDArray[Any], n_around: tuple[int, int], place: int) -> None:
+    """Let the first and the last tokens, which the post-processor added, start and end at
+    `place`, as other servers say."""
+    n_before, n_after = n_around
+    offsets[:n_before] = place
+    offsets[len(offsets) - n_after :] = place
 
 
 def render_encoded(

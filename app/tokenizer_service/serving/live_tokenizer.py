@@ -13,7 +13,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
-from tokenizer_core.specials.flags import matcher_for
+from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts, text_as_decoded
 
 
@@ -85,7 +85,7 @@ def check_round_trip(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode_ordinary(GOLDEN_TEXT)
     if tokenizer.decode(ids, errors="replace" if spec.alphabet.missing else "strict") != wanted:
         raise ArtifactCorruptError("the golden text does not come back from encode and decode")
-    every = matcher_for(spec, spec.added_ids)
+    every = matcher_of_spec(spec, spec.added_ids)
     for content, id_ in spec.special_tokens.items():
         # A second name decodes to the first (o200k_harmony, 200018).
         first_name = spec.vocab[id_].decode()

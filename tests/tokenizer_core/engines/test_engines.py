@@ -27,8 +27,7 @@ from tokenizer_core.engines import (
     python_engine,
     stoppable,
 )
-from tokenizer_core.engines.base import BaseEngine
-from tokenizer_core.engines.base import json_of_ids as json_in_python
+from tokenizer_core.engines.base import BaseEngine, json_of_ids_in_python
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import CancelledError, UnknownTokenIdError
 from tokenizer_core.reference import apply_merges, apply_ranks
@@ -171,7 +170,7 @@ def test_an_id_that_is_no_integer_is_named_with_its_type(decoding):
                 decode([97, 302, bad])
 
 
-@pytest.mark.parametrize("json_of", [json_of_ids, json_in_python])
+@pytest.mark.parametrize("json_of", [json_of_ids, json_of_ids_in_python])
 def test_the_json_of_ids_is_that_of_the_standard_library(json_of):
     rng = random.Random(1)
     ids = [10**power + add for power in range(10) for add in (-1, 0, 1)] + [(1 << 32) - 1]

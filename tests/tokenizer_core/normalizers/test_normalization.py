@@ -61,13 +61,13 @@ def test_texts_equal_those_of_tokenizers(normalizer, text):
 
 
 @needs_native
-@given(normalizer=normalizers, text=texts, is_first=st.booleans())
-def test_compiled_steps_equal_those_in_python(normalizer, text, is_first):
+@given(normalizer=normalizers, text=texts, begins_part=st.booleans())
+def test_compiled_steps_equal_those_in_python(normalizer, text, begins_part):
     run = run_of(normalizer)
     compiled = compiled_normalizer(run.steps)
     assume(compiled)
-    assert compiled.normalize(text, is_first=is_first) == run.normalize(
-        text, continues=not is_first
+    assert compiled.normalize(text, begins_part=begins_part) == run.normalize(
+        text, continues=not begins_part
     )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenizer_core.reference import split_at_special_tokens
-from tokenizer_core.specials.matcher import SpecialTokenMatcher
+from tokenizer_core.specials.matcher import MatchStream, SpecialTokenMatcher
 
 contents = st.lists(st.text("ab<", min_size=1, max_size=4), max_size=5)
 
@@ -17,11 +17,10 @@ def test_split_equals_the_definition(tokens, text):
 
 @given(contents, st.text("ab<", max_size=12), st.text("ab<", max_size=12))
 def test_what_is_settled_stays_whatever_follows(tokens, before, after):
-    pairs, start, end = SpecialTokenMatcher(tokens).split_settled(before)
+    *pairs, (plain, _) = MatchStream(SpecialTokenMatcher(tokens)).feed(before)
     whole = split_at_special_tokens(before + after, tokens)
     assert whole[: len(pairs)] == pairs
-    # What follows the settled pairs is certainly plain up to `end`.
-    assert whole[len(pairs)][0].startswith(before[start:end])
+    assert whole[len(pairs)][0].startswith(plain)
 
 
 @given(
@@ -34,7 +33,7 @@ def test_beginnings_that_are_frequent_or_rare(tokens, runs, between):
     matcher = SpecialTokenMatcher(tokens)
     assert list(matcher.split(text)) == split_at_special_tokens(text, tokens)
     half = len(text) // 2
-    found = [match.span() for match in matcher.matches(text, 1, half)]
+    found = [match.span() for match in matcher.matches_before(half, text, 1)]
     assert found == [match.span() for match in SpecialTokenMatcher(tokens).matches(text[:half], 1)]
 
 
@@ -58,12 +57,12 @@ def test_tokens_are_plain_text_anywhere(tokens, text):
 
 
 def test_what_is_settled_at_once():
-    matcher = SpecialTokenMatcher(["<|a|>"])
-    assert matcher.split_settled("x<|a|>") == ([("x", "<|a|>")], 6, 6)
-    assert matcher.split_settled("x<|a") == ([], 0, 1)
+    stream = MatchStream(SpecialTokenMatcher(["<|a|>"]))
+    assert (stream.feed("x<|a|>"), stream.held) == ([("x", "<|a|>"), ("", None)], "")
+    assert (stream.feed("x<|a"), stream.held) == ([("x", None)], "<|a")
     none = SpecialTokenMatcher([])
     assert not none
-    assert none.split_settled("abc") == ([], 0, 3)
+    assert MatchStream(none).feed("abc") == [("abc", None)]
     assert none.find("abc") is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.property.trap_texts import kinds, patterns, seeds, short_trap_texts, tiny_spec
 from tokenizer_core import TextPart, Tokenizer, chunk_text, truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError, SpecialTokenForbiddenError
-from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_core.text.truncate import TextChunks
 
@@ -37,7 +37,7 @@ def special_spans(tokenizer: Tokenizer, text: str, policy: Any) -> list[tuple[in
     specials = set(tokenizer.spec.special_tokens)
     names = specials if policy == "all" else set() if policy == "none" else set(policy)
     spans, place = [], 0
-    for plain, token in matcher_of(frozenset(names)).split(text):
+    for plain, token in matcher_of_strings(frozenset(names)).split(text):
         place += len(plain.encode())
         if token is not None:
             spans.append((place, place + len(token.encode())))

@@ -18,7 +18,7 @@ from tokenizer_core.normalizers import normalizer_for
 from tokenizer_core.normalizers.nfc import NFC_MAKES
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
-from tokenizer_core.specials.matcher import SpecialTokenMatcher
+from tokenizer_core.specials.matcher import MatchStream, SpecialTokenMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,8 +186,8 @@ def _have_two_passes(added: Sequence[AddedToken]) -> bool:
 
 def _overlaps_any(content: str, matcher: SpecialTokenMatcher) -> bool:
     """Whether `content` contains one of the matcher's strings or ends with the beginning of one."""
-    pairs, _, end = matcher.split_settled(content)
-    return bool(pairs) or end < len(content)
+    stream = MatchStream(matcher)
+    return len(stream.feed(content)) > 1 or bool(stream.held)
 
 
 def assign_added_ids(entries: Entries, contents: Sequence[str]) -> list[int]:

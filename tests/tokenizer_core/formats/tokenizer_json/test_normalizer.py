@@ -33,7 +33,7 @@ from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.gpt2_files import parse_token
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.specials.matcher import matcher_of
+from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded, text_as_encoded
 from tokenizer_core.text.round_trips import check_text
 
@@ -85,7 +85,7 @@ def test_steps_give_ids_offsets_and_streams_of_tokenizers(listed, text):
 def test_decoding_gives_the_normalized_text(normalizer, text):
     _, (tokenizer, *_) = pair_if_read(file_of(normalizer))
     spec = tokenizer.spec
-    matcher = matcher_of(frozenset(token.content for token in spec.added_tokens))
+    matcher = matcher_of_strings(frozenset(token.content for token in spec.added_tokens))
     assert tokenizer.decode(tokenizer.encode(text)) == text_as_decoded(spec, matcher, text)
     assert tokenizer.decode(tokenizer.encode_ordinary(text)) == text_as_encoded(spec, text)
     if spec.normalizer.name == "steps":

@@ -32,9 +32,8 @@ fn words() -> &'static [u64] {
 }
 
 /// How many bytes `write` writes for these ids.
-pub fn n_bytes(parts: &[&[u32]]) -> usize {
-    let chunks = parts.iter().flat_map(|part| part.chunks(1 << 12));
-    let n_bytes: usize = chunks.map(n_bytes_of_chunk).sum();
+pub fn n_bytes(ids: &[u32]) -> usize {
+    let n_bytes: usize = ids.chunks(1 << 12).map(n_bytes_of_chunk).sum();
     // The closing bracket overwrites the last comma.
     1 + n_bytes.max(1)
 }
@@ -55,15 +54,15 @@ fn n_bytes_of_chunk(ids: &[u32]) -> usize {
     }
 }
 
-/// Writes one array of the ids of all parts, `[1,22,333]` for `[1]` and `[22, 333]`, to `out`.
+/// Writes the array of the ids, `[1,22,333]`, to `out`.
 ///
 /// Panics unless `out` has the length that `n_bytes` says; otherwise it fills all of `out`.
-pub fn write(parts: &[&[u32]], out: &mut [MaybeUninit<u8>]) {
-    Kernel::chosen().run(Write { parts, out });
+pub fn write(ids: &[u32], out: &mut [MaybeUninit<u8>]) {
+    Kernel::chosen().run(Write { ids, out });
 }
 
 struct Write<'w> {
-    parts: &'w [&'w [u32]],
+    ids: &'w [u32],
     out: &'w mut [MaybeUninit<u8>],
 }
 
@@ -72,14 +71,10 @@ impl<K: WriteIds> Work<K> for Write<'_> {
 
     #[inline(always)]
     fn run(self, kernel: K) {
-        let Write { parts, out } = self;
+        let Write { ids, out } = self;
         assert!(out.len() >= 2);
         out[0].write(b'[');
-        let mut at = 1;
-        for part in parts {
-            at += kernel.write_ids(part, &mut out[at..]);
-        }
-        let end = at.max(2);
+        let end = 1 + kernel.write_ids(ids, &mut out[1..]).max(1);
         assert_eq!(end, out.len());
         out[end - 1].write(b']');
     }
@@ -162,13 +157,13 @@ mod tests {
     use super::*;
 
     /// The same by each kernel that the processor has.
-    fn render(parts: &[&[u32]]) -> Vec<u8> {
-        let n_bytes = n_bytes(parts);
+    fn render(ids: &[u32]) -> Vec<u8> {
+        let n_bytes = n_bytes(ids);
         let by_kernel = |kernel: &Kernel| {
             let mut text = Vec::new();
             text.reserve_exact(n_bytes);
             let out = &mut text.spare_capacity_mut()[..n_bytes];
-            kernel.run(Write { parts, out });
+            kernel.run(Write { ids, out });
             // SAFETY: so many bytes were filled.
             unsafe { text.set_len(n_bytes) };
             text
@@ -191,34 +186,31 @@ mod tests {
             let ids = &numbers[numbers.len() - n_ids..];
             let expected: Vec<String> = ids.iter().map(u32::to_string).collect();
             let expected = format!("[{}]", expected.join(",")).into_bytes();
-            let (first, others) = ids.split_at(n_ids / 3);
-            let (second, third) = others.split_at(others.len() / 2);
-            assert_eq!(render(&[ids]), expected);
-            assert_eq!(render(&[first, second, third]), expected);
+            assert_eq!(render(ids), expected);
         }
         for start in 0..numbers.len() - 20 {
             let ids = &numbers[start..start + start % 20];
             let expected: Vec<String> = ids.iter().map(u32::to_string).collect();
             assert_eq!(
-                render(&[ids]),
+                render(ids),
                 format!("[{}]", expected.join(",")).into_bytes()
             );
         }
         for id in numbers {
-            assert_eq!(render(&[&[id]]), format!("[{id}]").into_bytes());
-            assert_eq!(render(&[&[id], &[1]]), format!("[{id},1]").into_bytes());
+            assert_eq!(render(&[id]), format!("[{id}]").into_bytes());
+            assert_eq!(render(&[id, 1]), format!("[{id},1]").into_bytes());
         }
     }
 
     #[test]
     #[should_panic]
     fn more_room_than_the_ids_need_is_refused() {
-        write(&[&[1, 2]], &mut [MaybeUninit::uninit(); 6]);
+        write(&[1, 2], &mut [MaybeUninit::uninit(); 6]);
     }
 
     #[test]
     #[should_panic]
     fn less_room_than_the_ids_need_is_refused() {
-        write(&[&[1, 2]], &mut [MaybeUninit::uninit(); 4]);
+        write(&[1, 2], &mut [MaybeUninit::uninit(); 4]);
     }
 }

@@ -55,14 +55,14 @@ pub struct Normalizer {
 }
 
 impl Normalizer {
-    /// The normalized text. With `is_first` false, `text` continues one: nothing is put before it,
+    /// The normalized text. With `begins_part` false, `text` continues one: nothing is put before it,
     /// and its start is not stripped.
-    pub fn normalize<'t>(&self, text: &'t str, is_first: bool) -> Result<Cow<'t, str>, Stopped> {
+    pub fn normalize<'t>(&self, text: &'t str, begins_part: bool) -> Result<Cow<'t, str>, Stopped> {
         let flag = stop::current();
         let mut text = Cow::Borrowed(text);
         for step in &self.steps {
             stop::check(&flag)?;
-            if let Some(changed) = step.apply(&text, is_first, &flag)? {
+            if let Some(changed) = step.apply(&text, begins_part, &flag)? {
                 text = Cow::Owned(changed);
             }
         }
@@ -75,7 +75,7 @@ impl Step {
     fn apply(
         &self,
         text: &str,
-        is_first: bool,
+        begins_part: bool,
         flag: &Option<StopFlag>,
     ) -> Result<Option<String>, Stopped> {
         let mut out = String::new();
@@ -91,7 +91,7 @@ impl Step {
             }
             Step::Strip { left, right } => {
                 let mut kept = text;
-                if *left && is_first {
+                if *left && begins_part {
                     kept = kept.trim_start();
                 }
                 if *right {
@@ -102,7 +102,7 @@ impl Step {
                 }
                 push(&mut out, kept)?;
             }
-            Step::Prepend(_) if text.is_empty() || !is_first => return Ok(None),
+            Step::Prepend(_) if text.is_empty() || !begins_part => return Ok(None),
             Step::Prepend(content) => {
                 push(&mut out, content)?;
                 push(&mut out, text)?;

@@ -222,16 +222,9 @@ impl NativeEncoder {
         &self,
         py: Python<'py>,
         specials: Option<&NativeSpecials>,
-        prefix_ids: Items<u32>,
-        suffix_ids: Items<u32>,
         text: &Bound<'py, PyString>,
     ) -> PyResult<JsonAndCount<'py>> {
-        let (prefix_ids, suffix_ids) = (prefix_ids.0, suffix_ids.0);
-        let json_of = |ids: &[u32]| {
-            let parts = [&prefix_ids[..], ids, &suffix_ids];
-            let n_ids = parts.iter().map(|part| part.len()).sum();
-            Ok((json_bytes(py, &parts)?, n_ids))
-        };
+        let json_of = |ids: &[u32]| Ok((json_bytes(py, ids)?, ids.len()));
         if text.code_point_len()? > MAX_SHORT {
             let ids = self.ids_of(py, text, 1, specials)?;
             let json = json_of(&ids);

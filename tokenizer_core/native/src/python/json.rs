@@ -29,18 +29,17 @@ fn json_of_ids<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     // A copy, because another thread may write to the array while the GIL is released.
     let ids = collected(ids.as_array().iter().copied()).map_err(memory_error)?;
-    json_bytes(py, &[&ids])
+    json_bytes(py, &ids)
 }
 
-/// The text of one JSON array of the ids of all parts.
-pub fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyAny>> {
-    let n_ids: usize = parts.iter().map(|part| part.len()).sum();
-    let n_bytes = releasing_gil_if_long(py, 4 * n_ids, || json::ids::n_bytes(parts));
+/// The text of a JSON array of the ids.
+pub fn json_bytes<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyAny>> {
+    let n_bytes = releasing_gil_if_long(py, 4 * ids.len(), || json::ids::n_bytes(ids));
     // SAFETY: `write` writes all of the memory, or panics, which drops the object unseen.
     let (bytes, out) = unsafe { new_bytes(py, n_bytes)? };
     releasing_gil_if_long(py, n_bytes, || {
         huge_pages::advise(out.as_ptr(), out.len());
-        json::ids::write(parts, out);
+        json::ids::write(ids, out);
     });
     Ok(bytes)
 }

@@ -37,15 +37,15 @@ impl NativeNormalizer {
         })
     }
 
-    #[pyo3(signature = (text, *, is_first=true))]
+    #[pyo3(signature = (text, *, begins_part=true))]
     fn normalize<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyString>,
-        is_first: bool,
+        begins_part: bool,
     ) -> PyResult<Bound<'py, PyString>> {
         let source = text.to_str()?;
-        let normalize = || self.normalizer.normalize(source, is_first);
+        let normalize = || self.normalizer.normalize(source, begins_part);
         match releasing_gil_if_long(py, source.len(), normalize).map_err(stopped_error)? {
             Cow::Borrowed(_) => Ok(text.clone()),
             Cow::Owned(normalized) => str_of(py, &normalized),
