@@ -12,8 +12,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from tokenizer_core.engines.protocol import ARRAY, LIST, LISTS, EncodedDocuments
 from tokenizer_core.specials.parts import normalized_parts
 from tokenizer_core.splitting.pretokenize import split_in_windows
@@ -21,6 +19,7 @@ from tokenizer_core.splitting.pretokenize import split_in_windows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
@@ -59,6 +58,8 @@ class BaseEngine(ABC):
         matcher: SpecialTokenMatcher | None = None,
         wanted: Wanted[Any] = LISTS,
     ) -> Any:
+        import numpy as np
+
         if wanted.kind == "list":
             return [self.encode(text, matcher) for text in texts]
         each = ARRAY._replace(prefix_ids=wanted.prefix_ids, suffix_ids=wanted.suffix_ids)
@@ -107,6 +108,8 @@ class BaseEngine(ABC):
         if wanted.kind == "list":
             ids = chain.from_iterable(chain.from_iterable(windows))
             return [*wanted.prefix_ids, *ids, *wanted.suffix_ids]
+        import numpy as np
+
         parts = [np.fromiter(chain.from_iterable(window), np.uint32) for window in windows]
         return as_wanted(np.concatenate([np.empty(0, np.uint32), *parts]), wanted)
 
@@ -140,6 +143,8 @@ def as_wanted(
     """What is wanted of these ids of one text."""
     if wanted.kind == "count":
         return len(ids)
+    import numpy as np
+
     if wanted.prefix_ids or wanted.suffix_ids:
         around = [np.array(part, np.uint32) for part in (wanted.prefix_ids, wanted.suffix_ids)]
         ids = np.concatenate([around[0], ids, around[1]])
@@ -169,6 +174,8 @@ def join_with_offsets(
     parts: Sequence[NDArray[np.uint32]],
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """Join the parts, shape (n_tokens,), and return their offsets, shape (n_parts + 1,)."""
+    import numpy as np
+
     offsets = np.zeros(len(parts) + 1, dtype=np.uint64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return np.concatenate(parts) if len(parts) else np.empty(0, dtype=np.uint32), offsets
