@@ -20,9 +20,9 @@ of documents, groups of lines of about 10,000 characters, because the others spl
 document.
 `--what list`: microseconds of one call that returns a list, the median of distinct texts.
 `--what decode`: MB/s from an array of ids to the bytes (or the `str`) of the text.
-`--what start`: a process from its start to the first ids and its end, in ms of wall time, and the
-MB that it holds at most; of no text. Each engine reads its own form of the vocabulary. The command
-`tokenizer encode Hello` and `python -c pass` are the last rows.
+`--what start`: a process from its start to the first ids and its end: ms of wall time, ms of
+processor time, and the most MB; of no text. Each engine reads its own form of the vocabulary. The
+command `tokenizer encode Hello` and `python -c pass` are the last rows.
 """
 
 import argparse
@@ -278,18 +278,26 @@ def measure_decode(engine, texts, job):
     return {"figures": [len(text) / 1e6 / best], "ids": [hashlib.sha256(decoded).hexdigest()]}
 
 
+LAUNCH = """
+import json, os, sys, time
+start = time.perf_counter()
+_, status, usage = os.wait4(os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ), 0)
+seconds = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+print(json.dumps([seconds[0] * 1e3, seconds[1] * 1e3, usage.ru_maxrss / 1e3]))
+sys.exit(status != 0)
+"""
+"""A small process starts the measured one, whose most memory includes that of its parent."""
+
+
 def measure_start(command):
-    """Wall time in ms and the most memory in MB of a process, and what it prints."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with process.stdout, process.stderr:
-        ids, errors = process.stdout.read(), process.stderr.read()
-        _, process.returncode, usage = os.wait4(process.pid, 0)
-    figures = [(time.perf_counter() - start) * 1e3, usage.ru_maxrss / 1e3]
-    if process.returncode:
-        is_missing = "ModuleNotFoundError" in errors
-        return {"error": NOT_INSTALLED if is_missing else errors.strip()[-80:]}
-    return {"figures": figures, "ids": [ids]}
+    """Wall time and processor time in ms and the most memory in MB of a process, and what it
+    prints."""
+    done = subprocess.run([sys.executable, "-c", LAUNCH, *command], capture_output=True, text=True)
+    if done.returncode:
+        is_missing = "ModuleNotFoundError" in done.stderr
+        return {"error": NOT_INSTALLED if is_missing else done.stderr.strip()[-80:]}
+    *ids, figures = done.stdout.splitlines()
+    return {"figures": json.loads(figures), "ids": ids}
 
 
 def documents_of(text):
@@ -330,18 +338,24 @@ def run(job, python):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def python_of(engine, args):
+    return sys.executable if engine in OURS else args.peers or sys.executable
+
+
 def take_turns(job, args):
     """For each engine its median figures, or a word instead of them; and whether ours has the ids
     that most have."""
     engines = args.engines.split(",")
     runs = {engine: [] for engine in engines}
+    if job["what"] == "start":  # compile the modules
+        for engine in engines:
+            run(job | {"engine": engine}, python_of(engine, args))
     for round_number in range(args.rounds):
         turn = round_number % len(engines)
         for engine in engines[turn:] + engines[:turn]:
             doing = f"\r{label(Path(job['text']))}: round {round_number + 1}, {engine:<12}"
             print(doing, end="", file=sys.stderr)
-            python = sys.executable if engine in OURS else args.peers or sys.executable
-            runs[engine].append(run(job | {"engine": engine}, python))
+            runs[engine].append(run(job | {"engine": engine}, python_of(engine, args)))
     print(file=sys.stderr)
     ids = {engine: {one for run in results for one in run.get("ids", ())}
            for engine, results in runs.items()}  # fmt: skip
@@ -377,8 +391,8 @@ def share(found):
 
 def measure_command(command, rounds):
     """The median figures of `measure_start`, in the cell of ours."""
-    runs = [measure_start(command)["figures"] for _ in range(rounds)]
-    return [list(map(statistics.median, zip(*runs, strict=True)))]
+    runs = [measure_start(command)["figures"] for _ in range(rounds + 1)]
+    return [list(map(statistics.median, zip(*runs[1:], strict=True)))]
 
 
 def describe(vocab, engines, folder):
@@ -449,6 +463,8 @@ def main():
             label(path): describe(path, engines, folder) for path in map(vocab_path, args.vocab)
         }
         if args.what == "start":
+            os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")  # as installed packages
+            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
             for vocab, job in vocabularies.items():
                 found, is_right = take_turns(job | {"what": "start", "text": job["vocab"]}, args)
                 are_ours_right &= is_right
