@@ -20,6 +20,9 @@ of documents, groups of lines of about 10,000 characters, because the others spl
 document.
 `--what list`: microseconds of one call that returns a list, the median of distinct texts.
 `--what decode`: MB/s from an array of ids to the bytes (or the `str`) of the text.
+`--what start`: a process from its start to the first ids and its end: ms of wall time, ms of
+processor time, and the most MB; of no text. Each engine reads its own form of the vocabulary. The
+command `tokenizer encode Hello` and `python -c pass` are the last rows.
 """
 
 import argparse
@@ -182,6 +185,37 @@ PEERS = {one.__name__: one for one in (
 )}  # fmt: skip
 
 
+START = {
+    "native": """
+from tokenizer_core import Tokenizer
+print(Tokenizer.load({vocab!r}).encode("Hello, world!"))
+""",
+    "tiktoken": """
+import tiktoken
+from tiktoken.load import load_tiktoken_bpe
+ranks = load_tiktoken_bpe({ranks!r})
+encoding = tiktoken.Encoding(
+    "compared", pat_str={pattern!r}, mergeable_ranks=ranks, special_tokens={special_tokens!r}
+)
+print(encoding.encode("Hello, world!"))
+""",
+    "tokenizers": """
+from tokenizers import Tokenizer
+print(Tokenizer.from_file({json!r}).encode("Hello, world!", add_special_tokens=False).ids)
+""",
+    "gigatoken": """
+from gigatoken.gigatoken_rs import BPETokenizer
+print(BPETokenizer.from_hf({json!r}).encode("Hello, world!").tolist())
+""",
+}
+"""What a fresh process runs for `--what start`."""
+
+COMMANDS = {
+    "`tokenizer encode Hello`": [Path(sys.executable).with_name("tokenizer"), "encode", "Hello"],
+    "`python -c pass`": [sys.executable, "-c", "pass"],
+}
+
+
 # ---------------------------------------------------------------- measurements in a fresh process
 
 
@@ -244,6 +278,28 @@ def measure_decode(engine, texts, job):
     return {"figures": [len(text) / 1e6 / best], "ids": [hashlib.sha256(decoded).hexdigest()]}
 
 
+LAUNCH = """
+import json, os, sys, time
+start = time.perf_counter()
+_, status, usage = os.wait4(os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ), 0)
+seconds = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+print(json.dumps([seconds[0] * 1e3, seconds[1] * 1e3, usage.ru_maxrss / 1e3]))
+sys.exit(status != 0)
+"""
+"""A small process starts the measured one, whose most memory includes that of its parent."""
+
+
+def measure_start(command):
+    """Wall time and processor time in ms and the most memory in MB of a process, and what it
+    prints."""
+    done = subprocess.run([sys.executable, "-c", LAUNCH, *command], capture_output=True, text=True)
+    if done.returncode:
+        is_missing = "ModuleNotFoundError" in done.stderr
+        return {"error": NOT_INSTALLED if is_missing else done.stderr.strip()[-80:]}
+    *ids, figures = done.stdout.splitlines()
+    return {"figures": json.loads(figures), "ids": ids}
+
+
 def documents_of(text):
     documents, lines, length = [], [], 0
     for line in text.splitlines(keepends=True):
@@ -260,6 +316,8 @@ def documents_of(text):
 
 def run(job, python):
     """`measure` in a fresh process of `python`; {"error": ...} when it fails."""
+    if job["what"] == "start":
+        return measure_start([python, "-c", START[job["engine"]].format(**job)])
     command = [python, __file__, "--job", json.dumps(job)]
     environment = {
         **os.environ,
@@ -280,18 +338,24 @@ def run(job, python):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def python_of(engine, args):
+    return sys.executable if engine in OURS else args.peers or sys.executable
+
+
 def take_turns(job, args):
     """For each engine its median figures, or a word instead of them; and whether ours has the ids
     that most have."""
     engines = args.engines.split(",")
     runs = {engine: [] for engine in engines}
+    if job["what"] == "start":  # compile the modules
+        for engine in engines:
+            run(job | {"engine": engine}, python_of(engine, args))
     for round_number in range(args.rounds):
         turn = round_number % len(engines)
         for engine in engines[turn:] + engines[:turn]:
-            doing = f"\r{Path(job['text']).name}: round {round_number + 1}, {engine:<12}"
+            doing = f"\r{label(Path(job['text']))}: round {round_number + 1}, {engine:<12}"
             print(doing, end="", file=sys.stderr)
-            python = sys.executable if engine in OURS else args.peers or sys.executable
-            runs[engine].append(run(job | {"engine": engine}, python))
+            runs[engine].append(run(job | {"engine": engine}, python_of(engine, args)))
     print(file=sys.stderr)
     ids = {engine: {one for run in results for one in run.get("ids", ())}
            for engine, results in runs.items()}  # fmt: skip
@@ -314,6 +378,21 @@ def ratio(found):
     if isinstance(mine, str) or not others:
         return None
     return [a / max(speeds) for a, *speeds in zip(mine, *others, strict=True)]
+
+
+def share(found):
+    """The figures of the first engine over the least of the others."""
+    mine, *others = found.values()
+    others = [figures for figures in others if not isinstance(figures, str)]
+    if isinstance(mine, str) or not others:
+        return None
+    return [a / min(figures) for a, *figures in zip(mine, *others, strict=True)]
+
+
+def measure_command(command, rounds):
+    """The median figures of `measure_start`, in the cell of ours."""
+    runs = [measure_start(command)["figures"] for _ in range(rounds + 1)]
+    return [list(map(statistics.median, zip(*runs[1:], strict=True)))]
 
 
 def describe(vocab, engines, folder):
@@ -352,7 +431,7 @@ def main():
     parser = make_parser(__doc__)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
     parser.add_argument("--vocab", nargs="+", metavar="VOCABULARY")
-    parser.add_argument("--what", choices=["encode", "list", "decode"], default="encode")
+    parser.add_argument("--what", choices=["encode", "list", "decode", "start"], default="encode")
     parser.add_argument("--engines", default="native,gigatoken,fastokens,tokenizers")
     parser.add_argument("--peers", help="the Python that imports the others")
     parser.add_argument("--mb", type=float, default=20, help="of each text at most, in MB")
@@ -369,8 +448,8 @@ def main():
     args = parser.parse_args()
     engines = args.engines.split(",")
     n_processors = len(os.sched_getaffinity(0))
-    if not args.texts or not args.vocab:
-        parser.error("give --vocab VOCABULARY and at least one text")
+    if not args.vocab or bool(args.texts) == (args.what == "start"):
+        parser.error("give --vocab VOCABULARY and at least one text; none for --what start")
     if not 1 <= args.threads <= n_processors:
         parser.error(f"--threads must be 1 to {n_processors}, the processors there are")
     unknown = set(engines) - {*OURS, *PEERS}
@@ -383,6 +462,16 @@ def main():
         vocabularies = {
             label(path): describe(path, engines, folder) for path in map(vocab_path, args.vocab)
         }
+        if args.what == "start":
+            os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")  # as installed packages
+            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+            for vocab, job in vocabularies.items():
+                found, is_right = take_turns(job | {"what": "start", "text": job["vocab"]}, args)
+                are_ours_right &= is_right
+                rows.append([vocab, *found.values(), share(found)])
+            none = [None] * len(engines)
+            rows += [[name, *measure_command(command, args.rounds), *none[1:], None]
+                     for name, command in COMMANDS.items()]  # fmt: skip
         for text in args.texts:
             path = text_in(folder, text)
             size = min(path.stat().st_size, int(args.mb * 1e6))
@@ -410,15 +499,16 @@ def main():
         columns = ["", *(f"{size:,} B" for size in LIST_SIZES)]
     else:
         columns = ["vocabulary, text", *(OURS.get(engine, engine) for engine in engines)]
-        columns.append("over the fastest peer")
-        if len(rows) > 4 and all(row[-1] for row in rows):
+        columns.append("over the least" if args.what == "start" else "over the fastest peer")
+        if args.what != "start" and len(rows) > 4 and all(row[-1] for row in rows):
             ratios = list(zip(*(row[-1] for row in rows), strict=True))
             none = [None] * len(engines)
             rows += [
                 [f"least of these {len(rows)}", *none, list(map(min, ratios))],
                 ["median", *none, list(map(statistics.median, ratios))],
             ]
-    clock = "processor time" if args.threads == 1 and args.what != "list" else "wall time"
+    is_wall = args.threads > 1 or args.what in ("list", "start")
+    clock = "wall time" if is_wall else "processor time"
     note = f"Median of {args.rounds} rounds in {clock}"
     report([Table(columns, rows)], args.json, note)
     if not are_ours_right:

@@ -92,15 +92,15 @@ class NativeEncoder:
         cls,
         vocab: dict[int, bytes],
         token_to_id: dict[bytes, int],
-        merges: NDArray[np.uint32] | None,
+        merges: bytes | None,
         take_whole: bool,
         pattern: str | NativeAutomaton | None,
         by_characters: bool = False,
         missing: tuple[bytes, int | None, bool, bytes] | None = None,
         word_ends: list[int] | None = None,
     ) -> NativeEncoder:
-        """`merges` are the ids of both sides and of the product of each merge, in turn; None makes
-        a tokenizer of kind `ranks`. `take_whole` takes a pre-token that is
+        """`merges` are the ids of both sides and of the product of each merge, in turn, as words of
+        four bytes; None makes a tokenizer of kind `ranks`. `take_whole` takes a pre-token that is
         in `token_to_id` whole; without a `pattern` only pre-tokens can be encoded. With
         `by_characters`, merging starts from the characters that are tokens, and from the bytes of
         others. `missing` has the fields of `spec.MissingBytes`, `word_ends` the id that each of
@@ -331,19 +331,20 @@ class NativeModel:
 
     def build(
         self, plain: list[str], *, by_characters: bool = False
-    ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]], NDArray[np.uint32]] | None:
+    ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]], bytes] | None:
         """The vocabulary, the merges, and the ids of both sides and of the product of each merge,
-        in turn. Entries are read in GPT-2's byte alphabet, those in `plain` as text. With
-        `by_characters`, others are text too, with U+2581 for a space, or a byte such as `<0x41>`.
+        in turn, as words of four bytes. Entries are read in GPT-2's byte alphabet, those in `plain`
+        as text. With `by_characters`, others are text too, with U+2581 for a space, or a byte such
+        as `<0x41>`.
 
         None if an entry is neither, or may stand for two tokens, or the other way around, or if a
         merge has one that text never gives.
         """
 
-def left_sizes(tokens: list[bytes]) -> NDArray[np.uint32] | None:
-    """How many bytes the left side of the merge has that makes each token, 0 if none does; uint32
-    of shape (n_tokens,). The tokens, all different, are in the order of their ranks. None if one of
-    the 256 bytes is no token, or with more tokens than there are ids."""
+def left_sizes(tokens: list[bytes]) -> list[int] | None:
+    """How many bytes the left side of the merge has that makes each token, 0 if none does. The
+    tokens, all different, are in the order of their ranks. None if one of the 256 bytes is no
+    token, or with more tokens than there are ids."""
 
 def read_model(document: bytes) -> tuple[bytes, NativeModel] | None:
     """A `tokenizer.json` with an empty `vocab` and `merges`, and these. None if they are not as

@@ -21,18 +21,14 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from tokenizer_core.errors import ConversionError, FormatError, InvalidSpecError
-from tokenizer_core.formats import (
-    load_spec,
-    save_gpt2_files,
-    save_model_folder,
-    save_pickles,
-    save_tiktoken,
-    save_tokenizer_json,
-)
+from tokenizer_core.formats.any_format import load_spec
 from tokenizer_core.formats.chat_template_files import existing_template_file
+from tokenizer_core.formats.gpt2_files import save_gpt2_files
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
-from tokenizer_core.formats.model_folder import WRITTEN
-from tokenizer_core.formats.pickle_files import PICKLE_NAMES
+from tokenizer_core.formats.model_folder import WRITTEN, save_model_folder
+from tokenizer_core.formats.pickle_files import PICKLE_NAMES, save_pickles
+from tokenizer_core.formats.tiktoken_file import save_tiktoken
+from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.splitting.patterns import CUSTOM
 from tokenizer_core.tokenizer import Tokenizer

@@ -22,18 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError, HubError, PresetError
-from tokenizer_core.formats import detect_file, load_spec
-from tokenizer_core.formats.model_folder import (
-    FILE_NAMES,
-    MERGES,
-    SENTENCEPIECE,
-    TEKKEN,
-    TOKENIZER,
-    VOCAB,
-    has_vocabulary,
-    sole_rank_file,
-)
-from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES, parse_tiktoken_ranks
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import resolve_pattern
 
@@ -92,6 +80,8 @@ class Preset:
         Raises:
             FormatError: `data` is not the published file.
         """
+        from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks
+
         if not self.matches(data):
             raise FormatError(
                 f"the file is not {self.file_name} as published (sha256 {self.sha256}), so the "
@@ -196,6 +186,8 @@ def recognise_preset(data: bytes) -> Preset | None:
 
 def recognise_preset_file(path: StrPath) -> Preset | None:
     """As `recognise_preset`, for the file at `path`; raises FormatError or OSError."""
+    from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
+
     return recognise_preset(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 
 
@@ -208,6 +200,9 @@ def load_path_spec(path: StrPath, *, file_ids: bool = False) -> TokenizerSpec:
         FileNotFoundError: there is nothing; says which other method takes such a name.
         OSError: a file cannot be read.
     """
+    from tokenizer_core.formats.any_format import detect_file, load_spec
+    from tokenizer_core.formats.model_folder import sole_rank_file
+
     if not Path(path).exists():
         raise FileNotFoundError(errno.ENOENT, f"no such file or folder{_other_way(path)}", path)
     if Path(path).is_dir():
@@ -257,6 +252,8 @@ def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
         FormatError: the file at `path` is not the published one.
         OSError: the file at `path` cannot be read.
     """
+    from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
+
     preset = find_preset(name)
     if path is not None:
         return preset.build_spec(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
@@ -300,6 +297,8 @@ def own_cache_path(preset: Preset) -> Path:
 
 def _read_cached(path: Path) -> bytes | None:
     """The bytes of a file, or None if it is missing or unreadable: the next place may have it."""
+    from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
+
     try:
         return read_whole_file(path, max_bytes=MAX_FILE_BYTES)
     except (OSError, FormatError):
@@ -318,6 +317,16 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
             `tokenizer.json`, no `vocab.json` with `merges.txt`, no `tekken.json`, and no
             `tokenizer.model` of SentencePiece.
     """
+    from tokenizer_core.formats.model_folder import (
+        FILE_NAMES,
+        MERGES,
+        SENTENCEPIECE,
+        TEKKEN,
+        TOKENIZER,
+        VOCAB,
+        has_vocabulary,
+    )
+
     # Imported here because it is optional, and because it reads its variables when it is imported.
     try:
         import huggingface_hub

@@ -18,8 +18,6 @@ from json import JSONDecodeError
 from json.scanner import make_scanner
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import numpy as np
-
 from tokenizer_core.errors import FormatError
 from tokenizer_core.splitting.possessive import compile_possessive
 
@@ -116,6 +114,8 @@ def _count_outside_strings(data: bytes) -> int:
         >>> _count_outside_strings(br'{"a,": ["\\", "\",["]}')
         3
     """
+    import numpy as np
+
     if b"\\" in data:
         data = data.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
     n_found, is_inside = 0, 0

@@ -10,18 +10,10 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from functools import cached_property, partial
-from html import escape
 from operator import index
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from tokenizer_core import formats
-from tokenizer_core.chat.control_tokens import find_control_tokens
-from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
-from tokenizer_core.chat.messages import form_messages
-from tokenizer_core.chat.renderer import RenderedChat, render_chat
 from tokenizer_core.engines import (
     ARRAY,
     ARRAYS,
@@ -33,9 +25,8 @@ from tokenizer_core.engines import (
     join_segments,
 )
 from tokenizer_core.engines.base import require_characters, require_text
+from tokenizer_core.engines.protocol import is_array
 from tokenizer_core.errors import ChatInputError
-from tokenizer_core.formats.model_folder import named_special_tokens
-from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_policy
 from tokenizer_core.presets import download_model_folder, load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
@@ -46,7 +37,6 @@ from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
 from tokenizer_core.specials.policy import Policy, TokenFinder
 from tokenizer_core.specials.trust import Trust
 from tokenizer_core.stopping import check_stop
-from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_core.text.drift import (
     UNDECIDED,
     Extension,
@@ -56,7 +46,6 @@ from tokenizer_core.text.drift import (
     first_differences,
     rows_of,
 )
-from tokenizer_core.text.offsets import char_offsets, find_byte_offsets, token_sizes
 from tokenizer_core.text.pieces import Pieces
 from tokenizer_core.text.streaming import StreamingEncoder
 
@@ -64,11 +53,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
+    import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.chat.encoding import ChosenTemplate
+    from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
     from tokenizer_core.chat.messages import MessagesForm
-    from tokenizer_core.chat.renderer import RenderLimits
+    from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine, Wanted
     from tokenizer_core.engines.protocol import Result
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
@@ -208,7 +198,9 @@ class Tokenizer:
         Raises:
             FormatError: a file is malformed, or the manifest disagrees with an argument.
         """
-        spec = formats.load_files_spec(vocab_filepath, merges_filepath, special_tokens, pattern)
+        from tokenizer_core.formats.any_format import load_files_spec
+
+        spec = load_files_spec(vocab_filepath, merges_filepath, special_tokens, pattern)
         return cls.from_spec(spec, engine=engine)
 
     @classmethod
@@ -222,7 +214,9 @@ class Tokenizer:
     ) -> Tokenizer:
         """Load a `.tiktoken` rank file. The file contains neither pattern nor special tokens: pass
         both."""
-        ranks = formats.load_tiktoken_ranks(path)
+        from tokenizer_core.formats.tiktoken_file import load_tiktoken_ranks
+
+        ranks = load_tiktoken_ranks(path)
         spec = TokenizerSpec.from_ranks(ranks, special_tokens, pattern=pattern)
         return cls.from_spec(spec, engine=engine)
 
@@ -230,21 +224,29 @@ class Tokenizer:
     def from_tokenizer_json(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
         """Load Hugging Face's `tokenizer.json`: BPE of bytes, or of characters with byte fallback
         (Llama 2). Settings that cannot be read exactly are refused by name."""
-        return cls.from_spec(formats.load_tokenizer_json(path), engine=engine)
+        from tokenizer_core.formats.tokenizer_json.document import load_tokenizer_json
+
+        return cls.from_spec(load_tokenizer_json(path), engine=engine)
 
     @classmethod
     def from_tekken(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
         """Load Mistral's `tekken.json`. `encode` matches its special tokens in a text, as with
         every vocabulary; `allowed_special="none"` gives the ids of mistral-common."""
-        return cls.from_spec(formats.load_tekken(path), engine=engine)
+        from tokenizer_core.formats.tekken_file import load_tekken
+
+        return cls.from_spec(load_tekken(path), engine=engine)
 
     def save_files(self, vocab_filepath: Path, merges_filepath: Path) -> None:
         """Write the vocabulary and merges as pickles."""
-        formats.save_pickles(self._spec, vocab_filepath, merges_filepath)
+        from tokenizer_core.formats.pickle_files import save_pickles
+
+        save_pickles(self._spec, vocab_filepath, merges_filepath)
 
     def save_gpt2_files(self, vocab_json: Path, merges_txt: Path) -> None:
         """Write `vocab.json` and `merges.txt` in GPT-2's alphabet."""
-        formats.save_gpt2_files(self._spec, vocab_json, merges_txt)
+        from tokenizer_core.formats.gpt2_files import save_gpt2_files
+
+        save_gpt2_files(self._spec, vocab_json, merges_txt)
 
     def save_tiktoken(self, path: Path) -> None:
         """Write a `.tiktoken` rank file.
@@ -252,11 +254,15 @@ class Tokenizer:
         Raises:
             FormatError: no ranks give the same ids as the merges.
         """
-        formats.save_tiktoken(self._spec, path)
+        from tokenizer_core.formats.tiktoken_file import save_tiktoken
+
+        save_tiktoken(self._spec, path)
 
     def save_tokenizer_json(self, path: Path) -> None:
         """Write Hugging Face's `tokenizer.json`."""
-        formats.save_tokenizer_json(self._spec, path)
+        from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+
+        save_tokenizer_json(self._spec, path)
 
     @property
     def spec(self) -> TokenizerSpec:
@@ -292,6 +298,8 @@ class Tokenizer:
     def control_tokens(self) -> frozenset[str]:
         """The added tokens that untrusted text does not give: the special tokens, those that the
         literals of a chat template write, and those that the import names. See docs/chat.md."""
+        from tokenizer_core.chat.control_tokens import find_control_tokens
+
         return find_control_tokens(self._spec)
 
     @property
@@ -309,6 +317,8 @@ class Tokenizer:
 
     @cached_property
     def _template_variables(self) -> Mapping[str, str]:
+        from tokenizer_core.formats.model_folder import named_special_tokens
+
         variables = self._spec.chat.variables
         return named_special_tokens(self._spec) if variables is None else variables
 
@@ -592,7 +602,11 @@ class Tokenizer:
         text, matcher = self._find_tokens(source, policy)
         ids = self._engine.encode(text, matcher, self._around(ARRAY, add_special_tokens))
         offsets = self._find_offsets(text, matcher, ids, add_special_tokens)
-        return ids, offsets if unit == "byte" else char_offsets(text, offsets)
+        if unit == "byte":
+            return ids, offsets
+        from tokenizer_core.text.offsets import char_offsets
+
+        return ids, char_offsets(text, offsets)
 
     def encode_batch(
         self,
@@ -611,8 +625,10 @@ class Tokenizer:
         """
         workers = num_threads or 1
         texts = _list_of(texts)
-        options = (plain_policy(allowed_special), plain_policy(disallowed_special))
         if not self._engine.has_threads:
+            from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_policy
+
+            options = (plain_policy(allowed_special), plain_policy(disallowed_special))
             return encode_batch_over_processes(self, texts, options, workers)
         wanted = LISTS._replace(num_threads=workers)
         return self._encode_batch(texts, allowed_special, disallowed_special, wanted)
@@ -690,6 +706,9 @@ class Tokenizer:
             ChatTemplateError: the template is invalid or refuses these messages.
             ChatLimitError: rendering takes more time, memory or text than `limits` allow.
         """
+        from tokenizer_core.chat.messages import form_messages
+        from tokenizer_core.chat.renderer import render_chat
+
         template = self._choose_template(chat_template, tools)
         variables = self.template_variables
         formed = form_messages(
@@ -750,6 +769,8 @@ class Tokenizer:
             >>> tokenizer.encode_chat([{"role": "user", "content": "hi"}]).ids.tolist()
             [104, 105, 256]
         """
+        from tokenizer_core.chat.encoding import ChatEncoding, roles_of
+
         template = self._choose_template(chat_template, tools)
         rendered = self.render_chat(
             messages,
@@ -815,9 +836,11 @@ class Tokenizer:
         """
         checked = _check_ids(ids)
         if skip_special_tokens:
-            listed = checked.tolist() if isinstance(checked, np.ndarray) else checked
+            listed = checked.tolist() if is_array(checked) else checked
             checked = [id_ for id_ in listed if id_ not in self._special_ids]
         if self._spec.alphabet.has_characters:
+            from tokenizer_core.text.decode_streams import StreamingDecoder
+
             decoder = StreamingDecoder(self, errors=errors)
             return decoder.feed(checked) + decoder.flush()
         return self._engine.decode(checked, errors)
@@ -832,7 +855,7 @@ class Tokenizer:
     ) -> list[str]:
         """The text of each element, in order; the rest as `decode`. `num_threads` as for
         `encode_to_numpy`."""
-        rows = [ids if isinstance(ids, (np.ndarray, list)) else list(ids) for ids in batch]
+        rows = [ids if isinstance(ids, list) or is_array(ids) else list(ids) for ids in batch]
         texts = None
         if errors == "replace":
             skips = skip_special_tokens
@@ -890,7 +913,7 @@ class Tokenizer:
             segments, policy = list(text), Policy(added_tokens=added_tokens)
             extended = self._continue(given, segments, policy)
             again = self.encode_source([(before, True), *segments], policy, ARRAY)
-        return Extension(extended, first_difference(np.array(extended, dtype=np.uint32), again))
+        return Extension(extended, first_difference(extended, again))
 
     def extend_chat(
         self,
@@ -955,7 +978,7 @@ class Tokenizer:
             at = chat.end_of(self.render_chat(earlier, **options), given, self.decode)
         policy = Policy(added_tokens=added_tokens, template=template.source)
         extended = self._continue(given, chat.rendered, policy, at)
-        return Extension(extended, first_difference(np.array(extended, dtype=np.uint32), chat.ids))
+        return Extension(extended, first_difference(extended, chat.ids))
 
     def canonical(self, ids: Ids) -> bool:
         """Whether `encode(decode(ids))` gives `ids`; see `first_drift`."""
@@ -990,14 +1013,14 @@ class Tokenizer:
             >>> tokenizer.first_drift([120, 97, 98]), tokenizer.first_drift([120, 256])
             (1, None)
         """
-        listed = ids if isinstance(ids, np.ndarray) else list(ids)
+        listed = ids if is_array(ids) else list(ids)
         text = self.decode(listed)
         check_stop()
         again = self.encode_to_numpy(
             text, allowed_special=allowed_special, disallowed_special=disallowed_special
         )
         check_stop()
-        return first_difference(np.asarray(listed, dtype=np.uint32), again)
+        return first_difference(listed, again)
 
     def first_drift_batch(
         self,
@@ -1016,6 +1039,8 @@ class Tokenizer:
             UnknownTokenIdError, TypeError: as `decode`; names the row.
             ValueError: the offsets do not fit the ids.
         """
+        import numpy as np
+
         rows = rows_of(batch, offsets)
         found = self._engine.first_drifts(rows, self._tokens.all, num_threads)
         if found is None:
@@ -1043,6 +1068,8 @@ class Tokenizer:
 
     def _repr_html_(self) -> str:
         sample = self.pieces(_SAMPLE + next(iter(self._spec.special_tokens), ""))
+        from html import escape
+
         return f"<div><code>{escape(repr(self))}</code></div>{sample._repr_html_()}"
 
     def __len__(self) -> int:
@@ -1093,17 +1120,21 @@ class Tokenizer:
         self, source: Iterable[Segment] | RenderedChat, policy: Policy
     ) -> tuple[str, list[Trust]]:
         """The text of a source, and where the guarded tokens count in it."""
+        from tokenizer_core.chat.renderer import RenderedChat
+
         if isinstance(source, RenderedChat):
             return source.text, self._trusts_of(source, policy)
         text, runs = join_segments(source)
         return text, [Trust(self._guarded(policy), runs)]
 
     def _choose_template(self, name: str | ChosenTemplate | None, tools: object) -> ChosenTemplate:
+        from tokenizer_core.chat.encoding import choose_template
+
         return choose_template(self._spec.chat.sources, name, with_tools=tools is not None)
 
     def _checked_ids(self, ids: Ids) -> tuple[list[int], str]:
         """The ids as plain ints, and their text; raises as `decode`."""
-        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        listed = ids.tolist() if is_array(ids) else list(ids)
         text = self.decode(listed)
         return list(map(index, listed)), text
 
@@ -1124,6 +1155,8 @@ class Tokenizer:
 
     def _guarded(self, policy: Policy, written: Iterable[str] = ()) -> frozenset[str]:
         """The added tokens that count in trusted text only; `written`: what a template wrote."""
+        from tokenizer_core.chat.control_tokens import find_control_tokens
+
         counting = policy.added_tokens
         if counting == "none":
             return self._added_contents
@@ -1136,6 +1169,8 @@ class Tokenizer:
     def _trusts_of(self, chat: RenderedChat, policy: Policy) -> list[Trust]:
         """Where the guarded tokens count in a conversation: in the text of the template, and those
         that are not special in the assistant's messages too."""
+        from tokenizer_core.chat.encoding import roles_of
+
         runs = chat.trusted_runs
         guarded = self._guarded(policy, (chat.text[start:end] for start, end in runs))
         written = guarded - self._special_contents
@@ -1172,20 +1207,26 @@ class Tokenizer:
         spec = self._spec
         around = (len(spec.prefix_ids), len(spec.suffix_ids)) if add_special_tokens else (0, 0)
         ids = ids[around[0] : len(ids) - around[1]]
+        from tokenizer_core.text.offsets import find_byte_offsets
+
         found = find_byte_offsets(spec, self._engine, matcher, text, ids, self._token_sizes)
         if not any(around):
             return found
+        import numpy as np
+
         ends = (0, len(text.encode()))
         return np.pad(found, (around, (0, 0)), constant_values=(ends, (0, 0)))
 
     @cached_property
     def _token_sizes(self) -> NDArray[np.uint32] | None:
+        from tokenizer_core.text.offsets import token_sizes
+
         return token_sizes(self._spec)
 
 
 def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
     """Return `ids` unchanged; refuse arrays that do not contain integers."""
-    if isinstance(ids, np.ndarray) and not np.issubdtype(ids.dtype, np.integer):
+    if is_array(ids) and ids.dtype.kind not in "iu":
         if ids.size:
             raise TypeError(f"ids must be integers, not an array of {ids.dtype}")
         return []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tokenizer_core import SplitPattern, TrainingOptions, train_from_iterator
 from tokenizer_core.compat import tiktoken
-from tokenizer_core.formats import load_tiktoken_ranks
+from tokenizer_core.formats.tiktoken_file import load_tiktoken_ranks
 
 # As in nanochat/tokenizer.py: GPT-4's pattern with numbers of at most two digits.
 PATTERN = (

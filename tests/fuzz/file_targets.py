@@ -20,7 +20,10 @@ from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import MANIFEST
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.registry import Manifest
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.text.round_trips import check_text

@@ -19,7 +19,7 @@ from tests.fuzz.service_targets import DIGEST, FORMS
 from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core.errors import CorpusError, FormatError, InvalidSpecError, TokenizerCoreError
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
-from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_core.registry.manifest import FileRecord, describe
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_service.access.errors import AccessError

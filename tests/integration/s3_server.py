@@ -13,7 +13,7 @@ import uuid
 import httpx
 import pytest
 
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.blobs.bucket import ObjectStorage
 
 AWAY_SECONDS = 60.0

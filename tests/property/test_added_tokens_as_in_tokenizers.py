@@ -18,7 +18,10 @@ from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.corpus.document_batches import DocumentBatch
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import FormatError, InvalidSpecError
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.text.round_trips import check_text
 
 BASE = json.loads(render_tokenizer_json(trained_spec(60, special_tokens=[])))

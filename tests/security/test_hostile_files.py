@@ -25,7 +25,7 @@ from tokenizer_core.errors import (
     UnsafePickleError,
 )
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, load_pickles
-from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 
 MAX_SECONDS = 2.0
 """If the machine needs UNIT_SECONDS for what READER times first; a slower one may take longer."""

@@ -32,8 +32,8 @@ from tokenizer_core.conversion import (
     output_paths,
 )
 from tokenizer_core.errors import ConversionError, FormatError
-from tokenizer_core.formats import load_spec, save_tokenizer_json
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.any_format import load_spec
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json, save_tokenizer_json
 from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes, TokenizerSpec
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import SplitPattern

@@ -3,8 +3,11 @@
 import copy
 import html
 import itertools
+import os
 import pickle
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
+from tests.native_module import native_module
 from tests.tokenizer_core.every_way import SHAPES, check_stream
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
 from tokenizer_core.engines import COUNT
@@ -26,6 +30,8 @@ from tokenizer_core.errors import (
     UnknownTokenIdError,
 )
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
+from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.presets import find_preset
 from tokenizer_core.registry import ArtifactStore
@@ -59,6 +65,43 @@ def tokenizer(engine):
 def nfc(engine):
     spec = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="qwen2", normalizer="nfc")
     return Tokenizer.from_spec(spec, engine=engine)
+
+
+SLOW = {"asyncio", "concurrent", "jinja2", "logging", "numpy", "regex", "subprocess"}
+"""Packages that take long to import."""
+
+
+@pytest.mark.parametrize(
+    ("make", "is_slow"),
+    [
+        ("from_preset('gpt2')", False),
+        ("load('merges.json')", False),
+        ("load('nfc.json')", False),
+        ("load('folder')", False),
+        ("load('merges.json', engine='python')", True),
+    ],
+)
+def test_the_first_ids_need_no_slow_package(tmp_path, make, is_slow):
+    native_module()
+    spec = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
+    (tmp_path / "folder").mkdir()
+    for name, normalizer in (
+        ("merges.json", "none"),
+        ("nfc.json", "nfc"),
+        ("folder/tokenizer.json", "none"),
+    ):
+        save_tokenizer_json(replace(spec, normalizer=normalizer_of(normalizer)), tmp_path / name)
+    code = (
+        "import sys; from tokenizer_core import Tokenizer\n"
+        f"print(Tokenizer.{make}.decode(Tokenizer.{make}.encode('Hello')))\n"
+        f"print(*sorted({SLOW!r} & set(sys.modules)))"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    text, found = done.stdout.splitlines()
+    assert (text, bool(found)) == ("Hello", is_slow)
 
 
 @given(mixed_text)

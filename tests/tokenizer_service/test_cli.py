@@ -15,8 +15,8 @@ from tests.tokenizer_core.formats.small_specs import small_tekken
 from tests.tokenizer_service.run_cli import write_tiktoken
 from tokenizer_core import AddedToken, TokenizerSpec
 from tokenizer_core.engines import native_loading
-from tokenizer_core.formats import save_gpt2_files
-from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.formats.gpt2_files import save_gpt2_files
+from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_service import cli as cli_module
 from tokenizer_service.cli import _COMMANDS, build_whole_parser, main
 from tokenizer_service.commands import text as text_commands

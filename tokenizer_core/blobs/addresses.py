@@ -7,9 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.blobs.bucket import open_object_storage
-from tokenizer_core.blobs.folder import FolderStorage
-from tokenizer_core.blobs.protocol import checked_storage_name
 from tokenizer_core.errors import StorageError
 
 if TYPE_CHECKING:
@@ -39,6 +36,9 @@ def open_storage(location: str | os.PathLike[str], *, read_only: bool = False) -
         >>> storage.read("runs/one.json", max_bytes=10)
         b'{}'
     """
+    from tokenizer_core.blobs.bucket import open_object_storage
+    from tokenizer_core.blobs.folder import FolderStorage
+
     text = os.fspath(location)
     if is_store_address(text):
         return open_object_storage(text, probe=not read_only)
@@ -68,6 +68,8 @@ def open_stored(address: str, *, read_only: bool = False) -> tuple[Storage, str]
     Raises:
         StorageError: as `open_storage`; or the address does not end in a name.
     """
+    from tokenizer_core.blobs.protocol import checked_storage_name
+
     parent, _, name = address.rpartition("/")
     try:
         checked_storage_name(name)

@@ -13,8 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -145,7 +143,7 @@ def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
         b'new'
     """
     # Choose the name before the file exists, so that the clean-up after Ctrl-C knows it.
-    staged = staged or path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    staged = staged or path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         yield staged
         staged.replace(path)
@@ -251,7 +249,7 @@ def create_synced(path: Path, data: bytes) -> bool:
     Raises:
         OSError: the folder is missing or not writable, or the disk is full.
     """
-    staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    staged = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         write_synced(staged, data)
         with contextlib.suppress(FileExistsError):
@@ -284,6 +282,8 @@ def make_folder(path: Path, *, mode: int = 0o777) -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder with its content as far as possible; the caller tries again later."""
+    import shutil
+
     shutil.rmtree(path, ignore_errors=True)
 
 

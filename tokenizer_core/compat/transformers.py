@@ -15,7 +15,10 @@ from typing import Any, Final
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.chat_template_files import template_field
 from tokenizer_core.formats.model_folder import named_special_tokens
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.tokenizer import Tokenizer
 
 try:

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.blobs.atomic_files import (
     make_folder,
     replace_synced,
@@ -35,7 +35,7 @@ from tokenizer_core.errors import StorageMissingError, TokenFilesCorruptError, T
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokenizer_core.blobs import Storage
+    from tokenizer_core.blobs.protocol import Storage
     from tokenizer_core.corpus.token_manifest import TokenFile
 
 

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.blobs import Storage
 from tokenizer_core.blobs.atomic_files import is_stream, replacing
 from tokenizer_core.blobs.locks import locked_folder
+from tokenizer_core.blobs.protocol import Storage
 from tokenizer_core.errors import FormatError, RunError, StorageError, StorageMissingError
 from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
 from tokenizer_core.parallel import map_ahead

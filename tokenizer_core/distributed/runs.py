@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from tokenizer_core.blobs import Storage, open_storage
+from tokenizer_core.blobs.addresses import open_storage
+from tokenizer_core.blobs.protocol import Storage
 from tokenizer_core.distributed.committed_shards import (
     MAX_MANIFEST_BYTES,
     Attempt,

@@ -14,8 +14,6 @@ from itertools import chain
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from tokenizer_core.engines.protocol import ARRAY, LIST, LISTS, EncodedDocuments
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.specials.parts import normalized_parts
@@ -24,6 +22,7 @@ from tokenizer_core.splitting.pretokenize import split_in_windows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
@@ -79,6 +78,8 @@ class BaseEngine(ABC):
         matcher: SpecialTokenMatcher | None = None,
         wanted: Wanted[Any] = LISTS,
     ) -> Any:
+        import numpy as np
+
         if wanted.kind == "list":
             return [self.encode(text, matcher) for text in texts]
         each = ARRAY._replace(prefix_ids=wanted.prefix_ids, suffix_ids=wanted.suffix_ids)
@@ -123,6 +124,8 @@ class BaseEngine(ABC):
     def _encode_between(
         self, encode: Callable[[str], NDArray[np.uint32]], wanted: Wanted[Any], text: str
     ) -> Any:
+        import numpy as np
+
         around = [np.array(part, np.uint32) for part in (wanted.prefix_ids, wanted.suffix_ids)]
         return self._as_wanted(np.concatenate([around[0], encode(text), around[1]]), wanted)
 
@@ -138,6 +141,8 @@ class BaseEngine(ABC):
             return total
         if wanted.kind == "list":
             return list(chain.from_iterable(chain.from_iterable(windows)))
+        import numpy as np
+
         parts = [np.fromiter(chain.from_iterable(window), np.uint32) for window in windows]
         return self._as_wanted(np.concatenate([np.empty(0, np.uint32), *parts]), wanted)
 
@@ -225,6 +230,8 @@ def join_with_offsets(
     parts: Sequence[NDArray[np.uint32]],
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """Join the parts, shape (n_tokens,), and return their offsets, shape (n_parts + 1,)."""
+    import numpy as np
+
     offsets = np.zeros(len(parts) + 1, dtype=np.uint64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return np.concatenate(parts) if len(parts) else np.empty(0, dtype=np.uint32), offsets

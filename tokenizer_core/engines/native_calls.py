@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tokenizer_core.engines import base
 from tokenizer_core.engines.native_loading import native, unavailable_reason
 from tokenizer_core.specials import trust
@@ -13,6 +11,7 @@ from tokenizer_core.specials import trust
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import PackedModel
@@ -32,6 +31,8 @@ def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
     the compiled module is available."""
     if unavailable_reason() is not None:
         return base.json_of_ids_in_python(ids)
+    import numpy as np
+
     if ids.dtype != np.uint32 or not ids.flags.aligned:
         ids = np.require(ids, np.uint32, ["ALIGNED"])
     return native.json_of_ids(ids)
@@ -77,8 +78,7 @@ def left_sizes(tokens: list[bytes]) -> list[int] | None:
 
     None if the compiled module is not available, or if one of the 256 bytes is no token.
     """
-    sizes = native.left_sizes(tokens) if unavailable_reason() is None else None
-    return None if sizes is None else sizes.tolist()
+    return native.left_sizes(tokens) if unavailable_reason() is None else None
 
 
 def read_tekken_entries(document: bytes) -> tuple[bytes, list[bytes]] | None:

@@ -11,8 +11,6 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import numpy as np
-
 from tokenizer_core.engines.base import BaseEngine, join_tokens, require_characters, require_text
 from tokenizer_core.engines.native_loading import native, unavailable_reason
 from tokenizer_core.engines.native_stages import (
@@ -20,7 +18,13 @@ from tokenizer_core.engines.native_stages import (
     compiled_pattern,
     normalize_near_marks,
 )
-from tokenizer_core.engines.protocol import ARRAYS, LISTS, CacheStatistics, EncodedDocuments
+from tokenizer_core.engines.protocol import (
+    ARRAYS,
+    LISTS,
+    CacheStatistics,
+    EncodedDocuments,
+    is_array,
+)
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.normalizers.nfc import Nfc
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
@@ -30,6 +34,7 @@ from tokenizer_core.specials.parts import normalized_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
@@ -60,7 +65,7 @@ class NativeEngine(BaseEngine):
         self._encoder = native.NativeEncoder(
             _plain_dict(spec.vocab),
             _plain_dict(spec.token_to_id),
-            spec.merge_ids.reshape(-1) if spec.kind == "merges" else None,
+            spec.merge_ids.tobytes() if spec.kind == "merges" else None,
             spec.kind == "ranks" or spec.ignore_merges,
             pattern,
             by_characters=spec.alphabet.has_characters,
@@ -106,6 +111,8 @@ class NativeEngine(BaseEngine):
 
     def _encode_cut(self, matcher: SpecialTokenMatcher, wanted: Wanted[Any], text: str) -> Any:
         """The normalized parts of the text in one call, and the added tokens between them."""
+        import numpy as np
+
         require_characters(text)
         parts = list(normalized_parts(self._spec, matcher, text, self.normalize))
         arrays = ARRAYS._replace(num_threads=wanted.num_threads)
@@ -165,7 +172,7 @@ class NativeEngine(BaseEngine):
 
     def _decode(self, ids: Iterable[int] | NDArray[np.integer], *, as_text: bool) -> bytes | str:
         """The bytes of `ids`; a str if one was requested and the module made it."""
-        if isinstance(ids, np.ndarray):
+        if is_array(ids):
             fitting = _as_uint32(ids)
             if fitting is not None:
                 try:
@@ -267,6 +274,8 @@ def _plain_dict(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
 
 def _as_uint32(ids: NDArray[np.integer]) -> NDArray[np.uint32] | None:
     """The same ids as uint32; None if that would change one, or if they are not one-dimensional."""
+    import numpy as np
+
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         return None
     if ids.dtype != np.uint32 and ids.size and (ids.min() < 0 or ids.max() > 0xFFFF_FFFF):

@@ -8,6 +8,7 @@ results; only their speed differs.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -17,6 +18,7 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
+    TypeGuard,
     TypeVar,
     overload,
 )
@@ -85,6 +87,14 @@ class EngineStreams(Protocol):
         ...
 
 
+def is_array(ids: object) -> TypeGuard[NDArray[Any]]:
+    """Whether `ids` is an array. There is none before something has imported numpy."""
+    if type(ids) is list:
+        return False
+    np = sys.modules.get("numpy")
+    return np is not None and isinstance(ids, np.ndarray)
+
+
 class PackedModel(Protocol):
     """The entries and merges of a `tokenizer.json`, without an object for each; see
     `_native.pyi`."""
@@ -103,8 +113,9 @@ class PackedModel(Protocol):
 
     def build(
         self, plain: list[str], *, by_characters: bool = False
-    ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]], NDArray[np.uint32]] | None:
-        """The vocabulary, the merges and their ids; None if the file must be examined."""
+    ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]], bytes] | None:
+        """The vocabulary, the merges and their ids, as `TokenizerSpec` has them; None if the file
+        must be examined."""
         ...
 
 

@@ -21,15 +21,14 @@ from itertools import chain, repeat
 from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from tokenizer_core.engines.base import BaseEngine, join_tokens
-from tokenizer_core.engines.protocol import CacheStatistics
+from tokenizer_core.engines.protocol import CacheStatistics, is_array
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core.spec import MissingBytes, TokenizerSpec
@@ -70,7 +69,7 @@ class PythonEngine(BaseEngine):
         self, ids: Iterable[int] | NDArray[np.integer], errors: str | None = "replace"
     ) -> Any:
         # `tolist` makes Python ints, for which dict lookups are faster than for NumPy's.
-        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        listed = ids.tolist() if is_array(ids) else list(ids)
         data = join_tokens(self._vocab, listed)
         return data if errors is None else data.decode("utf-8", errors)
 

@@ -14,8 +14,6 @@ from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import check_is_plain, recover_merges
@@ -99,6 +97,8 @@ def parse_tokens(texts: Collection[str]) -> list[bytes | None]:
         >>> parse_tokens(["Ġa", "", "a b"])
         [b' a', b'', None]
     """
+    import numpy as np
+
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     if lengths.max(initial=0) > MAX_TOKEN_BYTES:
         raise FormatError(

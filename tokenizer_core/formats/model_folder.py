@@ -41,13 +41,13 @@ from tokenizer_core.formats.chat_template_files import (
 from tokenizer_core.formats.gpt2_files import load_merges_txt, render_token
 from tokenizer_core.formats.sentencepiece_file import is_sentencepiece, load_sentencepiece
 from tokenizer_core.formats.tekken_file import load_tekken
-from tokenizer_core.formats.tokenizer_json import (
+from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids, render_added_tokens
+from tokenizer_core.formats.tokenizer_json.document import (
     MAX_FILE_BYTES,
     parse_tokenizer_document,
     parse_tokenizer_table,
     render_tokenizer_json,
 )
-from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids, render_added_tokens
 from tokenizer_core.formats.tokenizer_json.fields import render_byte_level
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
 from tokenizer_core.normalizers.step import NormalizerStep

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
@@ -214,6 +213,8 @@ def _check_frame(data: bytes, position: int) -> int:
 
 
 def _refuse(data: bytes, position: int) -> NoReturn:
+    import pickletools
+
     names = {opcode.code: opcode.name for opcode in pickletools.opcodes}
     name = names.get(chr(data[position]), f"0x{data[position]:02x}")
     raise UnsafePickleError(

@@ -11,17 +11,17 @@ comes from a comparison of both on all code points; the parity tests repeat it.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, TypeGuard, get_args
 
-import numpy as np
-import regex
-
 from tokenizer_core.splitting.unicode_sets import compile_exactly
 
 if TYPE_CHECKING:
+    import numpy as np
+    import regex
     from numpy.typing import NDArray
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -50,8 +50,6 @@ _NEWER_COMPATIBLE: Final = (
     r"\U0001fbf0-\U0001fbf9"
 )
 
-_AT_NEWER = regex.compile(f"([{_NEWER}])")
-_AT_NEWER_COMPATIBLE = regex.compile(f"([{_NEWER}{_NEWER_COMPATIBLE}])")
 # Only these interact with the characters before them: marks, and the vowels and trailing
 # consonants of Hangul; and in NFKC and NFKD what these change. Every other character starts a piece
 # that normalizes on its own.
@@ -62,13 +60,23 @@ JOINING: Final = (
 )
 """The characters that may join the one before them in some form, as a set of an expression."""
 
-_LAST_START = compile_exactly(rf"(?r)[^{_JOINING}]", regex.DOTALL)
-_PIECE, _PIECE_COMPATIBLE = (
-    compile_exactly(
-        rf"[\x00-\x7f]++(?![{joining}])|[^{joining}][{joining}]*+|[{joining}]++", regex.DOTALL
+
+@cache
+def _at_newer(form: Form) -> re.Pattern[str]:
+    return re.compile(f"([{_NEWER}{_NEWER_COMPATIBLE if 'K' in form else ''}])")
+
+
+@cache
+def _last_start() -> regex.Pattern[str]:
+    return compile_exactly(rf"(?rs)[^{_JOINING}]")
+
+
+@cache
+def _piece(form: Form) -> regex.Pattern[str]:
+    joining = JOINING if "K" in form else _JOINING
+    return compile_exactly(
+        rf"(?s)[\x00-\x7f]++(?![{joining}])|[^{joining}][{joining}]*+|[{joining}]++"
     )
-    for joining in (_JOINING, JOINING)
-)
 
 
 def normalize_nfc(text: str) -> str:
@@ -82,7 +90,7 @@ def normalize_form(form: Form, text: str) -> str:
     """`text` in a Unicode normal form, equal to Hugging Face's for every text."""
     if text.isascii():
         return text
-    pieces = (_AT_NEWER_COMPATIBLE if "K" in form else _AT_NEWER).split(text)
+    pieces = _at_newer(form).split(text)
     # A newer character is a piece of its own.
     pieces[::2] = [unicodedata.normalize(form, piece) for piece in pieces[::2]]
     return "".join(pieces)
@@ -139,22 +147,23 @@ def is_form(kind: str) -> TypeGuard[Form]:
 
 def is_newer(character: str, form: Form = "NFC") -> bool:
     """Whether Hugging Face's tables for a normal form lack a character."""
-    newer = _AT_NEWER_COMPATIBLE if "K" in form else _AT_NEWER
-    return newer.match(character) is not None
+    return _at_newer(form).match(character) is not None
 
 
 def settled_length(text: str) -> int:
     """The number of characters of `text` whose normal form no appended text changes."""
-    last = _LAST_START.search(text)
+    last = _last_start().search(text)
     return last.start() if last else 0
 
 
 def pieces_of_form(form: Form, text: str) -> tuple[str, NDArray[np.int64]]:
     """`text` in a form, and start and end in `text` of all that each character depends on, shape
     (n_chars, 2): itself, or a piece that changed."""
+    import numpy as np
+
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
-    for match in (_PIECE_COMPATIBLE if "K" in form else _PIECE).finditer(text):
+    for match in _piece(form).finditer(text):
         (start, end), piece = match.span(), match.group()
         normalized = normalize_form(form, piece)
         parts.append(normalized)
@@ -172,7 +181,7 @@ def sources_of_form(form: Form, text: str) -> list[int]:
     characters vanish after the one that it replaces, negative.
     """
     sources, position = [], 0
-    for piece in (_PIECE_COMPATIBLE if "K" in form else _PIECE).findall(text):
+    for piece in _piece(form).findall(text):
         is_same = normalize_form(form, piece) == piece
         for edit in [0] * len(piece) if is_same else _edits_of_piece(form, piece):
             if edit > 0:

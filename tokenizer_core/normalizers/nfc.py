@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.normalizers.aligned import Aligned
 from tokenizer_core.normalizers.forms import normalize_nfc, pieces_of_form, settled_length
 from tokenizer_core.normalizers.protocol import Normalizer
+
+if TYPE_CHECKING:
+    from tokenizer_core.normalizers.aligned import Aligned
 
 NFC_MAKES: Final = frozenset("K;`")
 """The ASCII characters that NFC makes of others: of U+212A, U+037E and U+1FEF."""
@@ -27,6 +29,8 @@ class Nfc(Normalizer):
 
     def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
         """A token with half of a composed character covers all that was composed."""
+        from tokenizer_core.normalizers.aligned import Aligned
+
         del is_first, continues
         changed = normalize_nfc(text)
         return Aligned(text) if changed == text else Aligned.of(text, *pieces_of_form("NFC", text))

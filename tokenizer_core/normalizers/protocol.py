@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokenizer_core.normalizers.aligned import Aligned
-
 if TYPE_CHECKING:
+    from tokenizer_core.normalizers.aligned import Aligned
     from tokenizer_core.normalizers.step import NormalizerStep
 
 
@@ -58,6 +57,8 @@ class Normalizer:
 
     def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
         """As `normalize`, with what each byte came from."""
+        from tokenizer_core.normalizers.aligned import Aligned
+
         del is_first, continues
         return Aligned(text)
 

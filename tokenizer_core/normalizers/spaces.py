@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from tokenizer_core.normalizers.aligned import Aligned, each_character
 from tokenizer_core.normalizers.protocol import Normalizer
+
+if TYPE_CHECKING:
+    from tokenizer_core.normalizers.aligned import Aligned
 
 METASPACE_CHARACTER: Final = "\u2581"
 
@@ -52,6 +52,10 @@ class Spaces(Normalizer):
 
     def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
         """The space before a part comes from the first character, as in Hugging Face."""
+        import numpy as np
+
+        from tokenizer_core.normalizers.aligned import Aligned, each_character
+
         changed = self.normalize(text, is_first=is_first, continues=continues)
         n_put = len(changed) - len(text)
         if changed.endswith(text):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
-import numpy as np
-import regex
-
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
-from tokenizer_core.normalizers.aligned import Aligned, each_character
 from tokenizer_core.normalizers.forms import (
     JOINING,
     form_tables,
@@ -27,12 +24,16 @@ from tokenizer_core.normalizers.step import NormalizerStep, check_steps
 from tokenizer_core.normalizers.tables import LOWERCASE, MARKS
 from tokenizer_core.splitting.patterns import sets_of_matches
 from tokenizer_core.splitting.pretokenize import find_matches
-from tokenizer_core.splitting.unicode_sets import WHITE_SPACE, compile_exactly
+from tokenizer_core.splitting.unicode_sets import WHITE_SPACE, compile_exactly, join, set_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import numpy as np
+    import regex
     from numpy.typing import NDArray
+
+    from tokenizer_core.normalizers.aligned import Aligned
 
 # What Rust calls white space; `str.strip` alone strips more.
 
@@ -82,12 +83,18 @@ class Steps(Normalizer):
 
     def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
         """As Hugging Face follows each character through each step."""
+        from tokenizer_core.normalizers.aligned import Aligned
+
         del is_first
         return Aligned.of(text, *self._follow(text, begins_part=not continues, whole=False))
 
     def normalize_runs(self, text: str, runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The runs of a part, in characters, as runs of the normalized part: the characters that
         depend on one run alone. Where text between two runs vanished, they may touch."""
+        import numpy as np
+
+        from tokenizer_core.normalizers.aligned import each_character
+
         if not runs:
             return []
         if runs[0] == (0, len(text)):
@@ -110,6 +117,8 @@ class Steps(Normalizer):
         """The normalized text, and start and end in `text` of what each character came from, shape
         (n_chars, 2); None if it is the one at the same index. With `whole`, that is all that it
         depends on."""
+        import numpy as np
+
         spans = None
         for step in self.steps:
             text, sources = _followed(step, text, begins_part=begins_part, whole=whole)
@@ -163,6 +172,8 @@ def _compile_cut(steps: tuple[NormalizerStep, ...]) -> regex.Pattern[str] | None
     before it, and what a step writes after the cut begins a piece too. A `Strip` does not reach
     the cut from the left: it does not touch the character before it.
     """
+    import regex
+
     joining = [f"[{JOINING}]", f"[{_members(_characters(MARKS))}]"]
     touching = [step for step in steps if step.kind in ("Replace", "Strip")]
     begins = _all_but(joining)
@@ -222,11 +233,7 @@ def _changing(
 
 def _members(characters: Iterable[str]) -> str:
     """Characters as `regex` reads them within brackets."""
-    codes = np.array(sorted(set(map(ord, characters))))
-    is_first = np.diff(codes, prepend=-2) != 1
-    is_last = np.diff(codes, append=codes[-1] + 2) != 1
-    bounds = zip(codes[is_first].tolist(), codes[is_last].tolist(), strict=True)
-    return "".join(f"\\U{first:08X}-\\U{last:08X}" for first, last in bounds)
+    return set_members(join(((code, code),) for code in map(ord, characters)))
 
 
 def _normalized(step: NormalizerStep, text: str, *, begins_part: bool) -> str:
@@ -315,6 +322,10 @@ def _around(
 ) -> NDArray[np.int64]:
     """The spans of the characters after a `Replace` that writes `size` characters for each match.
     They come from its last character, or with `whole` from all of it."""
+    import numpy as np
+
+    from tokenizer_core.normalizers.aligned import each_character
+
     starts, ends = np.array(matches).T
     depth = np.zeros(n_chars + 1, dtype=np.int64)
     depth[starts] += 1
@@ -343,11 +354,13 @@ def _lowercase() -> dict[int, int | str]:
     return table
 
 
-_LOWERCASE_RUN: Final = regex.compile(r"(\w+)-(\w+)/(\d)([+-]\w+)")
+_LOWERCASE_RUN: Final = re.compile(r"(\w+)-(\w+)/(\d)([+-]\w+)")
 
 
 @cache
 def _marks() -> regex.Pattern[str]:
+    import regex
+
     return regex.compile(f"[{_members(_characters(MARKS))}]+")
 
 

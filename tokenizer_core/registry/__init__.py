@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 
 from tokenizer_core.blobs.addresses import is_store_address
-from tokenizer_core.registry.bucket_store import BucketArtifactStore
 from tokenizer_core.registry.folder_store import ArtifactStore
 from tokenizer_core.registry.manifest import FileRecord, Manifest
 from tokenizer_core.registry.pointer import StoredState
@@ -39,5 +38,8 @@ def open_artifacts(store: str | None, artifacts_dir: Path) -> Artifacts:
         return ArtifactStore(artifacts_dir)
     if not is_store_address(store):
         return ArtifactStore(Path(store))
+    # Imported here: most processes need no bucket.
+    from tokenizer_core.registry.bucket_store import BucketArtifactStore
+
     folder_name = hashlib.sha256(store.rstrip("/").encode()).hexdigest()[:16]
     return BucketArtifactStore(store, artifacts_dir / "cache" / folder_name)

@@ -31,7 +31,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.blobs.atomic_files import open_folder, remove_folder, replacing
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -62,8 +62,8 @@ from tokenizer_core.registry.versions import (
 from tokenizer_core.spec.chat_templates import CHAT_FILE
 
 if TYPE_CHECKING:
-    from tokenizer_core.blobs import Storage
     from tokenizer_core.blobs.local_files import Folder
+    from tokenizer_core.blobs.protocol import Storage
     from tokenizer_core.spec import TokenizerSpec
 
 UNREACHABLE_SECONDS: Final = 2.0

@@ -22,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -97,7 +96,7 @@ class ArtifactStore(Artifacts):
                 raise ArtifactNotFoundError(f"there is no version {version} of {name!r}")
             self._refuse_active(name, version)
             atomic_files.make_folder(self._staging)
-            target.rename(self._staging / f"{version}-{secrets.token_hex(4)}")
+            target.rename(self._staging / f"{version}-{os.urandom(4).hex()}")
             atomic_files.sync_folder(target.parent)
             with contextlib.suppress(OSError):
                 target.parent.rmdir()  # fails unless empty: that was the last version
@@ -194,7 +193,7 @@ class ArtifactStore(Artifacts):
 
     def _write_version(self, ref: ArtifactRef, files: Mapping[str, bytes]) -> bool:
         """Stage, sync, verify, rename, sync. The caller holds the lock."""
-        staged = self._staging / f"{ref.version}-{secrets.token_hex(4)}"
+        staged = self._staging / f"{ref.version}-{os.urandom(4).hex()}"
         parent = self._tokenizers / ref.name
         target = parent / ref.version
         current = staged

@@ -7,7 +7,6 @@ loading the two pickles by hand applies them too.
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -154,7 +153,8 @@ def describe(
     command: str | None = None,
 ) -> Manifest:
     """The manifest of `spec`, with the current time and the installed libraries."""
-    # A slow import, which reading a manifest does not need.
+    # Slow imports, which reading a manifest does not need.
+    import platform
     from importlib.metadata import version as installed_version
 
     return Manifest(

@@ -6,15 +6,14 @@ Formats read and write a spec, engines run one, and the registry stores one.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise, starmap
 from operator import add
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import Any, Literal
 
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.normalizers import Normalizer, normalizer_for
@@ -30,9 +29,6 @@ from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.spec.checks import check_spec
 from tokenizer_core.spec.fingerprint import make_fingerprint
 from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["AddedToken", "Alphabet", "MissingBytes", "TokenizerSpec"]
 
@@ -241,7 +237,7 @@ class TokenizerSpec:
             asked.update(self.vocab[token.id] for token in self.added_tokens)
         if asked and "merge_ids" in vars(self):
             added = {token.id for token in self.added_tokens}
-            made = {self.vocab[id_] for id_ in added.intersection(self.merge_ids[:, 2].tolist())}
+            made = {self.vocab[id_] for id_ in added.intersection(self.merge_ids[2::3])}
         else:
             made = asked.intersection(starmap(add, self.merges)) if asked else asked
         left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}
@@ -271,17 +267,16 @@ class TokenizerSpec:
         return MappingProxyType(table)
 
     @cached_property
-    def merge_ids(self) -> NDArray[np.uint32]:
-        """The ids of both sides and of the product of each merge, of shape (n_merges, 3).
+    def merge_ids(self) -> array[int]:
+        """The ids of both sides and of the product of each merge, in turn, as words of four bytes.
 
         Raises:
             KeyError: one of them is not in `token_to_id`.
         """
         ids = map(self.token_to_id.__getitem__, chain.from_iterable(self.merges))
         products = map(self.token_to_id.__getitem__, starmap(add, self.merges))
-        found = np.empty((len(self.merges), 3), np.uint32)
-        found[:, :2] = np.fromiter(ids, np.uint32, 2 * len(found)).reshape(-1, 2)
-        found[:, 2] = np.fromiter(products, np.uint32, len(found))
+        sides, found = array("I", ids), array("I", bytes(12 * len(self.merges)))
+        found[::3], found[1::3], found[2::3] = sides[::2], sides[1::2], array("I", products)
         return found
 
     @cached_property

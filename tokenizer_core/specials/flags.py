@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,15 +28,14 @@ from tokenizer_core.splitting.unicode_sets import WHITE_SPACE, compile_exactly, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    import regex
+
     from tokenizer_core.spec import AddedToken
     from tokenizer_core.specials.trust import Trust
     from tokenizer_core.splitting.unicode_sets import Ranges
 
 # `\w` of the engine that `tokenizers` uses here.
 _WORD_PROPERTIES: Final = ("Alphabetic", "M", "Nd", "Pc", "Join_Control")
-_WORD_CHARACTER: Final = compile_exactly(
-    "[" + "".join(rf"\p{{{name}}}" for name in _WORD_PROPERTIES) + "]"
-)
 _WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
 
 
@@ -202,9 +202,14 @@ def _skip_white_space(text: str, start: int) -> int:
     return run.end() if run else start
 
 
+@cache
+def _word_character() -> regex.Pattern[str]:
+    return compile_exactly("[" + "".join(rf"\p{{{name}}}" for name in _WORD_PROPERTIES) + "]")
+
+
 def _is_word(text: str, index: int) -> bool:
     """Whether the character at `index`, if there is one, belongs to a word."""
-    return 0 <= index < len(text) and _WORD_CHARACTER.match(text[index]) is not None
+    return 0 <= index < len(text) and _word_character().match(text[index]) is not None
 
 
 class FlaggedMatchStream(MatchStream):

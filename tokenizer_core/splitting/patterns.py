@@ -25,13 +25,13 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-import regex
-
 from tokenizer_core.errors import UnknownPatternError
 from tokenizer_core.splitting.unicode_sets import RELEASE, compile_exactly, for_installed_regex
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    import regex
 
     from tokenizer_core.splitting.dialects import SplitAutomaton, Translation
 
@@ -165,6 +165,8 @@ class SplitPattern:
 
 @lru_cache(maxsize=32)
 def _compile(expression: str, dialect: str) -> regex.Pattern[str]:
+    import regex
+
     if dialect != "python":
         return compile_exactly(_translate(expression, dialect).expression, regex.VERSION1)
     if any(expression == named.expression for named in PATTERNS.values()):
@@ -417,6 +419,8 @@ def is_as_named(pattern: SplitPattern) -> bool:
 def metaspace_cut(pattern: SplitPattern, flags: str) -> regex.Pattern[str] | None:
     """What matches where a pattern of `metaspace_pattern` always cuts a text; None if nowhere.
     `flags` begin the expression."""
+    import regex
+
     found = _JOINED.fullmatch(pattern.expression)
     body = found[1] if found else ""
     return None if pattern == _ALL_JOINED else regex.compile(f"{flags}(?<=[^ {body}])(?= )")
@@ -529,6 +533,8 @@ def _resolve_expression(custom: SplitPattern) -> SplitPattern:
                 return named
         if expression in PUBLISHED_SPELLINGS:
             return PATTERNS[PUBLISHED_SPELLINGS[expression]]
+    import regex
+
     is_given_as_expression = custom.dialect == "oniguruma"
     if not is_given_as_expression and not regex.search(r"[^\w.-]", expression):
         known = ", ".join([*PATTERNS, *PUBLISHED, *ALIASES])

@@ -10,8 +10,6 @@ import re
 import sys
 from typing import AnyStr, cast
 
-import regex
-
 
 def compile_possessive(expression: AnyStr, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[AnyStr]:
     """Compile an expression in which `re` and `regex` agree.
@@ -24,4 +22,6 @@ def compile_possessive(expression: AnyStr, flags: re.RegexFlag = re.NOFLAG) -> r
     """
     if sys.version_info >= (3, 11, 5):
         return re.compile(expression, flags)
+    import regex
+
     return cast("re.Pattern[AnyStr]", regex.compile(expression, int(flags)))

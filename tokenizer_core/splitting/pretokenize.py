@@ -32,13 +32,11 @@ expressions take quadratic time, and the text comes from strangers: matching has
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from itertools import islice, pairwise
 from operator import eq, gt, lt
 from time import thread_time
 from typing import TYPE_CHECKING, Final
-
-import regex
 
 from tokenizer_core.errors import SplitTooSlowError
 from tokenizer_core.splitting.patterns import metaspace_cut
@@ -47,6 +45,8 @@ from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    import regex
 
     from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -68,13 +68,10 @@ limit. A cancelled call ends after the current search."""
 _MATCHES_AT_ONCE: Final = 1 << 9
 _SEARCHES_AT_ONCE: Final = 16  # each has a slice of its own
 _LOOK_AHEAD: Final = 3
-# `(?r)` searches backwards, from the end of the text.
-_TRAILING_RUN = compile_exactly(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
+_TRAILING_RUN: Final = r"(?:\s+|[\p{L}\p{M}]+)\Z"
 _CUT_RULE: Final = r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )"
-_SAFE_CUT = compile_exactly(_CUT_RULE)
-_BACKWARDS: Final = "(?r)"
+_BACKWARDS: Final = "(?r)"  # searches from the end of the text
 _LAST_CUT_CHARS: Final = 1 << 12
-_LAST_SAFE_CUT = compile_exactly(f"(?r)(?:{_CUT_RULE})")
 
 
 def split(text: str, pattern: SplitPattern) -> list[str]:
@@ -114,7 +111,7 @@ def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
         cut = last_cut.search(text) if last_cut else None
         end = cut.start() if cut else 0
         return pattern.compile().findall(text, 0, end), end
-    run = _TRAILING_RUN.search(text)
+    run = _compile(_BACKWARDS, _TRAILING_RUN).search(text)
     horizon = (run.start() if run else len(text)) - _LOOK_AHEAD
     if horizon <= 0:
         return [], 0
@@ -191,7 +188,12 @@ def _cut_of(pattern: SplitPattern, flags: str = "") -> regex.Pattern[str] | None
     """What matches where a named pattern always cuts a text; None if nowhere."""
     if pattern.is_metaspace:
         return metaspace_cut(pattern, flags)
-    return _LAST_SAFE_CUT if flags else _SAFE_CUT
+    return _compile(flags, _CUT_RULE)
+
+
+@cache
+def _compile(flags: str, expression: str) -> regex.Pattern[str]:
+    return compile_exactly(f"{flags}(?:{expression})")
 
 
 def _find_cut_by_automaton(text: str, start: int, pattern: SplitPattern) -> int | None:
@@ -404,6 +406,8 @@ def _find_from(
     text: str, pattern: SplitPattern, position: int, seconds: float, is_concurrent: bool
 ) -> Iterator[tuple[int, int]]:
     """The spans of the matches from `position` on, where the last match ends."""
+    import regex
+
     compiled = pattern.compile()
     if pattern.restarts_after_empty_matches:
         return _search_from(text, compiled, position, seconds, is_concurrent)

@@ -14,12 +14,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import regex
-
 from tokenizer_core.errors import UnknownPatternError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import regex
 
 Ranges = tuple[tuple[int, int], ...]
 """Code points: the first and the last of each range, ascending, with a gap between two ranges."""
@@ -108,6 +108,8 @@ def version_of_regex() -> str:
     `importlib.metadata` gives the same version but takes 40 ms to import, so it is only the
     fallback. (`regex.__version__` is another number.)
     """
+    import regex
+
     if regex.__file__ is not None:
         beside = Path(regex.__file__).parent.parent
         names = os.listdir(beside) if beside.is_dir() else []  # noqa: PTH208 - names alone, once
@@ -128,7 +130,10 @@ WHITE_SPACE: Final = (
 )
 """The white space of Unicode, which `lstrip` and `rstrip` tokens include and `Strip` removes."""
 
-_is_table_release: bool = version_of_regex() == RELEASE
+
+@cache
+def _is_table_release() -> bool:
+    return version_of_regex() == RELEASE
 
 
 def compile_exactly(expression: str, flags: int = 0) -> regex.Pattern[str]:
@@ -138,6 +143,8 @@ def compile_exactly(expression: str, flags: int = 0) -> regex.Pattern[str]:
     the flags say. It must read alike in both versions: no brackets within brackets, and no letter
     under `(?i)` that folds to several.
     """
+    import regex
+
     exact = for_installed_regex(expression)
     return regex.compile(exact, flags if exact == expression else flags | regex.VERSION1)
 
@@ -151,7 +158,7 @@ def for_installed_regex(expression: str, *, has_nested_sets: bool = True) -> str
         UnknownPatternError: the installed release differs, and the expression names a property
             that is not in the tables.
     """
-    if _is_table_release:
+    if _is_table_release():
         return expression
     return _Rewriter(expression, has_nested_sets=has_nested_sets).rewritten()
 
@@ -260,6 +267,8 @@ def _loose(name: str) -> str:
 @cache
 def _difference(written: str) -> tuple[Ranges, Ranges]:
     """What the installed class has more, and what it lacks."""
+    import regex
+
     table = ranges_of(_table_name(written))
     found = regex.finditer(f"{written}+", _all_characters())
     installed = tuple((match.start(), match.end() - 1) for match in found)

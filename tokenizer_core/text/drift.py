@@ -10,8 +10,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-
 from tokenizer_core.engines.base import naming_ids
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 from tokenizer_core.stopping import check_stop
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Literal
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import Row
@@ -65,9 +64,12 @@ def continue_text(
     return rest, "part" if is_border else "inside"
 
 
-def first_difference(ids: NDArray[np.uint32], again: NDArray[np.uint32]) -> int | None:
-    """The first index where two arrays of ids differ, shapes (n_tokens,); None if they are equal.
-    If one is the beginning of the other, this is its length."""
+def first_difference(given: Row, again: NDArray[np.uint32]) -> int | None:
+    """The first index where ids differ from an array of ids, shape (n_tokens,); None if they are
+    equal. If one is the beginning of the other, this is its length."""
+    import numpy as np
+
+    ids = np.asarray(given, dtype=np.uint32)
     n_both = min(len(ids), len(again))
     differing = np.flatnonzero(ids[:n_both] != again[:n_both])
     if len(differing):
@@ -81,6 +83,8 @@ def first_differences(
     encode_batch: Callable[[list[str]], tuple[NDArray[np.uint32], NDArray[np.uint64]]],
 ) -> NDArray[np.int64]:
     """The `first_difference` of each row, whose text is given, -1 for None, shape (n_rows,)."""
+    import numpy as np
+
     check_stop()
     again, ends = encode_batch(texts)
     arrays = [np.asarray(row, dtype=np.uint32) for row in rows]
@@ -113,6 +117,8 @@ def rows_of(batch: Batch, offsets: NDArray[np.integer] | None = None) -> list[Ro
     Raises:
         ValueError: the offsets do not fit, or an array without them has no rows.
     """
+    import numpy as np
+
     if offsets is None:
         if isinstance(batch, np.ndarray) and batch.ndim != 2 and batch.size:
             raise ValueError(

@@ -6,7 +6,6 @@ and a dark notebook, and all text of the tokenizer and of the user is escaped.
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ class Pieces:
         return f"<Pieces: {len(self)} tokens{': ' if shown else ''}{listed}>"
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         spans = []
         for index, (id_, token) in enumerate(self):
             if index == MAX_SHOWN:

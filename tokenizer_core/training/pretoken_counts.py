@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tokenizer_core.blobs import open_stored
+from tokenizer_core.blobs.addresses import open_stored
 from tokenizer_core.blobs.atomic_files import read_whole_file, require_regular, write_whole_file
 from tokenizer_core.blobs.local_files import open_to_read
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments

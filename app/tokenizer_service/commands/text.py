@@ -13,12 +13,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from tokenizer_core.documents import CONTENT_NAMES, format_of_content
-from tokenizer_core.documents.document_pieces import Utf8Decoder
 from tokenizer_core.errors import InvalidUtf8Error, UnknownTokenIdError
-from tokenizer_core.text.decode_streams import BytesDecoder
 from tokenizer_core.text.pieces import readable_token
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_core.tokenizer import Tokenizer
@@ -46,7 +41,8 @@ from tokenizer_service.commands.tokenizer_arguments import (
 )
 
 _READ_BYTES: Final = 1 << 18
-_WIDTHS: Final[dict[str, np.dtype[Any]]] = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
+_WIDTHS: Final = {"u16": 2, "u32": 4}
+"""The bytes of an id."""
 _BACKGROUNDS: Final = (153, 222, 157, 218, 183, 159)
 """Light colours of the palette of 256."""
 _SIGNS: Final = {"\n": "⏎\n", "\t": "⇥"}
@@ -129,7 +125,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
     require_other_files([arguments.output], [*arguments.file, *tokenizer_files(arguments)])
     tokenizer = load_tokenizer(arguments)
     largest = tokenizer.spec.largest_id
-    if arguments.format == "u16" and largest > np.iinfo(np.uint16).max:
+    if arguments.format == "u16" and largest > 0xFFFF:
         raise UsageError(
             f"the largest id of this tokenizer is {largest}, too large for u16; use u32"
         )
@@ -175,8 +171,10 @@ def _colour(text: str, index: int) -> str:
 
 def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:
     if kind in _WIDTHS:
+        import numpy as np
+
         for block in blocks:
-            yield np.array(block, dtype=_WIDTHS[kind]).tobytes()
+            yield np.array(block, dtype=f"<u{_WIDTHS[kind]}").tobytes()
         return
     before, between, after = ("[", ", ", "]\n") if kind == "json" else ("", " ", "\n")
     yield before.encode()
@@ -243,6 +241,8 @@ def run_decode(arguments: argparse.Namespace) -> None:
 def _decode(
     tokenizer: Tokenizer, blocks: Iterable[list[int]], skipped: set[int]
 ) -> Iterator[bytes]:
+    from tokenizer_core.text.decode_streams import BytesDecoder
+
     done = 0
     decoder = BytesDecoder(tokenizer)
     for block in blocks:
@@ -317,6 +317,9 @@ def _open_input(path: Path) -> Iterator[BufferedIOBase]:
 
 def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
     """Decode strictly, without dropping or replacing any byte; keep newlines unchanged."""
+    from tokenizer_core.documents import CONTENT_NAMES, format_of_content
+    from tokenizer_core.documents.document_pieces import Utf8Decoder
+
     decoder, first = Utf8Decoder(), b""
     while True:
         data = file.read1(_READ_BYTES)
@@ -364,17 +367,19 @@ def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
         yield _parse_ids(held)
 
 
-def _raw_blocks(file: BufferedIOBase, width: np.dtype[Any], bar: Any) -> Iterator[list[int]]:
+def _raw_blocks(file: BufferedIOBase, width: int, bar: Any) -> Iterator[list[int]]:
+    import numpy as np
+
     held = b""
     while data := file.read1(_READ_BYTES):
         bar.update(len(data))
         data = held + data
-        cut = len(data) - len(data) % width.itemsize
+        cut = len(data) - len(data) % width
         held = data[cut:]
-        yield np.frombuffer(data[:cut], dtype=width).tolist()
+        yield np.frombuffer(data[:cut], dtype=f"<u{width}").tolist()
     if held:
         raise CommandError(
-            f"the input ends inside a number of {width.itemsize} bytes; is it cut off, or of the "
+            f"the input ends inside a number of {width} bytes; is it cut off, or of the "
             f"other --format?"
         )
 

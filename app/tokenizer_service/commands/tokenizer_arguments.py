@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.errors import ArtifactNameError, FormatError
-from tokenizer_core.formats import detect_file, load_spec
 from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec, recognise_preset_file
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.spec import TokenizerSpec
@@ -198,6 +197,8 @@ def load_one(
 def _load_files(
     files: list[Path], pattern: str | None, special: dict[str, int] | None = None
 ) -> TokenizerSpec:
+    from tokenizer_core.formats.any_format import detect_file, load_spec
+
     if len(files) > 1 or not files[0].is_dir():
         require_files(files)
     if len(files) == 1 and pattern is None and not special:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizer_core.errors import ArtifactError, ArtifactNameError, FormatError, InvalidSpecError
-from tokenizer_core.formats import detect_file, load_spec
+from tokenizer_core.formats.any_format import detect_file, load_spec
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import sole_rank_file
 from tokenizer_core.presets import PRESETS, load_preset_spec, recognise_preset_file

@@ -17,7 +17,7 @@ from tokenizer_core import __version__
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
-from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE

@@ -76,7 +76,7 @@ def save_and_load(tokenizer):
 
 
 def publish(tokenizer):
-    from tokenizer_core.blobs import open_storage
+    from tokenizer_core.blobs.addresses import open_storage
     from tokenizer_core.registry import ArtifactStore
 
     store = ArtifactStore(FOLDER / "artifacts")

@@ -18,7 +18,7 @@ from tests.integration.parity.transformers_reader import TransformersReader
 from tests.parity.vocabularies import SPECIALS
 from tokenizer_core import Tokenizer
 from tokenizer_core.conversion import FILE_NAMES, convert_spec, loading_lines
-from tokenizer_core.formats import load_spec
+from tokenizer_core.formats.any_format import load_spec
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import SPELLINGS
 from tokenizer_core.registry import ArtifactStore

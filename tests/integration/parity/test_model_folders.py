@@ -12,7 +12,7 @@ from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import table_of 
 from tests.tokenizer_core.formats.tokenizer_json.test_model import clip
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import save_gpt2_files
+from tokenizer_core.formats.gpt2_files import save_gpt2_files
 
 pytestmark = pytest.mark.skipif(
     not TransformersReader.is_there(), reason="make test-integration installs transformers"

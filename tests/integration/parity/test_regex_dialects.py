@@ -22,7 +22,7 @@ from tests.tokenizer_core.splitting.dialects.foreign_expressions import (
 )
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import UnknownPatternError
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.splitting.dialects.properties import POSIX_FANCY, POSIX_ONIGURUMA, PROPERTIES
 from tokenizer_core.splitting.patterns import PUBLISHED, SplitPattern, resolve_pattern
 from tokenizer_core.splitting.pretokenize import split

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.s3_server import open_with_shared_client
-from tokenizer_core.blobs import Storage, open_storage
-from tokenizer_core.blobs.addresses import is_store_address
+from tokenizer_core.blobs.addresses import is_store_address, open_storage
+from tokenizer_core.blobs.protocol import Storage
 from tokenizer_core.errors import StorageError, StorageMissingError, StorageTooLargeError
 from tokenizer_core.registry import open_artifacts
 

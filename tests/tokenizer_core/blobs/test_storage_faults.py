@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.errors import StorageError
 
 

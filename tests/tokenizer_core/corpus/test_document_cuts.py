@@ -15,7 +15,7 @@ from tokenizer_core import AddedToken, Tokenizer
 from tokenizer_core.corpus import document_cuts, plan_token_files
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.splitting.pretokenize import split

@@ -43,7 +43,7 @@ from tokenizer_core.errors import (
     TokenFilesPlanError,
     TokenizerMismatchError,
 )
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.splitting.patterns import SplitPattern
 
 

@@ -21,7 +21,7 @@ from tests.tokenizer_core.corpus.small_corpora import (
     small_batches,
 )
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.corpus import (
     CorpusFormat,
     can_resume,

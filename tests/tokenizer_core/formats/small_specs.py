@@ -21,7 +21,10 @@ from tokenizer_core.formats.manifest_fields import (
     render_spec_fields,
 )
 from tokenizer_core.formats.tokenizer_json import document as tokenizer_json
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.reference import learn
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import Alphabet, TokenizerSpec

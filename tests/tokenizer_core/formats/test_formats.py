@@ -11,29 +11,27 @@ from tests.tokenizer_core.formats.small_specs import (
     trained_spec,
     wild_ranks,
 )
-from tokenizer_core import Tokenizer, formats
+from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import (
-    byte_to_unicode,
+from tokenizer_core.formats.any_format import (
     detect_file,
     load_files_spec,
     load_spec,
-    load_tokenizer_json,
     load_vocab_and_merges,
-    save_gpt2_files,
-    save_pickles,
-    save_tiktoken,
-    save_tokenizer_json,
 )
 from tokenizer_core.formats.gpt2_files import (
+    byte_to_unicode,
     parse_merges_txt,
     parse_token,
     parse_tokens,
     parse_vocab_json,
     render_token,
+    save_gpt2_files,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST, render_spec_fields
-from tokenizer_core.formats.pickle_files import render_pickle
+from tokenizer_core.formats.pickle_files import render_pickle, save_pickles
+from tokenizer_core.formats.tiktoken_file import save_tiktoken
+from tokenizer_core.formats.tokenizer_json.document import load_tokenizer_json, save_tokenizer_json
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -252,5 +250,5 @@ def test_a_special_token_that_vocab_json_spells_as_it_is_has_no_other_id(special
     with pytest.raises(FormatError, match=f"'{re.escape(special)}' is an entry of vocab.json"):
         Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [special])
     others = ["<|début|é>", "中"]  # not in the file: they get ids of their own
-    spec = formats.load_files_spec(tmp_path / "vocab.json", tmp_path / "merges.txt", others)
+    spec = load_files_spec(tmp_path / "vocab.json", tmp_path / "merges.txt", others)
     assert list(spec.special_tokens.values()) == [len(table), len(table) + 1]

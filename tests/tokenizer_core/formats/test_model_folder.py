@@ -21,8 +21,9 @@ from tests.tokenizer_core.formats.model_folders import (
 from tests.tokenizer_core.formats.small_specs import character_spec, small_tekken, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import load_model_folder, save_gpt2_files
-from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.formats.gpt2_files import save_gpt2_files
+from tokenizer_core.formats.model_folder import load_model_folder
+from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 
 
 def test_tokens_beside_the_file_are_recognised(tmp_path):

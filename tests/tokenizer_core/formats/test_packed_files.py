@@ -16,7 +16,10 @@ from tokenizer_core.formats import tekken_file, tiktoken_file
 from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.formats.tiktoken_file import _parse_line_by_line, parse_tiktoken_ranks
 from tokenizer_core.formats.tokenizer_json import document as tokenizer_json
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 

@@ -9,10 +9,13 @@ import pytest
 from tests.tokenizer_core.every_way import check_every_way, check_stream
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import detect_file
+from tokenizer_core.formats.any_format import detect_file
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.sentencepiece_file import parse_sentencepiece
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec.document_end import find_eos_token
 

@@ -11,14 +11,9 @@ from tests.parity.vocabularies import TEKKEN_SPECIALS
 from tests.tokenizer_core.formats.small_specs import DROP, changed, small_tekken, wild_texts
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
-from tokenizer_core.formats import (
-    detect_file,
-    load_spec,
-    load_tekken,
-    load_vocab_and_merges,
-    save_gpt2_files,
-)
-from tokenizer_core.formats.tekken_file import parse_tekken
+from tokenizer_core.formats.any_format import detect_file, load_spec, load_vocab_and_merges
+from tokenizer_core.formats.gpt2_files import save_gpt2_files
+from tokenizer_core.formats.tekken_file import load_tekken, parse_tekken
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
 

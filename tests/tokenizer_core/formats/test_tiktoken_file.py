@@ -16,16 +16,14 @@ from tests.tokenizer_core.formats.small_specs import (
 )
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import (
-    load_tiktoken_ranks,
-    recover_merges,
-    save_tiktoken,
-    tiktoken_file,
-)
+from tokenizer_core.formats import tiktoken_file
 from tokenizer_core.formats.tiktoken_file import (
+    load_tiktoken_ranks,
     parse_tiktoken_ranks,
+    recover_merges,
     recover_reachable_merges,
     render_tiktoken,
+    save_tiktoken,
 )
 from tokenizer_core.reference import apply_merges, apply_ranks
 from tokenizer_core.spec import TokenizerSpec

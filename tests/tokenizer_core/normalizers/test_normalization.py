@@ -18,7 +18,7 @@ from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.engines import create_engine, native_unavailable_reason
 from tokenizer_core.engines.native_stages import compiled_normalizer, normalize_near_marks
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.normalizers.forms import (
     form_tables,
     is_newer,

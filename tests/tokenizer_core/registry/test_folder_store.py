@@ -20,8 +20,8 @@ from tokenizer_core.errors import (
     ArtifactNameError,
     ArtifactNotFoundError,
 )
-from tokenizer_core.formats import render_pickle
 from tokenizer_core.formats.manifest_fields import MANIFEST
+from tokenizer_core.formats.pickle_files import render_pickle
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.registry.manifest import FILE_NAMES
 from tokenizer_core.spec import AddedToken, TokenizerSpec

@@ -23,7 +23,10 @@ from tokenizer_core.engines import DOCUMENTS
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import Alphabet, MissingBytes
 from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded

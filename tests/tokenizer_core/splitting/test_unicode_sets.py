@@ -58,7 +58,7 @@ def other_release(monkeypatch):
             return ((55, 55),), ((98, 98),)
         return (((45, 45),), ()) if written == r"\w" else ((), ())
 
-    monkeypatch.setattr(unicode_sets, "_is_table_release", False)
+    monkeypatch.setattr(unicode_sets, "_is_table_release", lambda: False)
     monkeypatch.setattr(unicode_sets, "_difference", difference)
 
 
@@ -97,7 +97,7 @@ def test_in_version_0_a_class_that_differs_is_written_out_whole():
 
 
 def test_properties_have_tables_or_are_refused_where_the_release_differs(monkeypatch):
-    monkeypatch.setattr(unicode_sets, "_is_table_release", False)
+    monkeypatch.setattr(unicode_sets, "_is_table_release", lambda: False)
     for name in ("InGreek", "Script_Extensions=Grek", "Klingon", ""):
         with pytest.raises(UnknownPatternError, match="no table"):
             for_installed_regex(rf"\p{{{name}}}")
@@ -106,7 +106,7 @@ def test_properties_have_tables_or_are_refused_where_the_release_differs(monkeyp
     with pytest.raises(KeyError):
         ranges_of("Klingon")
     assert unicode_sets.version_of_regex() == version("regex")
-    monkeypatch.setattr(unicode_sets.regex, "__file__", None)
+    monkeypatch.setattr(regex, "__file__", None)
     assert unicode_sets.version_of_regex() == version("regex")
 
 
@@ -114,7 +114,7 @@ def test_properties_have_tables_or_are_refused_where_the_release_differs(monkeyp
 @pytest.mark.parametrize("form", ["{}", "[{}]", "[^{}x]", "[\r{}]"])
 def test_every_class_matches_the_tables_with_the_installed_release(monkeypatch, form):
     """With the release of the tables this checks the tables; with another, the rewriting."""
-    monkeypatch.setattr(unicode_sets, "_is_table_release", False)
+    monkeypatch.setattr(unicode_sets, "_is_table_release", lambda: False)
     everything = "".join(map(chr, range(LAST + 1)))
     names = {rf"\{letter}": rf"\{letter}" for letter in "sdw"}
     names |= {key: rf"\p{{{key}}}" for key in (*"CLMNPSZ", *RANGES) if key != "word"}

@@ -15,7 +15,7 @@ from tests.tokenizer_core.formats.tokenizer_json.test_model import clip
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownTokenIdError
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.normalizers.steps import Steps
 from tokenizer_core.spec import AddedToken

@@ -13,23 +13,3 @@ the reader refuses an unknown field by its name and never skips it. The rules fo
 sources of `tokenizers` 0.23 (`added_vocabulary.rs`, `models/bpe/model.rs`,
 `pre_tokenizers/byte_level.rs`).
 """
-
-from tokenizer_core.formats.tokenizer_json.document import (
-    MAX_FILE_BYTES,
-    load_tokenizer_json,
-    parse_tokenizer_document,
-    parse_tokenizer_json,
-    parse_tokenizer_table,
-    render_tokenizer_json,
-    save_tokenizer_json,
-)
-
-__all__ = [
-    "MAX_FILE_BYTES",
-    "load_tokenizer_json",
-    "parse_tokenizer_document",
-    "parse_tokenizer_json",
-    "parse_tokenizer_table",
-    "render_tokenizer_json",
-    "save_tokenizer_json",
-]

@@ -8,6 +8,7 @@ entries and merges without an object for each (a `PackedModel`), in a tenth of t
 from __future__ import annotations
 
 import re
+from array import array
 from dataclasses import replace
 from itertools import chain, repeat
 from types import MappingProxyType
@@ -29,9 +30,6 @@ from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from tokenizer_core.formats.tokenizer_json.fields import Entries
     from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -197,13 +195,13 @@ def _spell_the_same(one: str, other: str) -> bool:
 
 def _parse_entries(
     entries: Entries, merges: object, contents: Sequence[str], *, by_characters: bool
-) -> tuple[dict[int, bytes], tuple[int, ...], list[Merge], NDArray[np.uint32] | None]:
+) -> tuple[dict[int, bytes], tuple[int, ...], list[Merge], array[int] | None]:
     """id -> bytes of the entries, the idle ids among them, the merges, and, if known, their ids as
     in `TokenizerSpec.with_added_tokens`; `contents`: of the added tokens."""
     if not isinstance(entries, dict):
         built = entries.build(list(contents), by_characters=by_characters)
         if built is not None:
-            return built[0], (), built[1], built[2].reshape(-1, 3)
+            return built[0], (), built[1], array("I", built[2])
         sides = iter(entries.sides())
         entries, merges = entries.entries(), list(map(list, zip(sides, sides, strict=True)))
     if not isinstance(merges, list):

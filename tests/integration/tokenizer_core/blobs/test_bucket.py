@@ -7,7 +7,7 @@ import pytest
 
 from tests.tokenizer_core.blobs.test_storage import *  # noqa: F403 - all tests of the module
 from tokenizer_core.blobs import bucket as object_storage
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.errors import StorageError
 
 

@@ -16,7 +16,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.compat.transformers import PreTrainedTokenizerFast
 from tokenizer_core.conversion import convert_spec
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.s3_server import open_with_shared_client
 from tests.tokenizer_core.corpus.small_corpora import NARROW, TEXTS, WIDE, content, write_texts
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.blobs.bucket import ObjectStorage
 from tokenizer_core.blobs.folder import FolderStorage
 from tokenizer_core.corpus import TokenFiles, remote_token_files, verify_token_files

@@ -11,7 +11,7 @@ from tests.tokenizer_core.corpus.small_corpora import NARROW, content
 from tests.tokenizer_core.distributed import shard_work
 from tests.tokenizer_core.distributed.test_counting import corpus
 from tests.tokenizer_core.distributed.test_encoding import SEPARATED, write_corpora
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.corpus import encode_corpus, plan_token_files
 from tokenizer_core.distributed import Run, Stage, encode_distributed
 from tokenizer_core.errors import WorkerProcessError

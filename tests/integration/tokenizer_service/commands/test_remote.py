@@ -10,7 +10,7 @@ from tests.tokenizer_core.corpus.small_corpora import content
 from tests.tokenizer_service.commands.test_corpus import STORIES
 from tests.tokenizer_service.commands.test_counts import both, digest
 from tests.tokenizer_service.commands.test_jobs import FIRST, run_first
-from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.training import pretoken_counts
 from tokenizer_service.jobs.queue import JobStore
 

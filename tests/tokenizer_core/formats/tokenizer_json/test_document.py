@@ -26,11 +26,14 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
-from tokenizer_core.formats import save_tokenizer_json
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+    save_tokenizer_json,
+)
 from tokenizer_core.spec import AddedToken, Alphabet, TokenizerSpec
 from tokenizer_core.splitting.patterns import PATTERNS
 

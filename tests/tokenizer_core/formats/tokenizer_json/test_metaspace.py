@@ -30,7 +30,7 @@ from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import InvalidSpecError, PreTokenTooLongError, UnknownPatternError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.spec import Alphabet
 from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.splitting.patterns import (

@@ -25,7 +25,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.engines.python_engine import WINDOW_BYTES
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.spec.alphabet import MissingBytes
 from tokenizer_core.spec.fingerprint import list_extensions
 from tokenizer_core.text.round_trips import check_text

@@ -148,7 +148,7 @@ impl NativeEncoder {
     fn new(
         vocab: &Bound<'_, PyDict>,
         token_to_id: &Bound<'_, PyDict>,
-        merges: Option<PyReadonlyArray1<'_, u32>>,
+        merges: Option<&[u8]>,
         take_whole: bool,
         pattern: Option<&Bound<'_, PyAny>>,
         by_characters: bool,
@@ -159,7 +159,6 @@ impl NativeEncoder {
         let pattern = pattern.map(pattern_of).transpose()?;
         let vocab: Vec<(u32, Bound<'_, PyBytes>)> = pairs_of(vocab)?;
         let known: Vec<(Bound<'_, PyBytes>, u32)> = pairs_of(token_to_id)?;
-        let merges = merges.as_ref().map(|ids| ids.as_slice()).transpose()?;
         let vocab = vocab
             .iter()
             .map(|(id, token)| (*id, token.as_bytes()))
@@ -522,7 +521,7 @@ where
 fn build(
     vocab: Vec<(u32, &[u8])>,
     known: &[(&[u8], u32)],
-    merges: Option<&[u32]>,
+    merges: Option<&[u8]>,
     take_whole: bool,
     from: Start,
 ) -> Result<Encoder, String> {
@@ -531,11 +530,10 @@ fn build(
     }
     let vocabulary = Vocabulary::new(vocab);
     let merges: Option<Vec<Merge>> = merges.map(|ids| {
-        ids.as_chunks()
-            .0
-            .iter()
-            .map(|&[l, r, p]| (l, r, p))
-            .collect()
+        let ids = ids.as_chunks().0.iter().map(|&id| u32::from_ne_bytes(id));
+        let ids: Vec<u32> = ids.collect();
+        let merges = ids.as_chunks().0.iter();
+        merges.map(|&[l, r, p]| (l, r, p)).collect()
     });
     let is_sound = |&(left, right, product): &Merge| {
         let [left, right, product] = [left, right, product].map(|id| vocabulary.token(id));

@@ -1,6 +1,5 @@
 //! Files of tokenizers for Python.
 
-use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
@@ -32,7 +31,7 @@ struct NativeModel {
 type Parts<'py> = (
     Bound<'py, PyDict>,
     Bound<'py, PyList>,
-    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyBytes>,
 );
 
 #[pymethods]
@@ -93,15 +92,15 @@ impl NativeModel {
             objects.push(token);
         }
         let merges = self.model.merges();
-        let mut ids = with_room(3 * merges.len()).map_err(memory_error)?;
+        let mut ids = with_room(12 * merges.len()).map_err(memory_error)?;
         for entry in merges.iter().flatten() {
-            ids.push(self.model.ids()[*entry as usize]);
+            ids.extend(self.model.ids()[*entry as usize].to_ne_bytes());
         }
         let object_of = |entry: u32| objects[entry as usize].clone();
         let pairs = merges
             .iter()
             .map(|&[left, right, _]| pair_of([object_of(left), object_of(right)]));
-        Ok(Some((vocab, new_list(py, pairs)?, ids.into_pyarray(py))))
+        Ok(Some((vocab, new_list(py, pairs)?, PyBytes::new(py, &ids))))
     }
 }
 
@@ -159,8 +158,7 @@ fn read_tekken<'py>(
 
 /// The bytes of each token that its last merge has on the left.
 #[pyfunction]
-fn left_sizes(py: Python<'_>, tokens: Vec<PyBackedBytes>) -> Option<Bound<'_, PyArray1<u32>>> {
+fn left_sizes(py: Python<'_>, tokens: Vec<PyBackedBytes>) -> Option<Vec<u32>> {
     let tokens: Vec<&[u8]> = tokens.iter().map(|token| &**token).collect();
-    let sizes = py.detach(|| merge::left_sizes(&tokens))?;
-    Some(sizes.into_pyarray(py))
+    py.detach(|| merge::left_sizes(&tokens))
 }
