@@ -162,6 +162,14 @@ def free_port():
 
 def put_load(address, bodies, seconds, **options):
     """Run `http_load` on the last processor and return its report."""
+    result = load_report(address, bodies, seconds, **options)
+    if result["n_wrong"] or not result["n_requests"]:
+        raise SystemExit(f"{result['n_wrong']} errors, {result['n_requests']} answers")
+    return result
+
+
+def load_report(address, bodies, seconds, **options):
+    """As `put_load`, for requests that may be refused."""
     last = max(os.sched_getaffinity(0))
     there = {"port": address} if isinstance(address, int) else {"port": 0, "socket": address}
     job = {**there, "bodies": str(bodies), "seconds": seconds, "processor": last, **options}
@@ -169,10 +177,7 @@ def put_load(address, bodies, seconds, **options):
         [sys.executable, str(HERE / "http_load.py")],
         input=json.dumps(job), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    result = json.loads(done.stdout)
-    if result["n_wrong"] or not result["n_requests"]:
-        raise SystemExit(f"{result['n_wrong']} errors, {result['n_requests']} answers")
-    return result
+    return json.loads(done.stdout)
 
 
 def compare_ids(plan, our_port, their_port):

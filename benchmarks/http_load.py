@@ -24,14 +24,14 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 @dataclass
 class Job:
-    """What to send; `bodies` are files with one JSON body per line, sent in order."""
+    """What to send; `bodies` is a file with one JSON body per line, sent in order."""
 
     port: int
     bodies: str
     seconds: float
     socket: str = ""  # path of a Unix socket, in place of the port
     n_connections: int = 32
-    path: str = "/encode"
+    path: str = "/encode"  # empty: each line begins with a method and a path
     accept: str = "application/json"
     warm_up_seconds: float = 1.0
     requests_per_second: float = 0.0  # 0: as fast as responses come
@@ -108,8 +108,8 @@ class Load:
         self._result = Result()
         self._latencies = []
         self.is_over = False
-        bodies = Path(job.bodies).read_bytes().splitlines()
-        self._requests = [(self._head(len(body)) + body, len(body)) for body in bodies]
+        lines = Path(job.bodies).read_bytes().splitlines()
+        self._requests = [self._request(line) for line in lines]
         self._next = 0
         self._next_due = 0.0
         self._from = self._until = 0.0
@@ -158,11 +158,17 @@ class Load:
         self._next = (self._next + 1) % len(self._requests)
         return request
 
-    def _head(self, n_bytes):
-        return (
-            f"POST {self._job.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._job.accept}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {n_bytes}\r\n\r\n"
-        ).encode()
+    def _request(self, line):
+        """The request of a line, and the size of its body."""
+        method, path, body = "POST", self._job.path, line
+        if not path:
+            named, named_path, body = (line + b"  ").split(b" ", 2)
+            method, path, body = named.decode(), named_path.decode(), body.strip()
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._job.accept}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body, len(body)
 
 
 def main():

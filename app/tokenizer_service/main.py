@@ -28,8 +28,10 @@ from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.registry import open_artifacts
 from tokenizer_service.access.auth import AccessKeys, access_keys, weak_keys
 from tokenizer_service.access.limits import ByteBudget
+from tokenizer_service.access.shared_work import SharedWork
 from tokenizer_service.access.work_queue import FairThreads, WorkQueue
 from tokenizer_service.handlers.respond import PlannedRoutes
+from tokenizer_service.handlers.stored import StoredRoutes
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
 from tokenizer_service.http.middleware import RawResponse, RequestObserver
 from tokenizer_service.ingress import AllowedHosts
@@ -162,7 +164,8 @@ def _routes() -> list[BaseRoute]:
 
 
 class _Service(FastAPI):
-    """FastAPI with our own outer middleware: the observer, and what serves the planned routes."""
+    """FastAPI with our own outer middleware: the observer, and what serves the planned and stored
+    routes."""
 
     access_keys: AccessKeys
     services: Services  # set by the lifespan
@@ -179,8 +182,9 @@ class _Service(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Add our middleware. Called once, at the first request, after all routes are included."""
-        routes = PlannedRoutes(super().build_middleware_stack(), self)
-        observer = RequestObserver(routes, self._service_metrics, problem_of, routes.respond_now)
+        planned = PlannedRoutes(super().build_middleware_stack(), self)
+        routes = StoredRoutes(planned, self)
+        observer = RequestObserver(routes, self._service_metrics, problem_of, planned.respond_now)
         if self._traces is not None:  # a span needs the messages of an ASGI app
             return Tracing(observer, self._traces.tracer)
         self.serve_now = observer.serve_now
@@ -246,6 +250,7 @@ async def _lifespan(
             queue=large_queue,
             quick_queue=quick_queue,
             chat_queue=chat_queue,
+            shared=SharedWork(),
             budget=ByteBudget(settings.memory_limit),
             metrics=service_metrics,
         )

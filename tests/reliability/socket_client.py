@@ -111,5 +111,5 @@ def post(path, body, *headers):
     return head(f"POST {path} HTTP/1.1", kind, length, *headers) + data
 
 
-LONG_WORK = post("/chunk", {"text": "x" * 60_000, "max_tokens": 2000, "overlap_tokens": 1999})
-"""Many seconds with a tokenizer of bytes: 58,000 chunks of 10 kB."""
+LONG_WORK = post("/tokenize", {"inputs": "x" * 300_000})
+"""Seconds with a tokenizer of bytes: 300,000 tokens, each described."""

@@ -204,14 +204,16 @@ class TextChunks:
                 continue
             yield part
             covered = part.end
-            start = self._next_start(part.start, covered)
+            start = self._next_start(part.start, covered, self._overlap_tokens)
 
-    def plan(self) -> Iterator[tuple[int, int]]:
-        """Yield start and end in bytes of the chunks, as far as the tokens of the whole text tell.
+    def plan(self, overlap_tokens: int | None = None) -> Iterator[tuple[int, int]]:
+        """Yield start and end in bytes of the chunks, as far as the tokens of the whole text tell;
+        with `overlap_tokens`, those of this other overlap.
 
         A chunk that is split differently by itself is shorter. The plan ends early where a single
         character has more than `max_tokens` tokens.
         """
+        overlap = self._overlap_tokens if overlap_tokens is None else overlap_tokens
         start = covered = 0
         while covered < len(self._fitting.data):
             near = self._near(start)
@@ -223,17 +225,17 @@ class TextChunks:
                 start = covered
                 continue
             yield start, end
-            start, covered = self._next_start(start, end), end
+            start, covered = self._next_start(start, end, overlap), end
 
     def _near(self, start: int) -> slice:
         """The tokens at which a chunk that begins at `start` may end."""
         first = int(np.searchsorted(self._ends, start, side="right"))
         return slice(first, first + self._fitting.max_tokens)
 
-    def _next_start(self, start: int, end: int) -> int:
+    def _next_start(self, start: int, end: int, overlap_tokens: int) -> int:
         """Where the chunk after that from `start` to `end` begins."""
         n_covered = int(np.searchsorted(self._ends, end, side="right"))
-        repeated = self._starts[max(0, n_covered - self._overlap_tokens) : n_covered]
+        repeated = self._starts[max(0, n_covered - overlap_tokens) : n_covered]
         is_cut = self._fitting.is_cut
         return next(
             (int(position) for position in repeated if start < position < end and is_cut(position)),

@@ -128,9 +128,15 @@ class TooManyChunksError(LimitError):
 
 
 class ChunksTooLargeError(LimitError):
-    """Overlapping chunks would repeat too many bytes."""
+    """Overlapping chunks would repeat too many bytes; `largest_overlap` tokens would fit."""
 
     code = "chunks_too_large"
+
+    def __init__(self, limit: int, actual: int, largest_overlap: int) -> None:
+        super().__init__(limit, actual)
+        self.largest_overlap = largest_overlap
+        reason = f"at most {largest_overlap} fits this text and max_tokens"
+        self.wrong = [("/overlap_tokens", reason)]
 
 
 class RequestsTooLargeError(LimitError):

@@ -26,6 +26,9 @@ UNCHARGED_RESPONSE_BYTES: Final = 1 << 16
 MAX_DETAILED_TOKENS: Final = 1_000_000
 """Most tokens of a response with pieces or offsets, which cost a hundred bytes per token."""
 
+_REPEATED_BYTES: Final = 1 << 20
+_REPEATED_BYTES_PER_BYTE: Final = 16
+
 BODY_GRACE_SECONDS: Final = 10.0
 MIN_BODY_BYTES_PER_SECOND: Final = 1024
 """After the grace time a body must arrive at this rate; a slower one is refused."""
@@ -40,6 +43,17 @@ SEND_IDLE_SECONDS: Final = 60.0
 MIN_READ_BYTES_PER_SECOND: Final = 16 * 1024
 """The least mean rate at which a client must read a large response, which holds memory. Kernels
 report reads in bursts of about a megabyte, so a client near this rate may be too slow."""
+
+
+def repeat_limit(n_bytes: int, max_bytes: int) -> int:
+    """How many bytes a response may repeat of the `n_bytes` that a request sends, and at most
+    `max_bytes`: a small body must not cost as much as a large one.
+
+    Example:
+        >>> repeat_limit(4000, 1 << 25), repeat_limit(100_000, 1 << 25), repeat_limit(4000, 100)
+        (1048576, 1600000, 100)
+    """
+    return min(max_bytes, max(_REPEATED_BYTES, _REPEATED_BYTES_PER_BYTE * n_bytes))
 
 
 class ByteBudget:

@@ -68,6 +68,10 @@ _ORPHAN_GRACE_SECONDS: Final = 1.0  # with the poll: gone within two seconds
 _HEALTH_CHECK_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 2.0
 _BACKLOG: Final = 2048  # uvicorn's
+_N_ACCEPTING: Final = 16
+"""How many connections a serving process accepts in a turn of its loop. libuv accepts one of each
+socket, and a turn takes 50 ms with 100 busy clients, so that a new one waited for seconds."""
+
 _TRIED_TEXT: Final = "Hello, world!"
 
 
@@ -131,12 +135,12 @@ def run_serve(arguments: argparse.Namespace) -> None:
         with _listening(settings) as listener:
             _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
             if settings.workers > 1:
-                supervisor = _Supervisor(config, sockets=[listener])
+                supervisor = _Supervisor(config, sockets=accepting(listener))
                 supervisor.run()
                 has_failed = supervisor.has_failed
             else:
                 server = uvicorn.Server(config)
-                server.run(sockets=[listener])
+                server.run(sockets=accepting(listener))
                 has_failed = not server.started
             if has_failed:
                 raise CommandError("the service could not start; the lines above say why")
@@ -321,6 +325,11 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         with contextlib.suppress(OSError):
             if os.path.samestat(made, os.lstat(path)):
                 Path(path).unlink()
+
+
+def accepting(listener: socket.socket) -> list[socket.socket]:
+    """The listener with copies, so that a serving process accepts many connections in a turn."""
+    return [listener, *(listener.dup() for _ in range(_N_ACCEPTING - 1))]
 
 
 def _bind_unix(path: Path, mode: int) -> socket.socket:

@@ -15,6 +15,7 @@ import numpy as np
 from tokenizer_core.chat.messages import refuse
 from tokenizer_core.text.offsets import char_offsets
 from tokenizer_service.access.errors import RequestsTooLargeError
+from tokenizer_service.access.limits import repeat_limit
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.chat import (
     conversation_of_anthropic,
@@ -175,7 +176,8 @@ def render_completion(
     Raises:
         ChatShapeError: it asks for what only a server with a model can do.
         UnknownIdError: an id is not in the vocabulary.
-        RequestsTooLargeError: the fields, once for each prompt, have more than `max_bytes`.
+        RequestsTooLargeError: the fields, once for each prompt, have more than `repeat_limit`, or
+            the response more than `max_bytes`.
         InvalidFieldError: a prompt is empty, or has more tokens than the model.
         Exception: as `_Cut` and `encode_all`.
     """
@@ -192,6 +194,7 @@ def render_completion(
     request_id = caller.name("cmpl-", fields.get("request_id"))
     sampling = _sampling_parameters(fields)
     cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
+    _check_repeats(request.prompt, len(dump(fields)), max_bytes)
     prompts = [cut.apply(prompt, live) for prompt in _prompts(request, live)]
     bodies: list[bytes] = []
     n_bytes = 0
@@ -305,6 +308,15 @@ def _known_fields(request: Any) -> dict[str, Any]:
     """The fields of `request` that vLLM knows and our model of the request does not have."""
     known, extra = NEUTRAL[type(request)], request.model_extra or {}
     return {name: extra[name] for name in (*known.carried, *known.accepted) if name in extra}
+
+
+def _check_repeats(given: Any, n_field_bytes: int, max_bytes: int) -> None:
+    """Refuse a batch whose requests, each with all fields, repeat too much."""
+    if not isinstance(given, list):
+        return
+    limit = repeat_limit(n_field_bytes + sum(map(len, given)), max_bytes)
+    if len(given) * n_field_bytes > limit:
+        raise RequestsTooLargeError(limit)
 
 
 def _prompts(request: CompletionRenderRequest, live: LiveTokenizer) -> Iterator[_Prompt]:

@@ -29,7 +29,6 @@ from tokenizer_service.handlers.plan import (
     runs_inline,
 )
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
-from tokenizer_service.http.dialects import take_prefix
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
@@ -85,8 +84,6 @@ class PlannedRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; raises any error of a route."""
-        if scope["type"] == "http":
-            take_prefix(scope)
         route = None
         if scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path"):
             route = PLANNED.get(scope["path"])

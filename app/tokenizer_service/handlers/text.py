@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from tokenizer_core.engines import COUNT
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import TextChunks
 from tokenizer_service.access.errors import ChunksTooLargeError, TooManyChunksError
+from tokenizer_service.access.limits import repeat_limit
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.encode import n_bytes_of, policy_of, sources_of
 from tokenizer_service.responses.decode import check_decoded_size
@@ -95,10 +97,11 @@ def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rend
     Raises:
         PlacedError, UnknownSpecialTokenError: as `count`.
         TooManyChunksError: more chunks than a batch has items.
-        ChunksTooLargeError: the overlaps repeat more than `max_bytes` of text and ids.
+        ChunksTooLargeError: the overlaps repeat more text and ids than `repeat_limit`.
         MaxTokensTooSmallError: a character does not fit.
     """
     policy = policy_of(request, live)
+    max_bytes = repeat_limit(utf8_length(request.text), max_bytes)
     rendered: list[bytes] = []
     n_chunks = n_tokens = n_bytes = n_repeated = covered = 0
     try:
@@ -109,7 +112,7 @@ def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rend
             overlap_tokens=request.overlap_tokens,
             **policy.options,
         )
-        _check_plan(parts, request, max_bytes)
+        bytes_per_byte = _check_plan(parts, request, max_bytes)
         for part, start, end in _with_offsets(iter(parts), request.offset_unit):
             check_not_abandoned()
             n_chunks += 1
@@ -118,7 +121,8 @@ def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rend
             n_repeated += covered - part.start
             covered = part.end
             _check_chunks(n_chunks)
-            _check_repeated(n_repeated, max_bytes)  # the plan may have ended early
+            if n_repeated * bytes_per_byte > max_bytes:  # the plan may have ended early
+                raise _too_large(parts, request, max_bytes, bytes_per_byte)
             rendered += [
                 b',{"text":' if n_chunks > 1 else b'{"text":',
                 *render_text(part.text),
@@ -169,26 +173,53 @@ def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPa
         before = part
 
 
-def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> None:
-    """Refuse too many chunks and too much overlap; else reserve the response's memory."""
+def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> float:
+    """Refuse too many chunks and too much overlap; else reserve the response's memory. Returns how
+    many bytes the response has for each byte of a chunk."""
     n_id_bytes = 2 * len(parts.ids)  # one digit and a comma
     for power in range(1, 10):
         n_id_bytes += int(np.count_nonzero(parts.ids >= 10**power))
     n_text_bytes = utf8_length(request.text)
-    bytes_per_text_byte = (escaped_length(request.text) + n_id_bytes) / max(1, n_text_bytes)
+    n_bytes = escaped_length(request.text) + n_id_bytes
+    bytes_per_byte = n_bytes / n_text_bytes if n_text_bytes else 1.0
+    n_repeated = _count_repeated(parts.plan(), max_bytes / bytes_per_byte)
+    if n_repeated * bytes_per_byte > max_bytes:
+        raise _too_large(parts, request, max_bytes, bytes_per_byte)
+    reserve_memory(int((n_text_bytes + n_repeated) * bytes_per_byte))
+    return bytes_per_byte
+
+
+def _count_repeated(plan: Iterator[tuple[int, int]], most: float) -> int:
+    """The bytes that the chunks of a plan repeat, of which only `most` and some are counted."""
     n_repeated = covered = 0
-    for n_chunks, (start, end) in enumerate(parts.plan(), 1):
+    for n_chunks, (start, end) in enumerate(plan, 1):
         check_not_abandoned()
+        _check_chunks(n_chunks)
         n_repeated += covered - start
         covered = end
-        _check_chunks(n_chunks)
-    _check_repeated(int(n_repeated * bytes_per_text_byte), max_bytes)
-    reserve_memory(int((n_text_bytes + n_repeated) * bytes_per_text_byte))
+        if n_repeated > most:
+            break
+    return n_repeated
 
 
-def _check_repeated(n_bytes: int, max_bytes: int) -> None:
-    if n_bytes > max_bytes:
-        raise ChunksTooLargeError(max_bytes, n_bytes)
+def _too_large(
+    parts: TextChunks, request: ChunkRequest, max_bytes: int, bytes_per_byte: float
+) -> ChunksTooLargeError:
+    """The error, with the largest overlap whose plan fits."""
+    n_tokens, max_tokens = len(parts.ids), request.max_tokens
+    bytes_per_token = utf8_length(request.text) * bytes_per_byte / n_tokens
+
+    def estimate(overlap: int) -> int:
+        n_chunks = -((overlap - n_tokens) // (max_tokens - overlap))
+        return int((n_chunks - 1) * overlap * bytes_per_token)
+
+    actual = estimate(request.overlap_tokens)
+    candidates = range(request.overlap_tokens)
+    overlap = bisect_right(candidates, max_bytes, key=estimate) - 1
+    most = max_bytes / bytes_per_byte
+    while overlap and _count_repeated(parts.plan(overlap), most) > most:
+        overlap -= overlap // 8 + 1  # the tokens at the ends of chunks are longer than others
+    return ChunksTooLargeError(max_bytes, max(actual, max_bytes + 1), overlap)
 
 
 def _check_chunks(n_chunks: int) -> None:

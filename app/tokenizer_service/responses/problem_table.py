@@ -241,8 +241,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     access.ChunksTooLargeError: Row(
         413,
         "The overlaps would repeat {error.actual} bytes of text and ids, more than {error.limit}; "
-        "send less text, or let the chunks overlap less. The operator can raise "
-        "TOKENIZER_MAX_RESPONSE_BYTES.",
+        "with this max_tokens, the largest overlap_tokens that fits is {error.largest_overlap}.",
     ),
     access.RequestsTooLargeError: Row(
         413,

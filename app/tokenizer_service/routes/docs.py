@@ -7,21 +7,26 @@ FastAPI's 422.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse
 from fastapi.routing import iter_route_contexts
 from pydantic.json_schema import models_json_schema
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import ProblemDocument
 from tokenizer_service.access.auth import require_admin, require_read
+from tokenizer_service.handlers.stored import StoredBody, stored, with_etag
 from tokenizer_service.http.dialects import dialects_of_route
 from tokenizer_service.http.problem import TITLES, Problem
 from tokenizer_service.responses.problem_table import problem_responses
+from tokenizer_service.services import services_of
 
 router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
 
@@ -55,7 +60,11 @@ SwaggerUIBundle({
   tryItOutEnabled: true,
 });
 """
-_MEDIA_TYPES: Final = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
+_MEDIA_TYPES: Final = {
+    "swagger-ui.css": "text/css; charset=utf-8",
+    "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+}
+"""Files of the installed package."""
 _HEADERS: Final = {
     # Swagger UI sets styles on its elements.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
@@ -72,35 +81,58 @@ _OF_ANY_ROUTE: Final = (400, 408, 431, 500, 501, 503)
 unknown transfer encoding, a defect, too many connections, or a shutdown."""
 
 
-@router.get("/openapi.json")
-async def openapi_json(request: Request) -> JSONResponse:
+@stored(router, "/openapi.json")
+async def openapi_json(connection: HTTPConnection) -> StoredBody:
     """The OpenAPI document."""
-    return JSONResponse(request.app.openapi())
+    return await services_of(connection).shared.run("openapi", _document, connection.scope["app"])
 
 
-@router.get("/docs")
-async def docs(request: Request) -> HTMLResponse:
+def _document(app: FastAPI) -> StoredBody:
+    body: StoredBody | None = getattr(app.state, "document", None)
+    if body is None:
+        body = app.state.document = with_etag(bytes(JSONResponse(app.openapi()).body))
+    return body
+
+
+@stored(router, "/docs")
+async def docs(connection: HTTPConnection) -> StoredBody:
     """A page to read about the routes and try them."""
-    return HTMLResponse(_PAGE.format(title=request.app.title), headers=_HEADERS)
+    return (await _assets(connection))["index.html"]
 
 
-@router.get("/docs/{file}")
-async def docs_file(file: str) -> Response:
+@stored(router, "/docs/{file}")
+async def docs_file(connection: HTTPConnection) -> StoredBody:
     """A script or style sheet of the page."""
-    if file == "start.js":
-        return Response(_START, media_type="text/javascript", headers=_HEADERS)
-    media_type = _MEDIA_TYPES.get(file)
-    if media_type is None:
+    file = (await _assets(connection)).get(connection.path_params["file"])
+    if file is None:
         raise Problem(404, "not_found", "No such file; the page is at /docs.")
-    return FileResponse(_assets() / file, media_type=media_type, headers=_HEADERS)
+    return file
 
 
-def _assets() -> Path:
+async def _assets(connection: HTTPConnection) -> Mapping[str, StoredBody]:
+    shared, title = services_of(connection).shared, connection.scope["app"].title
+    return await shared.run("docs", _read_assets, title)
+
+
+@functools.cache
+def _read_assets(title: str) -> Mapping[str, StoredBody]:
     # Find the package without importing it: importing it creates another application class.
     package = find_spec("fastapi_offline")
     if package is None or package.origin is None:
         raise RuntimeError("fastapi-offline is a dependency of this package; install it again")
-    return Path(package.origin).parent / "static"
+    folder = Path(package.origin).parent / "static"
+    html = with_etag(
+        _PAGE.format(title=title).encode(), "text/html; charset=utf-8", _HEADERS.items()
+    )
+    start = with_etag(_START.encode(), "text/javascript; charset=utf-8", _HEADERS.items())
+    return {
+        "index.html": html,
+        "start.js": start,
+        **{
+            name: with_etag((folder / name).read_bytes(), media_type, _HEADERS.items())
+            for name, media_type in _MEDIA_TYPES.items()
+        },
+    }
 
 
 def install_openapi(app: FastAPI) -> None:

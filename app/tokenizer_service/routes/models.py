@@ -6,10 +6,12 @@ import asyncio
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import AliasRequest, ModelResponse, ModelsResponse
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.handlers.preconditions import refuse_match
+from tokenizer_service.handlers.stored import StoredBody, stored, with_etag
 from tokenizer_service.http.bodies import json_request, read_json
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
@@ -19,16 +21,22 @@ router = APIRouter(tags=["tokenizers"])
 _MAX_ALIAS_BYTES = 4096
 
 
-@router.get(
+@stored(
+    router,
     "/models",
     summary="Names and aliases, in OpenAI's format",
     dependencies=[Depends(require_read)],
-    responses=problem_responses(409, 422, 503),
+    responses={200: {"model": ModelsResponse}, **problem_responses(409, 422, 503)},
 )
-async def list_models(request: Request) -> ModelsResponse:
+async def list_models(connection: HTTPConnection) -> StoredBody:
     """List what `model` may be in requests of other servers' clients."""
-    found = await asyncio.to_thread(_models, services_of(request))
-    return ModelsResponse(object="list", data=list(found.values()))
+    services = services_of(connection)
+    return await services.shared.run("models", _list, services)
+
+
+def _list(services: Services) -> StoredBody:
+    models = ModelsResponse(object="list", data=list(_models(services).values()))
+    return with_etag(models.model_dump_json().encode())
 
 
 @router.get(

@@ -8,15 +8,14 @@ this origin. The files and their hashes are read once; a browser revalidates its
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter
+from starlette.requests import HTTPConnection
 
-from tokenizer_service.handlers.preconditions import not_modified
+from tokenizer_service.handlers.stored import StoredBody, stored, with_etag
 from tokenizer_service.http.problem import Problem
 
 router = APIRouter(include_in_schema=False)
@@ -43,17 +42,8 @@ _HEADERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A file of the page, ready to send."""
-
-    body: bytes
-    media_type: str
-    etag: str
-
-
 @functools.cache
-def assets() -> Mapping[str, Asset]:
+def assets() -> Mapping[str, StoredBody]:
     """All files of the page, by name.
 
     Example:
@@ -64,28 +54,20 @@ def assets() -> Mapping[str, Asset]:
     for file in (files("tokenizer_service") / "playground").iterdir():
         media_type = _MEDIA_TYPES.get(file.name.rpartition(".")[2])
         if media_type is not None:
-            body = file.read_bytes()
-            found[file.name] = Asset(body, media_type, f'"{hashlib.sha256(body).hexdigest()}"')
+            found[file.name] = with_etag(file.read_bytes(), media_type, _HEADERS.items())
     return found
 
 
-@router.get("/")
-async def page(request: Request) -> Response:
+@stored(router, "/", is_public=True)
+async def page(connection: HTTPConnection) -> StoredBody:
     """The page itself."""
-    return _send(request, assets()["index.html"])
+    return assets()["index.html"]
 
 
-@router.get("/playground/{file}")
-async def page_file(request: Request, file: str) -> Response:
+@stored(router, "/playground/{file}", is_public=True)
+async def page_file(connection: HTTPConnection) -> StoredBody:
     """A script, style sheet or image of the page."""
-    asset = assets().get(file)
+    asset = assets().get(connection.path_params["file"])
     if asset is None:
         raise Problem(404, "not_found", "No such file; the page is at `/`.")
-    return _send(request, asset)
-
-
-def _send(request: Request, asset: Asset) -> Response:
-    unchanged = not_modified(request, asset.etag, _HEADERS)
-    return unchanged or Response(
-        asset.body, headers={**_HEADERS, "ETag": asset.etag}, media_type=asset.media_type
-    )
+    return asset

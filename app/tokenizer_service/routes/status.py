@@ -3,13 +3,13 @@ tokenizer it serves, its limits, and what it counts."""
 
 from __future__ import annotations
 
-import asyncio
 import platform
 from importlib.metadata import version
 from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import (
     MAX_BATCH_ITEMS,
@@ -26,49 +26,56 @@ from tokenizer_service.access.auth import require_read
 from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
 from tokenizer_service.access.work_queue import MAX_WAITING
 from tokenizer_service.handlers.preconditions import require_known_query
+from tokenizer_service.handlers.stored import StoredBody, stored
 from tokenizer_service.http.dialects import TEI, prefix_of
 from tokenizer_service.observability.metrics import CONTENT_TYPE
 from tokenizer_service.responses.problem_table import problem_of, problem_responses
-from tokenizer_service.services import services_of
+from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.errors import NoTokenizerError
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 SERVICE: Final = "tokenizer-service"
+_OK: Final = StoredBody(b'{"status":"ok"}')
 
 router = APIRouter()
 
 
-@router.get(
+@stored(
+    router,
     "/livez",
+    is_public=True,
     summary="The process answers",
     tags=["health"],
-    response_model_exclude_none=True,
+    responses={200: {"model": HealthResponse}},
 )
-async def livez() -> HealthResponse:
+async def livez(connection: HTTPConnection) -> StoredBody:
     """Respond 200 while the event loop runs; independent of tokenizers."""
-    return HealthResponse(status="ok", source=None)
+    return _OK
 
 
-@router.get(
+@stored(
+    router,
     "/readyz",
+    is_public=True,
     summary="A tokenizer is loaded and passed its round-trip check",
     tags=["health"],
-    response_model_exclude_none=True,
-    responses=problem_responses(503),
+    responses={200: {"model": HealthResponse}, **problem_responses(503)},
 )
-async def readyz(request: Request) -> HealthResponse:
+async def readyz(connection: HTTPConnection) -> StoredBody:
     """Respond 200 with `ok`, or with `degraded` and the reason when the process serves another
     version than it should, another process cannot load it, or the job database is unavailable.
     `source` says why this version is active."""
-    services = services_of(request)
+    services = services_of(connection)
     active, source = services.live.require_active(), services.live.source
-    trouble = await asyncio.to_thread(services.live.trouble)
+    trouble = await services.shared.run("readyz", services.live.trouble)
     reason = trouble or services.jobs.database.trouble
-    return HealthResponse(
+    health = HealthResponse(
         status="degraded" if reason else "ok",
         reason=reason,
         tokenizer=TokenizerIdentity(**active.identity),
         source=source,
     )
+    return StoredBody(health.model_dump_json(exclude_none=True).encode())
 
 
 @router.get(
@@ -90,20 +97,28 @@ async def health(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"})
 
 
-@router.get(
+@stored(
+    router,
     "/info",
     summary="The active tokenizer and the limits",
     tags=["service"],
     dependencies=[Depends(require_read)],
-    responses=problem_responses(422, 503),
+    responses={200: {"model": InfoResponse}, **problem_responses(422, 503)},
 )
-async def info(request: Request, response: Response) -> InfoResponse:
+async def info(connection: HTTPConnection) -> StoredBody:
     """Show the active tokenizer, its engine, and the limits that apply to clients; also the fields
     of text-embeddings-inference, and under `/as/tei` only these."""
-    require_known_query(request)
-    services = services_of(request)
+    require_known_query(connection)
+    services = services_of(connection)
     live = services.live.require_active()
-    response.headers.update(live.headers)
+    is_tei = prefix_of(connection.scope) is TEI
+    content = await services.shared.run(
+        ("info", live.ref, is_tei), _render_info, services, live, is_tei
+    )
+    return StoredBody(content, headers=tuple(live.headers.items()))
+
+
+def _render_info(services: Services, live: LiveTokenizer, is_tei: bool) -> bytes:
     spec, settings = live.tokenizer.spec, services.settings
     inference = InferenceInfo(
         version=version(SERVICE),
@@ -121,9 +136,9 @@ async def info(request: Request, response: Response) -> InfoResponse:
         sha=None,
         docker_label=None,
     )
-    if prefix_of(request.scope) is TEI:
-        return JSONResponse(inference.model_dump(), headers=live.headers)  # type: ignore[return-value]
-    return InfoResponse(
+    if is_tei:
+        return inference.model_dump_json().encode()
+    whole = InfoResponse(
         **inference.model_dump(),
         service=SERVICE,
         python=platform.python_version(),
@@ -148,9 +163,11 @@ async def info(request: Request, response: Response) -> InfoResponse:
             max_stream_pre_token_chars=MAX_PENDING_CHARS,
         ),
     )
+    return whole.model_dump_json().encode()
 
 
-@router.get(
+@stored(
+    router,
     "/metrics",
     summary="Metrics of all server processes",
     tags=["service"],
@@ -161,9 +178,8 @@ async def info(request: Request, response: Response) -> InfoResponse:
         **problem_responses(503),
     },
 )
-async def metrics(request: Request) -> Response:
+async def metrics(connection: HTTPConnection) -> StoredBody:
     """The metrics in Prometheus' text format."""
-    services = services_of(request)
+    services = services_of(connection)
     services.metrics.count_cache([live.tokenizer for live in services.live.loaded()])
-    body = await asyncio.to_thread(services.metrics.render)
-    return Response(body, headers={"Content-Type": CONTENT_TYPE})
+    return StoredBody(await services.shared.run("metrics", services.metrics.render), CONTENT_TYPE)

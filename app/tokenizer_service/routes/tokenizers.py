@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Request, Response
+from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import (
     PromoteRequest,
@@ -29,6 +29,7 @@ from tokenizer_service.handlers.preconditions import (
     require_match,
     version_tag,
 )
+from tokenizer_service.handlers.stored import StoredBody, respond_stored, stored, with_etag
 from tokenizer_service.http.bodies import json_request, read_json
 from tokenizer_service.http.headers import header_fields
 from tokenizer_service.http.problem import Problem
@@ -46,17 +47,22 @@ _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-@router.get(
+@stored(
+    router,
     "/tokenizers",
     summary="Every published tokenizer",
     dependencies=[Depends(require_read)],
-    responses=problem_responses(422, 503),
+    responses={
+        200: {"model": TokenizersResponse},
+        **_NOT_MODIFIED,
+        **problem_responses(422, 503),
+    },
 )
-async def list_tokenizers(request: Request) -> TokenizersResponse:
+async def list_tokenizers(connection: HTTPConnection) -> StoredBody:
     """List all versions, ordered by name, newest first."""
-    require_known_query(request)
-    services = services_of(request)
-    return await asyncio.to_thread(_list, services, None)
+    require_known_query(connection)
+    services = services_of(connection)
+    return await services.shared.run("tokenizers", _list, services, None)
 
 
 @router.get(
@@ -66,7 +72,7 @@ async def list_tokenizers(request: Request) -> TokenizersResponse:
     response_model=TokenizerSummary,
     responses={**_NOT_MODIFIED, **problem_responses(503)},
 )
-async def show_active(request: Request, response: Response) -> TokenizerSummary | Response:
+async def show_active(request: Request) -> Response:
     """Show the active version with its manifest; `PUT` accepts its ETag in If-Match."""
     services = services_of(request)
     live = services.live.require_active()
@@ -74,8 +80,9 @@ async def show_active(request: Request, response: Response) -> TokenizerSummary 
     unchanged = not_modified(request, etag, live.headers)
     if unchanged is not None:
         return unchanged
-    response.headers.update({**live.headers, "ETag": etag})
-    return await asyncio.to_thread(_summary, services, live.ref, True)
+    content = await services.shared.run(live.ref, _render_active, services, live.ref)
+    body = StoredBody(content, headers=tuple(live.headers.items()), etag=etag)
+    return respond_stored(request, body)
 
 
 @router.get(
@@ -88,14 +95,8 @@ async def show_active(request: Request, response: Response) -> TokenizerSummary 
 async def show_tokenizer(request: Request, name: PlainName) -> Response:
     """List the versions of `name` with their manifests, newest first."""
     services = services_of(request)
-
-    def render() -> bytes:
-        return _list(services, name).model_dump_json().encode()
-
-    body = await asyncio.to_thread(render)
-    etag = f'"{hashlib.sha256(body).hexdigest()}"'
-    unchanged = not_modified(request, etag, {})
-    return unchanged or Response(body, headers={"ETag": etag}, media_type="application/json")
+    body = await services.shared.run(("tokenizers", name), _list, services, name)
+    return respond_stored(request, body)
 
 
 @router.get(
@@ -192,7 +193,7 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     )
 
 
-def _list(services: Services, name: str | None) -> TokenizersResponse:
+def _list(services: Services, name: str | None) -> StoredBody:
     active = services.live.active
     if name is None:
         refs = services.store.list()
@@ -206,10 +207,15 @@ def _list(services: Services, name: str | None) -> TokenizersResponse:
     for ref in newest_first:
         with contextlib.suppress(ArtifactNotFoundError):  # removed after it was listed
             summaries.append(_summary(services, ref, name is not None))
-    return TokenizersResponse(
+    found = TokenizersResponse(
         tokenizers=summaries,
         active=None if active is None else _identity(active.ref),
     )
+    return with_etag(found.model_dump_json().encode())
+
+
+def _render_active(services: Services, ref: ArtifactRef) -> bytes:
+    return _summary(services, ref, True).model_dump_json().encode()
 
 
 def _summary(services: Services, ref: ArtifactRef, with_manifest: bool) -> TokenizerSummary:

@@ -129,7 +129,7 @@ def reset(connection):
     ids=["reset", "its side closed", "with requests sent ahead", "with a large body"],
 )
 def test_work_ends_with_its_client(server, n_bytes, after, leave):
-    work = post("/chunk", LONG_WORK.partition(b"\r\n\r\n")[2].ljust(n_bytes))
+    work = post("/tokenize", LONG_WORK.partition(b"\r\n\r\n")[2].ljust(n_bytes))
     connections = [connect(server.port) for _ in range(N_CLIENTS)]
     for connection in connections:
         send(connection, work)
@@ -139,17 +139,16 @@ def test_work_ends_with_its_client(server, n_bytes, after, leave):
     for connection in connections:
         leave(connection)
     wait_until(lambda: is_idle(server))
-    assert server.metric('http_requests_total{handler="/chunk",method="POST",status="499"}') > 0
-    assert server.metric('http_requests_total{handler="/chunk",method="POST",status="500') == 0
+    assert server.metric('http_requests_total{handler="/tokenize",method="POST",status="499"}') > 0
+    assert server.metric('http_requests_total{handler="/tokenize",method="POST",status="500') == 0
 
 
 @pytest.mark.row(14)
 def test_repeated_overlaps_are_refused_before_they_are_made(small_server):
     exchange(small_server.port, post("/encode", {"text": "a" * 100_000}, CLOSE))
     before = small_server.resident_bytes()
-    answer = exchange(
-        small_server.port, LONG_WORK.replace(b"Host", b"Connection: close\r\nHost", 1)
-    )
+    body = {"text": "x" * 60_000, "max_tokens": 2000, "overlap_tokens": 1999}
+    answer = exchange(small_server.port, post("/chunk", body, CLOSE))
     assert (answer.status, answer.problem()["code"]) == (413, "chunks_too_large")
     assert answer.problem()["actual"] == pytest.approx(580e6, rel=0.05)
     assert small_server.resident_bytes() - before < 64_000_000
@@ -298,6 +297,9 @@ BODIES = {
     "count a text of one character": lambda: filled('{"text":"', "a", '"}'),
     "cut into chunks": lambda: filled(
         '{"max_tokens":500,"overlap_tokens":100,"text":"', WORDS, '"}'
+    ),
+    "cut into chunks that overlap": lambda: filled(
+        '{"max_tokens":500,"overlap_tokens":440,"text":"', WORDS, '"}', ROW_BYTES // 4
     ),
     "decode": lambda: filled('{"tokens":[', "1234,", "1]}"),
     "decode ids of one digit": lambda: filled('{"tokens":[', "1,", "1]}"),

@@ -1,5 +1,6 @@
 """`tokenizer serve` before it starts any process: what it refuses, and its Unix socket."""
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -11,11 +12,17 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+import uvloop
 from uvicorn.supervisors import Multiprocess
 
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands.command_line import CommandError
-from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening
+from tokenizer_service.commands.serving import (
+    _check_settings,
+    _lines_to_try,
+    _listening,
+    accepting,
+)
 from tokenizer_service.settings import Settings
 
 WRONG_SETTINGS = [
@@ -116,3 +123,28 @@ def test_a_port_or_socket_in_use_and_other_files_stay(tmp_path):
         assert os.path.samestat(made, path.stat())
     assert file.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_burst_of_connections_is_accepted_in_a_few_turns_of_the_loop():
+    n_clients, accepted = 64, []
+
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport):
+            accepted.append(transport)
+
+    async def count_turns(listener):
+        loop = asyncio.get_running_loop()
+        servers = [await loop.create_server(Accepted, sock=one) for one in accepting(listener)]
+        n_turns = 0
+        while len(accepted) < n_clients:
+            await asyncio.sleep(0)  # a turn
+            n_turns += 1
+        for server in servers:
+            server.close()
+        return n_turns
+
+    with socket.create_server(("127.0.0.1", 0), backlog=n_clients) as listener:
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(n_clients)]
+        assert uvloop.run(count_turns(listener)) < n_clients / 4
+        for client in clients:
+            client.close()

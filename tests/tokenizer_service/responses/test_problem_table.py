@@ -33,7 +33,7 @@ CASES = [
     (access.TooManyDetailedTokensError(2, 3), 413, "too_many_detailed_tokens", None, "at most 2"),
     (access.DecodedTextTooLargeError(2, 3), 413, "decoded_text_too_large", None, "than 2 bytes"),
     (access.TooManyChunksError(2, 3), 413, "too_many_chunks", None, "at most 2 chunks"),
-    (access.ChunksTooLargeError(2, 3), 413, "chunks_too_large", None, "repeat 3 bytes"),
+    (access.ChunksTooLargeError(2, 3, 1), 413, "chunks_too_large", None, "repeat 3 bytes"),
     (access.RequestsTooLargeError(2), 413, "requests_too_large", None, "more than 2 bytes"),
     (responses.InvalidFieldError("/a", "b"), 422, "invalid_request", None, "/a: b"),
     (responses.UnknownIdError("/ids/3", 9), 422, "unknown_token_id", None, "id at /ids/3 is not"),

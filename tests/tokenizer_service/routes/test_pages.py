@@ -72,3 +72,14 @@ def test_the_page_of_the_api_asks_no_other_server(client):
         assert answer.status_code == 200
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["content-type"].startswith(KINDS[file.rpartition(".")[2]])
+
+
+def test_what_changes_rarely_has_an_entity_tag(client):
+    paths = ("/docs", "/docs/start.js", "/openapi.json", "/tokenizers", "/tokenizers/starter")
+    for path in (*paths, "/models"):
+        whole = client.get(path)
+        known = client.get(path, headers={"If-None-Match": whole.headers["ETag"]})
+        assert (known.status_code, known.content) == (304, b""), path
+        head = client.head(path)
+        assert (head.status_code, head.content) == (200, b""), path
+        assert head.headers["Content-Length"] == str(len(whole.content)), path

@@ -1,6 +1,7 @@
 """/count, /truncate, /chunk and /verify; and what they have in common with /encode."""
 
 import json
+import re
 
 import pytest
 
@@ -177,6 +178,13 @@ def test_limits_of_chunks_are_refused_by_name(make_client, monkeypatch):
         post(client, "/chunk", **overlapping, overlap_tokens=5)
         limit, actual = refused(413, "chunks_too_large", **overlapping, overlap_tokens=19)
         assert limit == 4096 < (actual or 0)
+        for text in (overlapping["text"], "ab" * 300 + " some words, 12 345 👩" * 40):
+            body = {"text": text, "max_tokens": 20, "overlap_tokens": 19}
+            found = problem(client.post("/chunk", json=body), 413, "chunks_too_large")
+            assert pointer(found) == "/overlap_tokens"
+            largest = int(re.search(r"fits is (\d+)", found["detail"])[1])
+            assert 0 < largest < 19
+            post(client, "/chunk", **{**body, "overlap_tokens": largest})
         monkeypatch.setattr(text_answers, "MAX_BATCH_ITEMS", 3)
         post(client, "/chunk", text="1 2 3", max_tokens=2)
         assert refused(413, "too_many_chunks", text="1 2 3 4", max_tokens=2) == (3, 4)
