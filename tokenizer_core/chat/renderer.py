@@ -290,9 +290,11 @@ def _render_here(
     limits: RenderLimits,
 ) -> RenderedChat | None:
     """The result, if the template can be rendered in this process."""
-    from tokenizer_core.chat import in_process  # here: a process without chats does not load Jinja
+    # Here: a process without chats does not load Jinja.
+    from tokenizer_core.chat.checked_operations import ElsewhereError
+    from tokenizer_core.chat.in_process import admit, units_within
 
-    admitted = in_process.admit(template)
+    admitted = admit(template)
     if admitted is None:
         return None
     request = {
@@ -304,10 +306,10 @@ def _render_here(
         "add_generation_prompt": add_generation_prompt,
         "continue_final_message": continue_final_message,
     }
-    units = in_process.units_within(limits.seconds, limits.memory_bytes)
+    units = units_within(limits.seconds, limits.memory_bytes)
     try:
         text, runs = admitted.render_within(request, units)
-    except in_process.ElsewhereError:
+    except ElsewhereError:
         return None
     if len(text) > limits.chars:
         return None  # the child process refuses it

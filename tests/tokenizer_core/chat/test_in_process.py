@@ -18,7 +18,8 @@ from tests.security.families import FAMILIES as PUBLIC
 from tests.tokenizer_core.chat.own_templates import OWN_TEMPLATES, template_request
 from tests.tokenizer_core.chat.test_as_plain_jinja import _SETTINGS, texts
 from tests.tokenizer_service.chats import TEMPLATES
-from tokenizer_core.chat.in_process import MOST_UNITS, ElsewhereError, admit
+from tokenizer_core.chat.checked_operations import ElsewhereError
+from tokenizer_core.chat.in_process import MOST_UNITS, admit
 from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.errors import ChatInputError
 
