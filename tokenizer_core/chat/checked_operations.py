@@ -135,15 +135,23 @@ def _take_value(budget: Budget, value: Any, kinds: Collection[type] = _WRITTEN) 
     for _ in range(MOST_DEPTH):
         below: list[Any] = []
         for each in level:
-            budget.take(_units(each, kinds))
+            units = _units(each, kinds)
             kind = type(each)
             if kind in TEXTS:
                 each.isascii() or each.encode()  # a lone surrogate raises an error
             elif kind is dict:
-                below.append("".join(each))  # a key that is no text raises an error
-                below += each.values()
+                for key, item in each.items():
+                    if type(key) not in TEXTS:
+                        raise ElsewhereError
+                    key.isascii() or key.encode()
+                    units += len(key)
+                    if type(item) is str and item.isascii():
+                        units += len(item)
+                    else:
+                        below.append(item)
             elif kind in (list, tuple):
                 below += each
+            budget.take(units)
         if not below:
             return
         level = below
@@ -157,21 +165,19 @@ def _text(budget: Budget, value: Any) -> Any:
 
 def join_printed(budget: Budget, values: Iterable[Any]) -> tuple[str, Runs]:
     """The text of what a template prints, and its origins."""
-    texts: list[str] = []
-    all_runs: list[Runs] = []
-    units = OBJECT_UNITS
-    for value in values:
-        if type(value) is TracedText:
-            runs = value._runs
-            texts.append(value)
-        else:
-            _units(value, _PRINTED)
-            texts.append(str(value))
-            runs = runs_of(texts[-1])
-        units += len(texts[-1]) + _RUN_UNITS * len(runs)
-        all_runs.append(runs)
-    budget.take(units)
+    texts = list(values)
+    if not TEXTS.issuperset(map(type, texts)):
+        texts = list(map(_as_text, texts))
+    all_runs = [text._runs if type(text) is TracedText else runs_of(text) for text in texts]
+    budget.take(sum(map(len, texts)) + _RUN_UNITS * sum(map(len, all_runs)) + OBJECT_UNITS)
     return "".join(texts), join_runs(all_runs)
+
+
+def _as_text(value: Any) -> str:
+    if type(value) in TEXTS:
+        return cast("str", value)
+    _units(value, _PRINTED)
+    return str(value)
 
 
 def get_field(value: Any, name: str) -> Any:
@@ -389,7 +395,7 @@ def _string(budget: Budget, value: Any) -> Any:
     if type(value) not in (list, dict):
         _require(type(value) is not TracedMarkup)
         budget.take(_units(value, _PRINTED))
-        return value if type(value) in TEXTS else str(value)
+        return _as_text(value)
     _take_written(budget, value, 2)
     return str(value)
 

@@ -164,10 +164,10 @@ def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
     for name, value in message.items():
         is_short = len(name) <= _LONGEST_KEPT_NAME
         key = _traced_name(name, origin) if is_short else traced(name, origin)
-        if name == "role" and isinstance(value, str) and value in _TRACED_ROLES:
-            result[key] = _TRACED_ROLES[value]
-        elif type(value) is str and name == "content":
+        if name == "content" and type(value) is str:
             result[key] = traced(value, origin)
+        elif name == "role" and isinstance(value, str) and value in _TRACED_ROLES:
+            result[key] = _TRACED_ROLES[value]
         else:
             kind = CALLED if name == "tool_calls" else REASONED if name in REASONING_FIELDS else 0
             result[key] = trace_value(value, origin | kind)
