@@ -11,7 +11,7 @@ the text, and the origin of each character.
 
 from __future__ import annotations
 
-from functools import lru_cache
+import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.chat.admission import is_admitted
@@ -49,15 +49,32 @@ _UNITS_PER_UNIT: Final = 64
 _MOST_CHARS: Final = 1 << 16
 """Of the source."""
 
+_MOST_KEPT: Final = 64
+"""Compiled templates."""
+
 
 def units_within(seconds: float, n_bytes: int) -> int:
     """The budget that needs at most this time and memory."""
     return min(MOST_UNITS, n_bytes // _BYTES_PER_UNIT, int(seconds * _UNITS_PER_SECOND))
 
 
-@lru_cache(maxsize=64)
-def admit(source: str) -> InProcessTemplate | None:
-    """The template, if it can be rendered here."""
+_admitted: dict[str, InProcessTemplate | None] = {}
+_lock = threading.Lock()
+
+
+def admit(source: str, *, only_known: bool = False) -> InProcessTemplate | None:
+    """The template, if it can be rendered here; `only_known`: without compiling it, which may take
+    a second."""
+    if source not in _admitted and not only_known:
+        template = _compile(source)
+        with _lock:
+            _admitted[source] = template
+            if len(_admitted) > _MOST_KEPT:
+                del _admitted[next(iter(_admitted))]
+    return _admitted.get(source)
+
+
+def _compile(source: str) -> InProcessTemplate | None:
     if len(source) > _MOST_CHARS:
         return None
     try:
@@ -74,13 +91,13 @@ class InProcessTemplate(ChatTemplate):
         self._source = source
         self._compiled = make_environment(CheckedEnvironment).from_string(add_checks(tree))
 
-    def render_within(self, request: dict[str, Any], units: int) -> tuple[str, Runs]:
+    def render_within(self, request: dict[str, Any], budget: Budget) -> tuple[str, Runs]:
         """As `ChatTemplate.render`; the text is a plain `str`.
 
         Raises:
             ElsewhereError: only the child process can say what the result is.
         """
-        budget = Budget(units)
+        units = budget.left
         try:
             for name in ("messages", "tools", "documents", "variables", "kwargs"):
                 take_plain(budget, request[name])
