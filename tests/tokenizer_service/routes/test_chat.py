@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import numpy as np
@@ -653,3 +654,26 @@ def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
             # The text and four bytes for each four of its characters, before the template runs.
             assert used >= 2 * size
         assert budget.used == 0
+
+
+def test_conversations_of_one_template_in_child_processes_do_not_wait_for_each_other(
+    monkeypatch, shared_store
+):
+    """None of the three is rendered before all of them are."""
+    together = threading.Barrier(3)
+    centred = CHATML.replace("message.content }}", "message.content.center(1) }}")
+    spec = SPEC.with_chat(ChatTemplates({"default": centred}))
+    name = str(shared_store.publish(spec, name="centred"))
+    start = renderer._Worker
+
+    def start_together(memory_bytes):
+        together.wait(timeout=60)
+        return start(memory_bytes)
+
+    monkeypatch.setattr(renderer, "_Worker", start_together)
+    settings = settings_for(shared_store).model_copy(update={"threads": 1})
+    asked = {"messages": say("a"), "tokenizer": name}
+    with TestClient(create_app(settings)) as client, ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: client.post("/chat/encode", json=asked), range(3)))
+    for answer in answers:
+        assert answer.json()["tokens"] == chatml_ids(("user", "a"))
