@@ -100,8 +100,12 @@ SWITCH_INTERVAL_SECONDS: Final = 0.001
 a small request waited several times and took 60 ms while a large one was running."""
 
 _OTHER_CHAT_THREADS: Final = 6
-"""Threads for conversations beside those that one chat template may hold. Each has a child process
-with the memory of `chat_memory_bytes`."""
+"""Threads for conversations in child processes besides `thread_count`. Each has a process with the
+memory of `chat_memory_bytes`."""
+
+_LEAST_CHAT_THREADS: Final = 3
+"""How many of them one chat template may hold where `thread_count` is lower, so that its
+conversations do not wait for each other."""
 
 _SAMPLE_SECONDS: Final = 0.5
 
@@ -218,8 +222,9 @@ async def _lifespan(
         # Small work holds the interpreter lock, so that more threads would not make it faster.
         quick_queue = queue("small-request", 1)
         # A template that loops holds the threads of its own conversations only.
-        n_chats = settings.thread_count
-        chat_queue = queue("chat", n_chats + _OTHER_CHAT_THREADS, most_of_one=n_chats)
+        n_chats = max(_LEAST_CHAT_THREADS, settings.thread_count)
+        n_threads = settings.thread_count + _OTHER_CHAT_THREADS
+        chat_queue = queue("chat", n_threads, most_of_one=n_chats)
         store = open_artifacts(settings.store, settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)

@@ -125,6 +125,11 @@ class _OtherServersRequest(BaseModel):
     chat_template_kwargs: TemplateArguments = None
     tools: Tools = None
 
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether the response has parts besides ids, which take more work."""
+        return False
+
 
 class ChatInputRequest(_OtherServersRequest):
     """`/v1/chat/completions/input_tokens` and `/apply-template` of llama.cpp: a chat completion
@@ -148,6 +153,11 @@ class ChatRenderRequest(ChatInputRequest):
     return_token_offsets: bool | None = False
     truncate_prompt_tokens: TruncatePromptTokens = None
     truncation_side: TruncationSide = None
+
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether the response has the offsets of the tokens."""
+        return bool(self.return_token_offsets)
 
 
 class CountTokensRequest(_OtherServersRequest):

@@ -53,6 +53,8 @@ from tokenizer_core.stopping import check_stop, current
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tokenizer_core.chat.checked_operations import Budget
+
 _BOOTSTRAP: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "sys.path[:] = sys.argv[2:]; "
@@ -290,9 +292,11 @@ def _render_here(
     limits: RenderLimits,
 ) -> RenderedChat | None:
     """The result, if the template can be rendered in this process."""
-    from tokenizer_core.chat import in_process  # here: a process without chats does not load Jinja
+    # Here: a process without chats does not load Jinja.
+    from tokenizer_core.chat.checked_operations import Budget, ElsewhereError
+    from tokenizer_core.chat.in_process import admit, units_within
 
-    admitted = in_process.admit(template)
+    admitted = admit(template, only_known=_calling.budget is not None)
     if admitted is None:
         return None
     request = {
@@ -304,10 +308,10 @@ def _render_here(
         "add_generation_prompt": add_generation_prompt,
         "continue_final_message": continue_final_message,
     }
-    units = in_process.units_within(limits.seconds, limits.memory_bytes)
+    budget = _calling.budget or Budget(units_within(limits.seconds, limits.memory_bytes))
     try:
-        text, runs = admitted.render_within(request, units)
-    except in_process.ElsewhereError:
+        text, runs = admitted.render_within(request, budget)
+    except ElsewhereError:
         return None
     if len(text) > limits.chars:
         return None  # the child process refuses it
@@ -321,19 +325,28 @@ class ChildNeededError(Exception):
 
 class _Calling(threading.local):
     without_child = False
+    budget: Budget | None = None
+    """Of all renderings in a block that must not wait."""
 
 
 _calling = _Calling()
 
 
 @contextlib.contextmanager
-def without_child() -> Iterator[None]:
-    """In the block, this thread renders in its own process or raises ChildNeededError."""
+def without_child(units: int | None = None) -> Iterator[None]:
+    """In the block, this thread renders in its own process or raises ChildNeededError.
+
+    With `units`, for a thread that must not wait, all renderings together take at most so many, and
+    no template is compiled.
+    """
+    from tokenizer_core.chat.checked_operations import Budget
+
     _calling.without_child = True
+    _calling.budget = None if units is None else Budget(units)
     try:
         yield
     finally:
-        _calling.without_child = False
+        _calling.without_child, _calling.budget = False, None
 
 
 @lru_cache(maxsize=64)

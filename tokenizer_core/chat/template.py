@@ -60,6 +60,7 @@ Rendered: TypeAlias = "tuple[str, Runs]"
 
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 _TRACED_ROLES: Final = {role: traced(role, TRUSTED) for role in ROLES}
+_REASONING_FIELDS: Final = frozenset(REASONING_FIELDS)
 _LONGEST_KEPT_NAME: Final = 32
 _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
@@ -156,17 +157,17 @@ def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
     origin = FIRST_MESSAGE + index
     if None in message.values():
         message = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((message[name] for name in REASONING_FIELDS if name in message), None)
-    if reasoning is not None:
+    if not _REASONING_FIELDS.isdisjoint(message):
+        reasoning = next(message[name] for name in REASONING_FIELDS if name in message)
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
     result: dict[str, Any] = {}
     for name, value in message.items():
         is_short = len(name) <= _LONGEST_KEPT_NAME
         key = _traced_name(name, origin) if is_short else traced(name, origin)
-        if name == "role" and isinstance(value, str) and value in _TRACED_ROLES:
-            result[key] = _TRACED_ROLES[value]
-        elif type(value) is str and name == "content":
+        if name == "content" and type(value) is str:
             result[key] = traced(value, origin)
+        elif name == "role" and isinstance(value, str) and value in _TRACED_ROLES:
+            result[key] = _TRACED_ROLES[value]
         else:
             kind = CALLED if name == "tool_calls" else REASONED if name in REASONING_FIELDS else 0
             result[key] = trace_value(value, origin | kind)

@@ -12,7 +12,7 @@ a method that is missing here loses trust and never gives any.
 from __future__ import annotations
 
 import re
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias
 
 from markupsafe import Markup, escape
@@ -336,14 +336,13 @@ def join_runs(all_runs: Iterable[Runs]) -> Runs:
     """The runs of texts that follow each other."""
     joined: list[tuple[int, int]] = []
     n_chars, last = 0, -1  # of the run that continues
-    for runs in all_runs:
-        for length, origin in runs:
-            if origin == last:
-                n_chars += length
-                continue
-            if n_chars:
-                joined.append((n_chars, last))
-            n_chars, last = length, origin
+    for length, origin in chain.from_iterable(all_runs):
+        if origin == last:
+            n_chars += length
+            continue
+        if n_chars:
+            joined.append((n_chars, last))
+        n_chars, last = length, origin
     if n_chars:
         joined.append((n_chars, last))
     return tuple(joined)

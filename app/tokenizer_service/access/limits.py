@@ -20,6 +20,10 @@ INLINE_DETAILED_BYTES: Final = 512
 """But batches of more texts, and larger bodies whose response has pieces or offsets, are not: each
 text costs 30 us and each token 3 us, so that 4 kB took 40 ms."""
 
+INLINE_TEMPLATE_UNITS: Final = 1 << 17
+"""What chat templates may take there, at most 4 ms. Eight messages in 4 kB take a third of it with
+public templates."""
+
 UNCHARGED_RESPONSE_BYTES: Final = 1 << 16
 """Responses up to this size that were made on the event loop hold no share of the memory budget."""
 

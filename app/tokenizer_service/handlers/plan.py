@@ -6,7 +6,8 @@ in one step, no task      | as the next, if the body came with its head   | `res
                           | and the tokenizer is in memory                |
 on the event loop         | bodies up to INLINE_BODY_BYTES, of up to      | `Plan.may_run_inline`,
                           | INLINE_ITEMS texts; with details, bodies up   | `runs_inline`
-                          | to INLINE_DETAILED_BYTES                      |
+                          | to INLINE_DETAILED_BYTES; a template within   |
+                          | INLINE_TEMPLATE_UNITS                         |
 thread for small requests | other bodies up to INLINE_BODY_BYTES, such as | `Plan.may_run_inline`
                           | batches: they do not wait for large ones      |
 threads for conversations | those whose template runs in a child process  | ChildNeededError
@@ -67,6 +68,6 @@ def runs_inline(request: Any, n_bytes: int) -> bool:
     n_items = 0
     for value in fields.values():
         n_items += len(value) if type(value) is list else 0
-    if n_items > INLINE_ITEMS or _TEMPLATE in fields:
+    if n_items > INLINE_ITEMS:
         return False
     return n_bytes <= INLINE_DETAILED_BYTES or not request.wants_more_than_ids

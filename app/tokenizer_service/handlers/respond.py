@@ -16,7 +16,11 @@ from starlette.requests import HTTPConnection
 from tokenizer_core.chat.renderer import ChildNeededError, without_child
 from tokenizer_service.access.auth import check_read
 from tokenizer_service.access.deadlines import DEPARTURE
-from tokenizer_service.access.limits import INLINE_BODY_BYTES, UNCHARGED_RESPONSE_BYTES
+from tokenizer_service.access.limits import (
+    INLINE_BODY_BYTES,
+    INLINE_TEMPLATE_UNITS,
+    UNCHARGED_RESPONSE_BYTES,
+)
 from tokenizer_service.handlers.choose_tokenizer import (
     choose_tokenizer,
     choose_tokenizer_on_thread,
@@ -116,7 +120,9 @@ class PlannedRoutes:
         live = find_tokenizer(connection, request.tokenizer, vars(request).get("model"))
         if live is None or not runs_inline(request, len(body)):
             return None
-        rendered = plan.run(request, live)
+        rendered = _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
+        if rendered is None:
+            return None
         content = b"".join(rendered.chunks)
         if len(content) > UNCHARGED_RESPONSE_BYTES:
             return None
@@ -159,7 +165,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
         request = plan.parse(bytes(body), services.engine)
         live = await choose_tokenizer(connection, request.tokenizer, vars(request).get("model"))
         if runs_inline(request, n_bytes):
-            rendered = plan.run(request, live)
+            rendered = _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
     else:
         lease = lease or services.budget.lease()
         bodies = [bytes(body)]
@@ -219,12 +225,15 @@ def _run_large(
     return request, live, rendered
 
 
-def _run_here(plan: Plan, request: Any, live: LiveTokenizer) -> Rendered | None:
-    """Run the plan; None if the chat template needs a child process, which may take its time."""
+def _run_here(
+    plan: Plan, request: Any, live: LiveTokenizer, units: int | None = None
+) -> Rendered | None:
+    """Run the plan; None if the chat template needs a child process, which may take its time, or
+    more than these units."""
     if not is_conversation(request):
         return plan.run(request, live)
     try:
-        with without_child():
+        with without_child(units):
             return plan.run(request, live)
     except ChildNeededError:
         return None

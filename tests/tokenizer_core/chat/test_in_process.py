@@ -18,7 +18,8 @@ from tests.security.families import FAMILIES as PUBLIC
 from tests.tokenizer_core.chat.own_templates import OWN_TEMPLATES, template_request
 from tests.tokenizer_core.chat.test_as_plain_jinja import _SETTINGS, texts
 from tests.tokenizer_service.chats import TEMPLATES
-from tokenizer_core.chat.in_process import MOST_UNITS, ElsewhereError, admit
+from tokenizer_core.chat.checked_operations import Budget, ElsewhereError
+from tokenizer_core.chat.in_process import MOST_UNITS, admit
 from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.errors import ChatInputError
 
@@ -83,7 +84,7 @@ def here(source, chat, units=MOST_UNITS, errors=None):
     """The result in this process; None if it has none. `errors` gets what stopped it."""
     template = admit(source)
     try:
-        return template and template.render_within(template_request(chat), units)
+        return template and template.render_within(template_request(chat), Budget(units))
     except ElsewhereError as error:
         if errors is not None:
             errors.append(error.__cause__)
@@ -353,3 +354,23 @@ def test_a_template_that_came_with_a_request_runs_in_the_child_only(monkeypatch)
     assert len(asked) == 2
     with renderer.without_child(), pytest.raises(renderer.ChildNeededError):
         tokenizer.render_chat(messages, chat_template=CHATML)
+
+
+def test_a_thread_that_must_not_wait_renders_little_and_compiles_nothing(monkeypatch):
+    from tokenizer_core.chat import in_process, renderer
+
+    monkeypatch.setattr(in_process, "_admitted", {})
+    messages = [{"role": "user", "content": "hi"}]
+
+    def render(units, times=1):
+        with renderer.without_child(units):
+            for _ in range(times):
+                renderer.render_chat(CHATML, messages, variables={}, may_run_here=True)
+
+    with pytest.raises(renderer.ChildNeededError):
+        render(1 << 17)
+    assert not in_process._admitted
+    render(None)
+    render(1 << 17)
+    with pytest.raises(renderer.ChildNeededError):
+        render(1 << 17, times=1000)  # all of them together

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import numpy as np
@@ -622,7 +623,8 @@ def test_no_control_token_comes_from_the_request(post, refused, shared_store):
 def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
     client, post, monkeypatch, shared_store, path, size, template
 ):
-    """Such a template may take its time; requests with large texts do not wait for it."""
+    """Such a template may take its time; requests with large texts do not wait for it. A small
+    conversation with another one is rendered on the event loop, once the template is compiled."""
     seen = []
     budget = client.app.services.budget
 
@@ -632,17 +634,46 @@ def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
         return chat
 
     monkeypatch.setattr(tokenizer, "render_chat", watched)
-    before = metrics(client, "encode_tokens_total")
     centred = CHATML.replace("message.content }}", "message.content.center(1) }}")
-    spec = SPEC.with_chat(ChatTemplates({"default": CHATML, "centred": centred}))
+    new = CHATML + f"{{# not compiled before {size} #}}"
+    spec = SPEC.with_chat(ChatTemplates({"default": new, "centred": centred}))
     name = str(shared_store.publish(spec, name="centred"))
     asked = {"messages": say("a" * size), "chat_template": template, "tokenizer": name}
-    answer = post(path, **asked)
-    assert answer["tokens"] == chatml_ids(("user", "a" * size), prompt=path == "/tokenize")
-    assert metrics(client, "encode_tokens_total") == [before[0] + answer["count"]]
-    (thread, used), *_ = seen
-    quick = "small" if size == 10 else "large"
-    assert thread.startswith("chat" if template == "centred" else quick)
-    # The text and four bytes for each four of its characters, before the template runs.
-    assert used >= 2 * size
-    assert budget.used == 0
+    for is_compiled in (False, True):
+        before = metrics(client, "encode_tokens_total")
+        answer = post(path, **asked)
+        assert answer["tokens"] == chatml_ids(("user", "a" * size), prompt=path == "/tokenize")
+        assert metrics(client, "encode_tokens_total") == [before[0] + answer["count"]]
+        (thread, used), *_ = seen
+        seen.clear()
+        kept = "small" if size == 10 else "large"
+        if is_compiled and size == 10:
+            kept = "asyncio"  # the thread of the event loop
+        assert thread.startswith("chat" if template == "centred" else kept)
+        if not thread.startswith("asyncio"):
+            # The text and four bytes for each four of its characters, before the template runs.
+            assert used >= 2 * size
+        assert budget.used == 0
+
+
+def test_conversations_of_one_template_in_child_processes_do_not_wait_for_each_other(
+    monkeypatch, shared_store
+):
+    """None of the three is rendered before all of them are."""
+    together = threading.Barrier(3)
+    centred = CHATML.replace("message.content }}", "message.content.center(1) }}")
+    spec = SPEC.with_chat(ChatTemplates({"default": centred}))
+    name = str(shared_store.publish(spec, name="centred"))
+    start = renderer._Worker
+
+    def start_together(memory_bytes):
+        together.wait(timeout=60)
+        return start(memory_bytes)
+
+    monkeypatch.setattr(renderer, "_Worker", start_together)
+    settings = settings_for(shared_store).model_copy(update={"threads": 1})
+    asked = {"messages": say("a"), "tokenizer": name}
+    with TestClient(create_app(settings)) as client, ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: client.post("/chat/encode", json=asked), range(3)))
+    for answer in answers:
+        assert answer.json()["tokens"] == chatml_ids(("user", "a"))

@@ -1,5 +1,6 @@
 """Rendering in child processes: results and errors, and what a template may not do."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tokenizer_core.chat.renderer import RenderLimits, render_chat
+from tests.tokenizer_core.chat.test_in_process import HOSTILE
+from tokenizer_core.chat.renderer import ChildNeededError, RenderLimits, render_chat, without_child
 from tokenizer_core.errors import ChatInputError, ChatLimitError, ChatTemplateError
 
 CHATML = (
@@ -129,6 +131,12 @@ def test_processes_do_not_see_the_environment_and_alone_load_jinja(monkeypatch):
     assert output == "False 1 False\n"
 
 
+def require_child(template):
+    """The process that asks leaves the template to a child."""
+    with without_child(), pytest.raises(ChildNeededError):
+        render(template, may_run_here=True)
+
+
 def still_works():
     return render("{{ bos_token }}{{ messages[0].content }}").text == "<s>h\u00e9 \U0001f600"
 
@@ -169,6 +177,7 @@ STATEMENTS = [
 
 @pytest.mark.parametrize("template", STATEMENTS)
 def test_it_reads_and_changes_nothing_but_its_values(template):
+    require_child(template)
     with pytest.raises(ChatTemplateError):
         render(template)
     assert still_works()
@@ -192,6 +201,7 @@ def test_it_reads_and_changes_nothing_but_its_values(template):
     ids=lambda template: template[:30],
 )
 def test_ranges_and_recursion_end_in_an_error(template):
+    require_child(template)
     with pytest.raises(ChatTemplateError):
         render(template)
     assert still_works()
@@ -210,6 +220,7 @@ def test_ranges_and_recursion_end_in_an_error(template):
     ids=["loops", "calls", "power", "lipsum", "compilation"],
 )
 def test_it_ends_when_its_time_is_over(template):
+    require_child(template)
     with pytest.raises(ChatLimitError, match=r"longer than 0\.5 s"):
         render(template, limits=TIME)
     assert still_works()
@@ -241,8 +252,19 @@ def grown(start, operation):
     ],
 )
 def test_it_ends_when_it_needs_too_much_memory(template):
+    require_child(template)
     with pytest.raises(ChatLimitError, match="more than 64 MiB of memory"):
         render(template)
+    assert still_works()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux limits the memory")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_has_bounds_only_by_a_budget_ends_in_a_child_too(name):
+    messages = [{"role": "user", "content": "a" * 300_000}]
+    limits = RenderLimits(memory_bytes=64 << 20, seconds=0.5, chars=1 << 20)
+    with contextlib.suppress(ChatLimitError, ChatTemplateError):
+        assert not render(HOSTILE[name], messages, limits=limits).text
     assert still_works()
 
 
