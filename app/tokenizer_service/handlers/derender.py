@@ -172,14 +172,16 @@ def derender(
     rows: list[Row] = []
     prompts = []
     for index, (response, place) in enumerate(responses):
-        prompt, row = _prompt_of(given[index], "" if is_chat else f"/{index}", response, place)
+        prompt, known = _prompt_of(given[index], "" if is_chat else f"/{index}", response, place)
         prompts.append(prompt)
-        rows += [row, *_rows_of(response, place)]
+        rows += [*known, *_rows_of(response, place)]
     check_decoded_size(rows, live, max_decoded_bytes)
     outputs: list[Output] = []
     texts = LogprobTexts(live, reading.n_candidates, max_decoded_bytes)
     for (response, place), prompt in zip(responses, prompts, strict=True):
-        begin = begin_output(live.tokenizer, reading.form, prompt.tolist())
+        begin = None
+        if prompt is not None:
+            begin = begin_output(live.tokenizer, reading.form, prompt.tolist())
         for number, given_choice in enumerate(response.choices):
             check_not_abandoned()
             if given_choice.token_ids is None or not len(given_choice.token_ids):
@@ -191,7 +193,7 @@ def derender(
             output = _output_of(choice, index, parts, reading, response)
             outputs.append(_with_logprobs(output, choice, texts, reading)[0])
     n_prompt = sum(
-        len(prompt) if count is None else count
+        (0 if prompt is None else len(prompt)) if count is None else count
         for prompt, count in zip(prompts, counts, strict=True)
     )
     every = [response for response, _ in responses]
@@ -216,13 +218,12 @@ def _for_each(given: list[Any] | None, n_wanted: int, pointer: str) -> list[Any]
 
 def _prompt_of(
     given: Any, where: str, response: Generated, place: str
-) -> tuple[NDArray[np.uint32], Row]:
-    """The ids of a prompt, and where they are in the request."""
+) -> tuple[NDArray[np.uint32] | None, list[Row]]:
+    """The ids of a prompt, if it is known, and where they are in the request."""
     pointer = f"/prompt_token_ids{where}"
     if given is None:
         given, pointer = response.prompt_token_ids, f"{place}/prompt_token_ids"
-    ids = np.empty(0, dtype=np.uint32) if given is None else given
-    return ids, (ids, pointer)
+    return given, [] if given is None else [(given, pointer)]
 
 
 def _rows_of(response: Generated, place: str) -> list[Row]:
@@ -258,7 +259,7 @@ def _with_text(ids: list[int], reading: _Reading, live: LiveTokenizer) -> list[i
 
 
 def _read_whole(
-    choice: GeneratedChoice, begin: OutputState, reading: _Reading, live: LiveTokenizer
+    choice: GeneratedChoice, begin: OutputState | None, reading: _Reading, live: LiveTokenizer
 ) -> list[Part | Call]:
     reason, strings = choice.stop_reason, reading.list_of("stop", str)
     if choice.finish_reason != "stop" or isinstance(reason, int):
@@ -269,16 +270,28 @@ def _read_whole(
     n_free = None
     if reading.options:
         n_free = len(_with_text(ids[: max(0, reading.number("min_tokens") or 0)], reading, live))
+    ids = _with_text(ids, reading, live)
     parts, _ = continue_output(
         live.tokenizer,
         reading.form,
-        begin,
-        _with_text(ids, reading, live),
+        _begin_without_prompt(ids, reading, live) if begin is None else begin,
+        ids,
         is_last=True,
         stop=StopStrings([one for one in strings if one], n_free, reading.keeps_stop),
         with_calls=reading.with_calls,
     )
     return parts
+
+
+def _begin_without_prompt(ids: list[int], reading: _Reading, live: LiveTokenizer) -> OutputState:
+    """The state of an output after an unknown prompt, which opened reasoning if the output closes
+    it before it opens any."""
+    marks = reading.form and reading.form.reasoning_marks
+    if marks:
+        before, end, _ = live.tokenizer.engine.decode(ids, "replace").partition(marks[1])
+        if end and marks[0] not in before:
+            return OutputState("reasoning")
+    return OutputState()
 
 
 def _with_logprobs(
@@ -314,8 +327,11 @@ def _derender_part(
         refuse("/generate_chunk/choices", "must be one choice; keep a state for each")
     is_chat = isinstance(request, DerenderChatStreamRequest)
     render = render_chat_chunk if is_chat else render_completion_chunk
-    prompt, row = _prompt_of(request.prompt_token_ids, "", chunk, "/generate_chunk")
-    rows = [row, *_rows_of(chunk, "/generate_chunk")]
+    prompt, rows = _prompt_of(request.prompt_token_ids, "", chunk, "/generate_chunk")
+    needs_prompt = chunk.choices and reading.form and reading.form.reasoning_marks
+    if needs_prompt and prompt is None and state is None:
+        refuse("/prompt_token_ids", "is needed here: its end may begin the reasoning")
+    rows += _rows_of(chunk, "/generate_chunk")
     if state is not None:
         _check_state(state, request, reading, live)
         for name, ids in (("held", state.held), ("last", state.last)):
@@ -327,7 +343,8 @@ def _derender_part(
     [choice] = chunk.choices
     n_calls = 0
     if state is None:
-        before = begin_output(live.tokenizer, reading.form, prompt.tolist())
+        ids = [] if prompt is None else prompt.tolist()
+        before = begin_output(live.tokenizer, reading.form, ids)
     else:
         before = OutputState(state.mode, tuple(state.held), state.n_given, state.is_first)
         n_calls = state.n_calls

@@ -194,6 +194,24 @@ def test_a_prompt_may_begin_the_reasoning(post):
     assert joined(state[0])[0]["reasoning"] == "sob"
 
 
+def test_without_the_prompt_the_output_says_whether_it_began_in_reasoning(post, refused):
+    for text, prompt, content, reasoning in (
+        ("so</think>b", {}, "b", "so"),
+        ("so</think>b", {"prompt_token_ids": [10]}, "so</think>b", None),
+        ("a <think>so</think>b", {}, "a <think>so</think>b", None),
+        ("<think>so</think>b", {}, "b", "so"),
+        ("so", {}, "so", None),
+    ):
+        found = message_of(post, ended(text), parser="qwen3", **prompt)
+        assert found == (content, reasoning, "stop")
+    # A part does not.
+    chunk = {"stream": True, "generate_chunk": generated(choice([97]))}
+    assert refused(CHAT, **chunk, parser="qwen3") == ("invalid_request", "/prompt_token_ids")
+    assert post(CHAT, **chunk, parser="hermes")["chunk"]["choices"][0]["delta"]["content"] == "a"
+    first = {**chunk, "generate_chunk": generated()}
+    assert post(CHAT, **first, parser="qwen3")["stream_state"] is None
+
+
 def test_every_way_to_cut_an_output_gives_the_same_message(post):
     ids = [*TOKENIZER.encode(OUTPUT), EOS]
     response = generated(choice(ids, finish_reason="stop"))
@@ -201,7 +219,7 @@ def test_every_way_to_cut_an_output_gives_the_same_message(post):
     wanted = {name: whole["message"][name] for name in ("content", "reasoning", "tool_calls")}
     cuts = [[ids[:at], ids[at:]] for at in range(len(ids) + 1)]
     for parts in (*cuts, [[id_] for id_ in ids], [ids], [[], ids, []]):
-        chunks, state = streamed(post, parts, parser="qwen3")
+        chunks, state = streamed(post, parts, parser="qwen3", prompt_token_ids=[])
         assert joined(chunks) == (wanted, "tool_calls")
         assert (state["mode"], state["held"], state["n_calls"]) == ("finished", [], 2)
         roles = ["role" in chunk["choices"][0]["delta"] for chunk in chunks]
@@ -342,7 +360,8 @@ def test_a_chunk_without_a_choice_keeps_the_state(post):
 
 
 def part(ids, state, **fields):
-    body = {"stream": True, "parser": "qwen3", "generate_chunk": generated(choice(ids))}
+    chunk = generated(choice(ids), prompt_token_ids=[10])
+    body = {"stream": True, "parser": "qwen3", "generate_chunk": chunk}
     return {**body, "stream_state": state, **fields}
 
 
