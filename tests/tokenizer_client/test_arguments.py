@@ -154,6 +154,8 @@ def test_generated_ids_on_the_wire(play):
         "n_given": 0,
         "is_first": False,
         "n_calls": 0,
+        "last": [5],
+        "n_chars": 0,
         "digest": "0" * 32,
     }
     part = as_json(chunk={"id": "1"}, stream_state=state)

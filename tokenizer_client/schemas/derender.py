@@ -19,6 +19,9 @@ MAX_STATE_BYTES: Final = 1 << 16
 MAX_OUTPUTS: Final = 1024
 """Most outputs of one request."""
 
+MAX_CONTEXT: Final = 4
+"""At most this many ids in front of one complete a character with it."""
+
 _MOST: Final = (1 << 53) - 1
 
 ParserName = Annotated[
@@ -34,6 +37,25 @@ class _Borrowed(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
 
 
+class TokenLogprob(_Borrowed):
+    """An id that may stand at a position; without a text if the vocabulary does not have it."""
+
+    token_id: int = Field(ge=0, le=MAX_ID)
+    logprob: float = Field(allow_inf_nan=False)
+
+
+class PositionLogprobs(TokenLogprob):
+    """The id that was chosen at a position, and the likeliest ones, in the order of the engine."""
+
+    top_logprobs: list[TokenLogprob] = []
+
+
+class Logprobs(_Borrowed):
+    """One entry for each id of an output, or of the part of it."""
+
+    content: list[PositionLogprobs] | None = None
+
+
 class GeneratedChoice(_Borrowed):
     """One output, or the next part of it."""
 
@@ -41,9 +63,7 @@ class GeneratedChoice(_Borrowed):
     token_ids: TokenIds | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
-    logprobs: None = Field(
-        default=None, description="Not supported: its tokens would need text of their own."
-    )
+    logprobs: Logprobs | None = None
 
 
 class Generated(_Borrowed):
@@ -76,6 +96,10 @@ class StreamState(RequestModel):
     n_given: int = Field(ge=0, le=_MOST, description="Characters of it that are given out.")
     is_first: bool = Field(description="Whether no text is before that of `held`.")
     n_calls: int = Field(ge=0, le=_MOST, description="How many tool calls there were.")
+    last: list[Annotated[int, Field(ge=0, le=MAX_ID)]] = Field(
+        max_length=MAX_CONTEXT, description="The last ids, for the text of the next one alone."
+    )
+    n_chars: int = Field(ge=0, le=_MOST, description="Characters before the next of `logprobs`.")
     digest: str = Field(pattern="^[0-9a-f]{32}$", description="Of the other fields.")
 
 
@@ -93,7 +117,9 @@ class _ChatOptions(_DerenderRequest):
     chat_request: dict[str, Any] | None = Field(
         default=None,
         description="The chat completion: `tools`, `tool_choice`, `include_reasoning`, "
-        "`skip_special_tokens`, `include_stop_str_in_output`, `return_token_ids` and `stop` count.",
+        "`skip_special_tokens`, `return_token_ids`, `logprobs`, `top_logprobs`, "
+        "`logprob_token_ids`, and of what ended the output `stop`, `stop_token_ids`, "
+        "`min_tokens`, `ignore_eos` and `include_stop_str_in_output` count.",
     )
     parser: ParserName = None
 

@@ -6,16 +6,15 @@ is. Where the ids are cut changes nothing, except that a state holds at most `MA
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tokenizer_core.chat.outputs import OutputParser
 from tokenizer_core.errors import OutputStateError, OutputTooLongError
 from tokenizer_core.text.decode_streams import StreamingDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tokenizer_core.chat.outputs import Call, Mode, OutputFormat, Part
     from tokenizer_core.text.streaming import EncodesStreams
 
@@ -24,6 +23,30 @@ MAX_HELD_IDS: Final = 8192
 
 _PROMPT_END: Final = 64
 """How many ids at the end of a prompt are read for the mark of reasoning and white space."""
+
+
+class StopStrings(NamedTuple):
+    """The strings one of which may have ended an output.
+
+    - `n_free`: in the text of this many first ids none ends the output (`min_tokens`); None: it is
+      not known, and the one in the text of the last id counts, else the last one.
+    - `is_kept`: whether the string stays in the text.
+    """
+
+    strings: Sequence[str]
+    n_free: int | None = None
+    is_kept: bool = False
+
+    def cut(self, text: str, n_before: int) -> str:
+        """`text` up to the first of the first string that is in it, and ends after `n_before`
+        characters."""
+        for string in self.strings:
+            at = text.find(string, max(0, n_before - len(string) + 1))
+            if at < 0 and self.n_free is None:
+                at = text.rfind(string)
+            if at >= 0:
+                return text[: at + len(string) * self.is_kept]
+        return text
 
 
 @dataclass(frozen=True)
@@ -62,11 +85,11 @@ def continue_output(
     ids: Sequence[int],
     *,
     is_last: bool,
-    stop: str | None = None,
+    stop: StopStrings | None = None,
     with_calls: bool = True,
 ) -> tuple[list[Part | Call], OutputState]:
-    """The parts that are complete with `ids`, and the state after them. `stop` is the string that
-    ended the output; the text ends before it.
+    """The parts that are complete with `ids`, and the state after them. At the end of an output
+    its text is cut at the string of `stop` that ended it.
 
     Raises:
         UnknownTokenIdError: an id is not in the vocabulary.
@@ -79,10 +102,11 @@ def continue_output(
     known = decoder.feed(state.held)
     if state.n_given > len(known):
         raise OutputStateError("n_given is more than the text of the held ids")
-    before = known[state.n_given :] + decoder.feed(ids[:-1])
-    text = before + decoder.feed(ids[-1:]) + (decoder.flush() if is_last else "")
-    if is_last and stop:
-        text = _before_stop(text, stop, len(before))
+    n_first = len(ids) - 1 if stop is None or stop.n_free is None else stop.n_free
+    before = known[state.n_given :] + decoder.feed(ids[: max(0, n_first)])
+    text = before + decoder.feed(ids[max(0, n_first) :]) + (decoder.flush() if is_last else "")
+    if is_last and stop is not None:
+        text = stop.cut(text, len(before))
     parser = OutputParser(form, state.mode, with_calls=with_calls)
     parts = parser.feed(text)
     if is_last:
@@ -99,15 +123,6 @@ def continue_output(
         )
     is_first = state.is_first and not n_ids
     return parts, OutputState(parser.mode, tuple(every[n_ids:]), n_given - start, is_first)
-
-
-def _before_stop(text: str, stop: str, n_before: int) -> str:
-    """`text` up to the `stop` that ended it: the first in the text of the last id, which begins
-    after `n_before` characters, else the last one. One further in front ended nothing: it came
-    before `min_tokens`."""
-    at = text.find(stop, max(0, n_before - len(stop) + 1))
-    at = text.rfind(stop) if at < 0 else at
-    return text if at < 0 else text[:at]
 
 
 def _last_border(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from tokenizer_client.schemas.derender import (
+    MAX_CONTEXT,
     MAX_STATE_BYTES,
     DerenderChatRequest,
     DerenderChatStreamRequest,
@@ -19,7 +20,12 @@ from tokenizer_client.schemas.derender import (
 from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.outputs import FORMATS, Call, OutputFormat, Part
 from tokenizer_core.errors import OutputTooLongError
-from tokenizer_core.text.output_streams import OutputState, begin_output, continue_output
+from tokenizer_core.text.output_streams import (
+    OutputState,
+    StopStrings,
+    begin_output,
+    continue_output,
+)
 from tokenizer_service.access.work_queue import check_not_abandoned
 from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
@@ -33,6 +39,7 @@ from tokenizer_service.responses.derender import (
     render_completion,
     render_completion_chunk,
 )
+from tokenizer_service.responses.logprobs import LogprobTexts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +76,32 @@ class _Reading(NamedTuple):
         return is_offered or not self.options
 
     @property
+    def is_chat(self) -> bool:
+        """Whether the outputs are those of a chat completion."""
+        return self.place == "/chat_request"
+
+    @property
+    def forces_call(self) -> bool:
+        """Whether one tool was named that had to be called; the output then just stops."""
+        return isinstance(self.options.get("tool_choice"), dict)
+
+    @property
+    def hides(self) -> bool:
+        """Whether reasoning is left out, and with it what else tells it."""
+        return self.form is not None and not self.flag("include_reasoning", default=True)
+
+    @property
+    def n_candidates(self) -> int | None:
+        """How many log probabilities of a position the response has, as vLLM counts; None: all."""
+        is_wanted = self.flag("logprobs", default=False) if self.is_chat else True
+        number = self.number("top_logprobs" if self.is_chat else "logprobs")
+        if not is_wanted or number == -1 or self.options.get("logprob_token_ids"):
+            return None
+        if self.is_chat:
+            return number or 0
+        return None if number is None else number + 1
+
+    @property
     def keeps_stop(self) -> bool:
         """Whether the text has what ended the output."""
         return self.flag("include_stop_str_in_output", default=False)
@@ -81,6 +114,21 @@ class _Reading(NamedTuple):
         if not isinstance(value, bool):
             refuse(f"{self.place}/{name}", "must be true or false")
         return value
+
+    def number(self, name: str) -> int | None:
+        """An option that is a number from -1."""
+        value = self.options.get(name)
+        if value is not None and (type(value) is not int or value < -1):
+            refuse(f"{self.place}/{name}", "must be a number")
+        return value
+
+    def list_of(self, name: str, kind: type) -> list[Any]:
+        """An option that is a list of `kind`, or one of them."""
+        value = self.options.get(name)
+        given = [] if value is None else value if isinstance(value, list) else [value]
+        if any(type(one) is not kind for one in given):
+            refuse(f"{self.place}/{name}", "has a value of a wrong type")
+        return given
 
 
 def parse_derender(
@@ -124,24 +172,34 @@ def derender(
     rows: list[Row] = []
     prompts = []
     for index, (response, place) in enumerate(responses):
-        prompt, row = _prompt_of(given[index], "" if is_chat else f"/{index}", response, place)
+        prompt, known = _prompt_of(given[index], "" if is_chat else f"/{index}", response, place)
         prompts.append(prompt)
-        rows += [row, *_rows_of(response, place)]
+        rows += [*known, *_rows_of(response, place)]
     check_decoded_size(rows, live, max_decoded_bytes)
     outputs: list[Output] = []
-    for (response, _), prompt in zip(responses, prompts, strict=True):
-        begin = begin_output(live.tokenizer, reading.form, prompt.tolist())
-        for choice in response.choices:
+    texts = LogprobTexts(live, reading.n_candidates, max_decoded_bytes)
+    for (response, place), prompt in zip(responses, prompts, strict=True):
+        begin = None
+        if prompt is not None:
+            begin = begin_output(live.tokenizer, reading.form, prompt.tolist())
+        for number, given_choice in enumerate(response.choices):
             check_not_abandoned()
+            if given_choice.token_ids is None or not len(given_choice.token_ids):
+                refuse(f"{place}/choices/{number}/token_ids", "has no ids")
+            reason = given_choice.finish_reason or "stop"
+            choice = given_choice.model_copy(update={"finish_reason": reason})
             parts = _read_whole(choice, begin, reading, live)
             index = choice.index if is_chat else len(outputs)
-            outputs.append(_output_of(choice, index, parts, reading, 0))
+            output = _output_of(choice, index, parts, reading, response)
+            outputs.append(_with_logprobs(output, choice, texts, reading)[0])
     n_prompt = sum(
-        len(prompt) if count is None else count
+        (0 if prompt is None else len(prompt)) if count is None else count
         for prompt, count in zip(prompts, counts, strict=True)
     )
-    render = render_chat_completion if is_chat else render_completion
-    return render(responses[0][0], outputs, n_prompt, request.model, live)
+    every = [response for response, _ in responses]
+    if is_chat:
+        return render_chat_completion(every[0], outputs, n_prompt, request.model, live)
+    return render_completion(every, outputs, n_prompt, request.model, live)
 
 
 def _reading_of(request: WholeRequest | StreamRequest, live: LiveTokenizer) -> _Reading:
@@ -160,13 +218,12 @@ def _for_each(given: list[Any] | None, n_wanted: int, pointer: str) -> list[Any]
 
 def _prompt_of(
     given: Any, where: str, response: Generated, place: str
-) -> tuple[NDArray[np.uint32], Row]:
-    """The ids of a prompt, and where they are in the request."""
+) -> tuple[NDArray[np.uint32] | None, list[Row]]:
+    """The ids of a prompt, if it is known, and where they are in the request."""
     pointer = f"/prompt_token_ids{where}"
     if given is None:
         given, pointer = response.prompt_token_ids, f"{place}/prompt_token_ids"
-    ids = np.empty(0, dtype=np.uint32) if given is None else given
-    return ids, (ids, pointer)
+    return given, [] if given is None else [(given, pointer)]
 
 
 def _rows_of(response: Generated, place: str) -> list[Row]:
@@ -178,37 +235,83 @@ def _rows_of(response: Generated, place: str) -> list[Row]:
 
 
 def _ids_of(choice: GeneratedChoice, reading: _Reading, live: LiveTokenizer) -> list[int]:
-    """The ids whose text counts: without special tokens that are no marks of the parser, and
-    without the token that ended the output."""
+    """The ids of an output, or of a part, without the token that ended it."""
     ids: list[int] = [] if choice.token_ids is None else choice.token_ids.tolist()
-    spec = live.tokenizer.spec
-    ends = {spec.special_tokens.get(token) for token in spec.chat.turn_ends}
-    is_end = ids and (
-        ids[-1] == choice.stop_reason or (choice.stop_reason is None and ids[-1] in ends)
-    )
-    if is_end and choice.finish_reason == "stop" and not reading.keeps_stop:
-        ids = ids[:-1]
+    if not ids or choice.finish_reason != "stop" or reading.keeps_stop:
+        return ids
+    ends = {choice.stop_reason}
+    if choice.stop_reason is None:
+        spec = live.tokenizer.spec
+        ends = {*reading.list_of("stop_token_ids", int)}
+        if not reading.flag("ignore_eos", default=False):
+            ends |= {spec.special_tokens.get(token) for token in spec.chat.turn_ends}
+    return ids[:-1] if ids[-1] in ends else ids
+
+
+def _with_text(ids: list[int], reading: _Reading, live: LiveTokenizer) -> list[int]:
+    """The ids whose text counts: without special tokens that are no marks of the parser."""
     if not reading.flag("skip_special_tokens", default=True) and reading.form is None:
         return ids
     marks = reading.form.marks if reading.form else frozenset()
-    skipped = {id_ for token, id_ in spec.special_tokens.items() if token not in marks}
+    special = live.tokenizer.spec.special_tokens
+    skipped = {id_ for token, id_ in special.items() if token not in marks}
     return [id_ for id_ in ids if id_ not in skipped]
 
 
 def _read_whole(
-    choice: GeneratedChoice, begin: OutputState, reading: _Reading, live: LiveTokenizer
+    choice: GeneratedChoice, begin: OutputState | None, reading: _Reading, live: LiveTokenizer
 ) -> list[Part | Call]:
-    is_cut = isinstance(choice.stop_reason, str) and not reading.keeps_stop
+    reason, strings = choice.stop_reason, reading.list_of("stop", str)
+    if choice.finish_reason != "stop" or isinstance(reason, int):
+        strings = []
+    elif reason is not None:
+        strings = [reason]
+    ids = _ids_of(choice, reading, live)
+    n_free = None
+    if reading.options:
+        n_free = len(_with_text(ids[: max(0, reading.number("min_tokens") or 0)], reading, live))
+    ids = _with_text(ids, reading, live)
     parts, _ = continue_output(
         live.tokenizer,
         reading.form,
-        begin,
-        _ids_of(choice, reading, live),
+        _begin_without_prompt(ids, reading, live) if begin is None else begin,
+        ids,
         is_last=True,
-        stop=str(choice.stop_reason) if is_cut else None,
+        stop=StopStrings([one for one in strings if one], n_free, reading.keeps_stop),
         with_calls=reading.with_calls,
     )
     return parts
+
+
+def _begin_without_prompt(ids: list[int], reading: _Reading, live: LiveTokenizer) -> OutputState:
+    """The state of an output after an unknown prompt, which opened reasoning if the output closes
+    it before it opens any."""
+    marks = reading.form and reading.form.reasoning_marks
+    if marks:
+        before, end, _ = live.tokenizer.engine.decode(ids, "replace").partition(marks[1])
+        if end and marks[0] not in before:
+            return OutputState("reasoning")
+    return OutputState()
+
+
+def _with_logprobs(
+    output: Output,
+    choice: GeneratedChoice,
+    texts: LogprobTexts,
+    reading: _Reading,
+    state: StreamState | None = None,
+) -> tuple[Output, dict[str, Any]]:
+    """`output` with the log probabilities of its ids, and what the state of a stream keeps."""
+    last, n_chars = ([], 0) if state is None else (state.last, state.n_chars)
+    ids = [] if choice.token_ids is None else choice.token_ids.tolist()
+    kept = {"last": [*last, *ids][-MAX_CONTEXT:], "n_chars": n_chars + len(output.content)}
+    if choice.logprobs is None or reading.hides:
+        return output, kept
+    render = texts.chat if reading.is_chat else texts.completion
+    shown = render(choice.logprobs, last, n_chars)
+    if choice.logprobs.content:
+        kept["n_chars"] = shown.n_chars
+    return output._replace(logprobs=shown.rendered), kept
 
 
 def _derender_part(
@@ -224,19 +327,24 @@ def _derender_part(
         refuse("/generate_chunk/choices", "must be one choice; keep a state for each")
     is_chat = isinstance(request, DerenderChatStreamRequest)
     render = render_chat_chunk if is_chat else render_completion_chunk
-    prompt, row = _prompt_of(request.prompt_token_ids, "", chunk, "/generate_chunk")
-    rows = [row, *_rows_of(chunk, "/generate_chunk")]
+    prompt, rows = _prompt_of(request.prompt_token_ids, "", chunk, "/generate_chunk")
+    needs_prompt = chunk.choices and reading.form and reading.form.reasoning_marks
+    if needs_prompt and prompt is None and state is None:
+        refuse("/prompt_token_ids", "is needed here: its end may begin the reasoning")
+    rows += _rows_of(chunk, "/generate_chunk")
     if state is not None:
         _check_state(state, request, reading, live)
-        rows.append((np.array(state.held, dtype=np.uint32), f"{_STATE}/held"))
+        for name, ids in (("held", state.held), ("last", state.last)):
+            rows.append((np.array(ids, dtype=np.uint32), f"{_STATE}/{name}"))
     check_decoded_size(rows, live, max_decoded_bytes)
     if not chunk.choices:
         next_state = None if state is None else state.model_dump()
-        return render(chunk, None, next_state, request.model, live)
+        return render(chunk, None, request.prompt_tokens, next_state, request.model, live)
     [choice] = chunk.choices
     n_calls = 0
     if state is None:
-        before = begin_output(live.tokenizer, reading.form, prompt.tolist())
+        ids = [] if prompt is None else prompt.tolist()
+        before = begin_output(live.tokenizer, reading.form, ids)
     else:
         before = OutputState(state.mode, tuple(state.held), state.n_given, state.is_first)
         n_calls = state.n_calls
@@ -244,12 +352,14 @@ def _derender_part(
         live.tokenizer,
         reading.form,
         before,
-        _ids_of(choice, reading, live),
+        _with_text(_ids_of(choice, reading, live), reading, live),
         is_last=choice.finish_reason is not None,
         with_calls=reading.with_calls,
     )
-    output = _output_of(choice, choice.index, parts, reading, n_calls)
+    output = _output_of(choice, choice.index, parts, reading, chunk, n_calls)
     output = output._replace(is_first=state is None)
+    texts = LogprobTexts(live, reading.n_candidates, max_decoded_bytes)
+    output, kept = _with_logprobs(output, choice, texts, reading, state)
     fields = {
         "version": 1,
         "tokenizer": str(live.ref),
@@ -260,6 +370,7 @@ def _derender_part(
         "n_given": after.n_given,
         "is_first": after.is_first,
         "n_calls": n_calls + len(output.calls),
+        **kept,
     }
     next_state = {**fields, "digest": _digest(fields)}
     if len(json.dumps(next_state)) > MAX_STATE_BYTES:
@@ -267,7 +378,7 @@ def _derender_part(
             f"the state of the stream would have more than {MAX_STATE_BYTES} bytes; derender the "
             f"whole output, without stream"
         )
-    return render(chunk, output, next_state, request.model, live)
+    return render(chunk, output, request.prompt_tokens, next_state, request.model, live)
 
 
 def _check_state(
@@ -299,25 +410,26 @@ def _output_of(
     index: int,
     parts: Sequence[Part | Call],
     reading: _Reading,
-    n_calls: int,
+    response: Generated,
+    n_calls: int = 0,
 ) -> Output:
     texts = {"content": "", "reasoning": ""}
     calls = [part for part in parts if isinstance(part, Call)]
     for kind in texts:
         texts[kind] = "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
-    hides = reading.form is not None and not reading.flag("include_reasoning", default=True)
-    returns_ids = reading.flag("return_token_ids", default=False) and not hides
+    returns_ids = reading.flag("return_token_ids", default=False)
     ids = choice.token_ids if choice.token_ids is not None else np.empty(0, dtype=np.uint32)
     return Output(
         index,
         texts["content"],
-        "" if hides else texts["reasoning"],
+        "" if reading.hides else texts["reasoning"],
         calls,
         n_calls,
         "tool_calls"
-        if choice.finish_reason == "stop" and n_calls + len(calls)
+        if choice.finish_reason == "stop" and n_calls + len(calls) and not reading.forces_call
         else choice.finish_reason,
         choice.stop_reason,
         len(ids),
-        ids if returns_ids else None,
+        ids if returns_ids and not reading.hides else None,
+        prompt_ids=response.prompt_token_ids if returns_ids else None,
     )

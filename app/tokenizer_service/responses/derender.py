@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tokenizer_client.schemas.derender import Generated
 from tokenizer_core.chat.outputs import Call
-from tokenizer_service.responses.json_values import Rendered, dump
+from tokenizer_service.responses.json_values import Rendered, dump, render_each
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 State = dict[str, Any] | None
@@ -33,14 +33,26 @@ class Output(NamedTuple):
     """If the response has them."""
     is_first: bool = True
 
-    def end(self) -> dict[str, Any]:
-        """The fields of a choice after its text."""
-        return {
-            "logprobs": None,
+    prompt_ids: NDArray[np.uint32] | None = None
+    """Those of the generated response, if this one has them."""
+    logprobs: list[bytes] | None = None
+    """As JSON."""
+
+    def render(self, fields: dict[str, Any]) -> list[bytes]:
+        """A choice: its number, `fields`, and what every choice has."""
+        shown = {
+            "index": self.number,
+            **fields,
             "finish_reason": self.finish_reason,
             "stop_reason": self.stop_reason,
-            "token_ids": None if self.token_ids is None else self.token_ids.tolist(),
+            "token_ids": _listed(self.token_ids),
         }
+        logprobs = [b"null"] if self.logprobs is None else self.logprobs
+        return [dump(shown)[:-1], b',"logprobs":', *logprobs, b"}"]
+
+    def render_text(self) -> list[bytes]:
+        """A choice of a completion, or of a chunk of one."""
+        return self.render({"text": self.content, "prompt_token_ids": _listed(self.prompt_ids)})
 
     def tool_calls(self, request_id: str) -> list[dict[str, Any]]:
         """The calls, each with an id that depends on the request and its number."""
@@ -76,42 +88,47 @@ def render_chat_completion(
             "reasoning": output.reasoning or None,
             **({"tool_calls": calls} if calls else {}),
         }
-        choices.append({"index": output.number, "message": message, **output.end()})
+        choices.append(output.render({"message": message}))
     fields = {
         "id": response.request_id,
         "object": "chat.completion",
         **_identity(model, live),
-        "choices": choices,
         "usage": _usage(outputs, n_prompt),
         "prompt_logprobs": response.prompt_logprobs,
-        **_carried(response),
+        "prompt_token_ids": _listed(outputs[0].prompt_ids) if outputs else None,
+        **_carried([response]),
     }
-    return _rendered(fields, outputs)
+    return _rendered(fields, choices, outputs)
 
 
 def render_completion(
-    response: Generated,
+    responses: list[Generated],
     outputs: list[Output],
     n_prompt: int,
     model: str | None,
     live: LiveTokenizer,
 ) -> Rendered:
-    """A completion; `response` is the first of its prompts."""
+    """A completion, of a response for each prompt."""
     fields = {
-        "id": response.request_id,
+        "id": responses[0].request_id,
         "object": "text_completion",
         **_identity(model, live),
-        "choices": [{"index": o.number, "text": o.content, **o.end()} for o in outputs],
         "usage": _usage(outputs, n_prompt),
-        **_carried(response),
+        **_carried(responses),
     }
-    return _rendered(fields, outputs)
+    return _rendered(fields, [output.render_text() for output in outputs], outputs)
 
 
 def render_chat_chunk(
-    chunk: Generated, output: Output | None, state: State, model: str | None, live: LiveTokenizer
+    chunk: Generated,
+    output: Output | None,
+    n_prompt: int | None,
+    state: State,
+    model: str | None,
+    live: LiveTokenizer,
 ) -> Rendered:
-    """A chunk of a chat completion, and the state of its stream."""
+    """A chunk of a chat completion, and the state of its stream. `n_prompt` replaces the number of
+    tokens of the prompt."""
     choices = []
     if output is not None:
         delta: dict[str, Any] = {"role": "assistant", "content": ""} if output.is_first else {}
@@ -121,38 +138,36 @@ def render_chat_chunk(
             delta["reasoning"] = output.reasoning
         if output.calls:
             delta["tool_calls"] = output.tool_calls(chunk.request_id)
-        choices = [{"index": output.number, "delta": delta, **output.end()}]
-    return _render_chunk("chat.completion.chunk", chunk, choices, output, state, model, live)
+        choices = [output.render({"delta": delta})]
+    fields = {
+        "id": chunk.request_id,
+        "object": "chat.completion.chunk",
+        **_identity(model, live),
+        "usage": _chunk_usage(chunk, n_prompt),
+        "prompt_token_ids": _listed(output.prompt_ids) if output else None,
+        **_carried([chunk]),
+    }
+    return _rendered_chunk(fields, choices, output, state)
 
 
 def render_completion_chunk(
-    chunk: Generated, output: Output | None, state: State, model: str | None, live: LiveTokenizer
-) -> Rendered:
-    """A chunk of a completion, and the state of its stream."""
-    choices = []
-    if output is not None:
-        choices = [{"index": output.number, "text": output.content, **output.end()}]
-    return _render_chunk("text_completion", chunk, choices, output, state, model, live)
-
-
-def _render_chunk(
-    kind: str,
     chunk: Generated,
-    choices: list[dict[str, Any]],
     output: Output | None,
+    n_prompt: int | None,
     state: State,
     model: str | None,
     live: LiveTokenizer,
 ) -> Rendered:
+    """A chunk of a completion, and the state of its stream; `n_prompt` as of a chat completion."""
     fields = {
         "id": chunk.request_id,
-        "object": kind,
+        "object": "text_completion",
         **_identity(model, live),
-        "choices": choices,
-        "usage": chunk.usage,
-        **_carried(chunk),
+        "usage": _chunk_usage(chunk, n_prompt),
+        **_carried([chunk]),
     }
-    return _rendered({"chunk": fields, "stream_state": state}, [] if output is None else [output])
+    choices = [] if output is None else [output.render_text()]
+    return _rendered_chunk(fields, choices, output, state)
 
 
 def _identity(model: str | None, live: LiveTokenizer) -> dict[str, Any]:
@@ -168,14 +183,47 @@ def _usage(outputs: list[Output], n_prompt: int) -> dict[str, int]:
     }
 
 
-def _carried(response: Generated) -> dict[str, Any]:
-    names = ("kv_transfer_params", "ec_transfer_params", "metrics")
-    return {name: getattr(response, name) for name in names}
+def _chunk_usage(chunk: Generated, n_prompt: int | None) -> dict[str, Any] | None:
+    if chunk.usage is None or n_prompt is None:
+        return chunk.usage
+    total = n_prompt + (chunk.usage.get("completion_tokens") or 0)
+    return {**chunk.usage, "prompt_tokens": n_prompt, "total_tokens": total}
+
+
+def _carried(responses: list[Generated]) -> dict[str, Any]:
+    """What comes from the server that generated, where the responses agree. Measurements are of
+    one prompt."""
+    first = responses[0]
+    carried: dict[str, Any] = {}
+    for name in ("kv_transfer_params", "ec_transfer_params"):
+        value = getattr(first, name)
+        carried[name] = value if all(getattr(one, name) == value for one in responses) else None
+    return {**carried, "metrics": first.metrics if len(responses) == 1 else None}
+
+
+def _listed(ids: NDArray[np.uint32] | None) -> list[int] | None:
+    return None if ids is None else ids.tolist()
 
 
 def _call_id(seed: str) -> str:
     return f"call_{sha256(seed.encode()).hexdigest()[:24]}"
 
 
-def _rendered(fields: dict[str, Any], outputs: list[Output]) -> Rendered:
-    return Rendered([dump(fields)], sum(output.n_tokens for output in outputs))
+def _rendered(
+    fields: dict[str, Any], choices: list[list[bytes]], outputs: list[Output]
+) -> Rendered:
+    chunks = [
+        dump(fields)[:-1],
+        b',"choices":',
+        *render_each(map(iter, choices), is_batch=True),
+        b"}",
+    ]
+    return Rendered(chunks, sum(output.n_tokens for output in outputs))
+
+
+def _rendered_chunk(
+    fields: dict[str, Any], choices: list[list[bytes]], output: Output | None, state: State
+) -> Rendered:
+    found = _rendered(fields, choices, [] if output is None else [output])
+    chunks = [b'{"chunk":', *found.chunks, b',"stream_state":%b}' % dump(state)]
+    return found._replace(chunks=chunks)

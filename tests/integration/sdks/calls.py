@@ -11,6 +11,8 @@ import cohere
 import openai
 from google import genai
 from google.genai import types
+from lm_eval.utils import RemoteTokenizer
+from tei_client.clients.http_client import HttpClient
 
 MODEL, UNKNOWN = "chat", "gpt-4"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -91,6 +93,24 @@ def main(url, key):
         ),
         "google large": lambda: count_contents(contents="x" * 20_000),
         "google image": lambda: count_contents(contents=[image]),
+    }
+    tei = HttpClient(url, headers={"Authorization": f"Bearer {key}"})
+
+    def harness(token=key):
+        return RemoteTokenizer(f"{url}/v1/completions", auth_token=token)
+
+    calls |= {
+        "lm-eval tokens": lambda: harness().encode("Hi<|im_end|>"),
+        "lm-eval text": lambda: harness().decode([72, 105]),
+        "lm-eval end": lambda: [harness().eos_token, harness().eos_token_id],
+        "lm-eval no key": lambda: harness("another-key"),
+        "tei tokens": lambda: [
+            [token.id for token in one.tokens] for one in tei.tokenize(["Hi", "a"])
+        ],
+        "tei text": lambda: tei.decode([[72, 105], [97]]),
+        "tei health": tei.health,
+        "tei prompts": tei.prompt_names,
+        "tei info": tei.info,
     }
     print(json.dumps({name: outcome_of(call) for name, call in calls.items()}))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.server_process import serve
-from tests.tokenizer_service.chats import SPEC, chatml_ids, with_templates
+from tests.tokenizer_service.chats import END_ID, SPEC, chatml_ids, with_templates
 from tokenizer_core.registry import ArtifactStore
 
 SDKS = Path(sys.prefix) / "sdks"
@@ -47,6 +47,15 @@ EXPECTED = {
     "google no key": ["ClientError", 401],
     "google large": ["ClientError", 400],
     "google image": ["ClientError", 400],
+    "lm-eval tokens": [72, 105, END_ID],
+    "lm-eval text": "Hi",
+    "lm-eval end": [None, None],
+    "lm-eval no key": ["RuntimeError", None],
+    "tei tokens": [[END_ID, 72, 105], [END_ID, 97]],
+    "tei text": ["Hi", "a"],
+    "tei health": True,
+    "tei prompts": [],
+    "tei info": ["StopIteration", None],  # it wants the type of a model
 }
 
 

@@ -112,6 +112,7 @@ def test_a_whole_output(post, client):
         "model": "generated",
         "usage": usage,
         "prompt_logprobs": None,
+        "prompt_token_ids": None,
         "kv_transfer_params": {"a": 1},
         "ec_transfer_params": None,
         "metrics": None,
@@ -147,9 +148,11 @@ def test_options_of_the_chat_request(post):
     hidden = {**TOOLS, "include_reasoning": False, "return_token_ids": True}
     found = message_of(post, ended("<think>a</think>b"), parser="qwen3", chat_request=hidden)
     assert found == ("b", None, "stop")
-    shown = generated(ended("b"))
-    [one] = post(CHAT, generate_response=shown, chat_request={"return_token_ids": True})["choices"]
-    assert one["token_ids"] == [ord("b"), EOS]
+    shown = generated(ended("b"), prompt_token_ids=[97])
+    found = post(CHAT, generate_response=shown, chat_request={"return_token_ids": True})
+    assert (found["choices"][0]["token_ids"], found["prompt_token_ids"]) == ([ord("b"), EOS], [97])
+    forced = {**TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}}
+    assert message_of(post, ended(CALL), parser="qwen3", chat_request=forced)[2] == "stop"
 
 
 def test_what_ends_an_output_is_no_text(post):
@@ -162,10 +165,18 @@ def test_what_ends_an_output_is_no_text(post):
         (choice([*b"abEND"], finish_reason="stop", stop_reason="END"), keeps, "abEND"),
         # The first one came before `min_tokens`.
         (choice([*b"aENDbEND"], finish_reason="stop", stop_reason="END"), {}, "aENDb"),
+        (choice([*b"aENDbENDx"], finish_reason="stop", stop_reason="END"), {"min_tokens": 5},
+         "aENDb"),
+        # Both in what the last step gave.
+        (choice([*b"aENDEND"], finish_reason="stop", stop_reason="END"), {"stop": "END"}, "a"),
+        (choice([*b"aENDx"], finish_reason="stop", stop_reason="END"), keeps, "aEND"),
+        # Servers of older versions do not say what ended the output.
+        (choice([*b"aENDx"], finish_reason="stop"), {"stop": ["", "x", "END"]}, "aEND"),
+        (choice([*b"aENDx"], finish_reason="length"), {"stop": ["END"]}, "aENDx"),
+        (choice([*b"ab!"]), {"stop_token_ids": [33]}, "ab"),
         (choice([*b"a", EOS, *b"b"]), {}, "ab"),
         (choice([*b"a", EOS, *b"b"]), {"skip_special_tokens": False}, "a<eos>b"),
-        (choice(None), {}, ""),
-    ):
+    ):  # fmt: skip
         request = {"chat_request": options} if options else {}
         assert message_of(post, output, **request)[0] == content
 
@@ -183,6 +194,24 @@ def test_a_prompt_may_begin_the_reasoning(post):
     assert joined(state[0])[0]["reasoning"] == "sob"
 
 
+def test_without_the_prompt_the_output_says_whether_it_began_in_reasoning(post, refused):
+    for text, prompt, content, reasoning in (
+        ("so</think>b", {}, "b", "so"),
+        ("so</think>b", {"prompt_token_ids": [10]}, "so</think>b", None),
+        ("a <think>so</think>b", {}, "a <think>so</think>b", None),
+        ("<think>so</think>b", {}, "b", "so"),
+        ("so", {}, "so", None),
+    ):
+        found = message_of(post, ended(text), parser="qwen3", **prompt)
+        assert found == (content, reasoning, "stop")
+    # A part does not.
+    chunk = {"stream": True, "generate_chunk": generated(choice([97]))}
+    assert refused(CHAT, **chunk, parser="qwen3") == ("invalid_request", "/prompt_token_ids")
+    assert post(CHAT, **chunk, parser="hermes")["chunk"]["choices"][0]["delta"]["content"] == "a"
+    first = {**chunk, "generate_chunk": generated()}
+    assert post(CHAT, **first, parser="qwen3")["stream_state"] is None
+
+
 def test_every_way_to_cut_an_output_gives_the_same_message(post):
     ids = [*TOKENIZER.encode(OUTPUT), EOS]
     response = generated(choice(ids, finish_reason="stop"))
@@ -190,19 +219,23 @@ def test_every_way_to_cut_an_output_gives_the_same_message(post):
     wanted = {name: whole["message"][name] for name in ("content", "reasoning", "tool_calls")}
     cuts = [[ids[:at], ids[at:]] for at in range(len(ids) + 1)]
     for parts in (*cuts, [[id_] for id_ in ids], [ids], [[], ids, []]):
-        chunks, state = streamed(post, parts, parser="qwen3")
+        chunks, state = streamed(post, parts, parser="qwen3", prompt_token_ids=[])
         assert joined(chunks) == (wanted, "tool_calls")
         assert (state["mode"], state["held"], state["n_calls"]) == ("finished", [], 2)
         roles = ["role" in chunk["choices"][0]["delta"] for chunk in chunks]
         assert roles == [True] + [False] * (len(parts) - 1)
 
 
-@given(ids=st.lists(st.sampled_from([*range(97, 100), 195, 169, 240, EOS, 301]), max_size=9))
+@given(
+    ids=st.lists(
+        st.sampled_from([*range(97, 100), 195, 169, 240, EOS, 301]), min_size=1, max_size=9
+    )
+)
 def test_completions_stream_as_they_are_whole(client, ids):
     post = partial(exchanges.post, client)
     output = choice(ids, finish_reason="stop")
     whole = post(TEXT, generate_responses=[generated(output)])
-    for parts in ([[id_] for id_ in ids] or [[]], [ids[:2], ids[2:]]):
+    for parts in ([[id_] for id_ in ids], [ids[:2], ids[2:]]):
         chunks, _ = streamed(post, parts, path=TEXT)
         text = "".join(chunk["choices"][0]["text"] for chunk in chunks)
         assert text == whole["choices"][0]["text"]
@@ -224,6 +257,100 @@ def test_completions_of_many_prompts(post, refused):
     assert refused(TEXT, **wrong) == ("unknown_token_id", "/prompt_token_ids/1/0")
 
 
+def logprobs(ids, *others):
+    """Those of a generated output, with these candidates at each position."""
+    tops = [{"token_id": id_, "logprob": -2.5, "rank": 2} for id_ in others]
+    return {"content": [{"token_id": id_, "logprob": -1.0, "top_logprobs": tops} for id_ in ids]}
+
+
+LIKELY = [*"aé🙂".encode(), EOS, *b"b"]
+TEXTS = ["a", "", "é", "", "", "", "🙂", "<eos>", "b"]
+
+
+def test_log_probabilities_of_a_chat_completion(post):
+    given = generated(choice(LIKELY, finish_reason="length", logprobs=logprobs(LIKELY, 98, 299)))
+    [one] = post(CHAT, generate_response=given)["choices"]
+    found = one["logprobs"]["content"]
+    assert [entry["token"] for entry in found] == TEXTS
+    assert [bytes(entry["bytes"]).decode() for entry in found] == TEXTS
+    # No token has the id 299.
+    b = {"token": "b", "logprob": -2.5, "bytes": [98]}
+    tops = [b, {"token": "", "logprob": -2.5, "bytes": None}]
+    assert found[0] == {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": tops}
+    for options, n_tops in (
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 1}, 1),
+        ({"logprobs": True, "top_logprobs": -1}, 2),
+        ({"logprobs": True, "logprob_token_ids": [98]}, 2),
+        ({"logprobs": False, "top_logprobs": 1}, 2),
+    ):
+        [one] = post(CHAT, generate_response=given, chat_request=options)["choices"]
+        assert one["logprobs"]["content"][0]["top_logprobs"] == tops[:n_tops]
+    hidden = {"include_reasoning": False, "logprobs": True}
+    [one] = post(CHAT, generate_response=given, chat_request=hidden, parser="qwen3")["choices"]
+    assert one["logprobs"] is None
+    [one] = post(CHAT, generate_response=generated(choice([97], logprobs={})))["choices"]
+    assert one["logprobs"] == {"content": None}
+
+
+def test_log_probabilities_of_a_completion(post):
+    given = generated(choice(LIKELY, finish_reason="length", logprobs=logprobs(LIKELY, 98, 97)))
+    [one] = post(TEXT, generate_responses=[given])["choices"]
+    n_before = [len("".join(TEXTS[:index])) for index in range(len(TEXTS))]
+    assert one["logprobs"] == {
+        "text_offset": n_before,
+        "token_logprobs": [-1.0] * len(TEXTS),
+        "tokens": TEXTS,
+        "top_logprobs": [{"b": -2.5, "a": -2.5}] * len(TEXTS),
+    }
+    options = {"completion_request": {"logprobs": 0}}
+    [one] = post(TEXT, generate_responses=[given], **options)["choices"]
+    assert one["logprobs"]["top_logprobs"][0] == {"b": -2.5}
+    alone = generated(choice([97], logprobs=logprobs([97])))
+    [one] = post(TEXT, generate_responses=[alone])["choices"]
+    assert one["logprobs"]["top_logprobs"] == [None]
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_log_probabilities_in_parts_are_those_of_the_whole(post, path):
+    def columns(found):
+        if path == CHAT:
+            return [found["content"]]
+        return [found[name] for name in ("text_offset", "token_logprobs", "tokens", "top_logprobs")]
+
+    output = generated(choice(LIKELY, finish_reason="length", logprobs=logprobs(LIKELY, 0xA9)))
+    body = {"generate_response": output} if path == CHAT else {"generate_responses": [output]}
+    wanted = columns(post(path, **body)["choices"][0]["logprobs"])
+    parts = [[LIKELY[:at], LIKELY[at:]] for at in range(1, len(LIKELY))]
+    for cut in (*parts, [[id_] for id_ in LIKELY]):
+        state, joined_columns = None, [[] for _ in wanted]
+        for ids in cut:
+            chunk = generated(choice(ids, logprobs=logprobs(ids, 0xA9)))
+            found = post(path, stream=True, generate_chunk=chunk, stream_state=state)
+            state = found["stream_state"]
+            for column, more in zip(
+                joined_columns, columns(found["chunk"]["choices"][0]["logprobs"]), strict=True
+            ):
+                column += more
+        assert joined_columns == wanted
+
+
+def test_a_chunk_has_the_given_number_of_prompt_tokens(post):
+    chunk = generated(usage={"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3})
+    for path in (CHAT, TEXT):
+        found = post(path, stream=True, generate_chunk=chunk, prompt_tokens=7)["chunk"]
+        assert found["usage"] == {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+
+
+def test_what_the_server_sent_is_kept_where_all_responses_agree(post):
+    one = generated(ended("a"), kv_transfer_params={"a": 1}, metrics={"b": 2})
+    other = {**one, "kv_transfer_params": {"a": 2}}
+    for responses, wanted in (([one], ({"a": 1}, {"b": 2})), ([one] * 2, ({"a": 1}, None)),
+                              ([one, other], (None, None))):  # fmt: skip
+        found = post(TEXT, generate_responses=responses)
+        assert (found["kv_transfer_params"], found["metrics"]) == wanted
+
+
 def test_a_chunk_without_a_choice_keeps_the_state(post):
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
     _, state = streamed(post, [[97], [98]])
@@ -233,7 +360,8 @@ def test_a_chunk_without_a_choice_keeps_the_state(post):
 
 
 def part(ids, state, **fields):
-    body = {"stream": True, "parser": "qwen3", "generate_chunk": generated(choice(ids))}
+    chunk = generated(choice(ids), prompt_token_ids=[10])
+    body = {"stream": True, "parser": "qwen3", "generate_chunk": chunk}
     return {**body, "stream_state": state, **fields}
 
 
@@ -324,8 +452,13 @@ def test_a_call_longer_than_a_state_is_refused_in_parts_only(client, post):
         ({"generate_response": generated(choice([97, 9999]))}, "unknown_token_id",
          "/generate_response/choices/0/token_ids/1"),
         ({"generate_response": generated(choice([True]))}, "invalid_token_id", ""),
-        ({"generate_response": generated(choice([97], logprobs={"content": []}))},
-         "invalid_request", "/generate_response/choices/0/logprobs"),
+        ({"generate_response": generated(choice([]))}, "invalid_request",
+         "/generate_response/choices/0/token_ids"),
+        ({"generate_response": generated(choice([97], logprobs={"content": [{"token_id": 97}]}))},
+         "invalid_request", "/generate_response/choices/0/logprobs/content/0/logprob"),
+        ({"chat_request": {"logprobs": True, "top_logprobs": "2"}}, "invalid_request",
+         "/chat_request/top_logprobs"),
+        ({"chat_request": {"stop": [1]}}, "invalid_request", "/chat_request/stop"),
         ({"generate_response": generated(choice([97]), output_mode="text")},
          "invalid_request", "/generate_response/output_mode"),
         ({"parser": "guess"}, "invalid_request", "/parser"),
