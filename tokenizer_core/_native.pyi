@@ -1,7 +1,7 @@
 """Types of the compiled module; its crate is `native/`, and `engines/` uses it.
 
 A lone surrogate in a text raises UnicodeEncodeError, as `str.encode` does. Calls on more than two
-kilobytes release the GIL. No call changes its arguments.
+kilobytes release the GIL. No call but `count_ids` changes its arguments.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ __all__ = [
     "UncountableChunkError",
     "UnknownIdError",
     "WordCounts",
+    "count_ids",
     "decode_json_string",
     "join_segments",
     "json_of_ids",
@@ -39,6 +40,7 @@ __all__ = [
     "read_tekken",
     "release_buffers",
     "split",
+    "split_bytes",
     "unicode_classes",
 ]
 
@@ -285,6 +287,14 @@ def look_at(flag: StopFlag | None) -> StopFlag | None:
     """From now on calls on this thread that encode or count raise CancelledError soon after
     `flag` is set. Returns the flag before."""
 
+def count_ids(ids: NDArray[np.uint16] | NDArray[np.uint32], counts: NDArray[np.uint64]) -> None:
+    """Add to `counts`, shape (n,), how often each id occurs in `ids`, shape (n_tokens,); holds the
+    GIL.
+
+    Raises:
+        ValueError: an id is `n` or more.
+    """
+
 def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
     """The JSON string whose opening quote is at `start`, and the index after its closing quote.
     None if no valid string begins there."""
@@ -366,6 +376,9 @@ def release_buffers() -> int:
 
 def split(text: str, pattern: str | NativeAutomaton) -> list[str]:
     """The pre-tokens of a text; raises SplitTooSlowError."""
+
+def split_bytes(text: bytes, separator: bytes) -> list[bytes]:
+    """As `text.split(separator)`, for a separator that is not empty; holds the GIL."""
 
 def unicode_classes() -> bytes:
     """The class byte of every code point, for the test that compares them with `regex`."""

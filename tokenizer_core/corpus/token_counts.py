@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tokenizer_core.engines import count_ids
 from tokenizer_core.errors import TokenFilesCorruptError
 
 if TYPE_CHECKING:
@@ -23,27 +24,18 @@ RARE: Final = 10
 """An id with fewer occurrences than this, but at least one, is rare."""
 
 _PIECE: Final = 1 << 19
-"""Ids per pass of counting: a pass over all counts costs as much as many thousand ids."""
+"""Ids per read of a file."""
 
 
 class TokenCounts:
     """Counts of the ids 0 to `largest_id`."""
 
     def __init__(self, largest_id: int) -> None:
-        self._counts = np.zeros(largest_id + 1, dtype=np.int64)
-        # bincount needs this dtype; copying into a reused buffer avoids a new array for each call.
-        self._waiting = np.empty(_PIECE, dtype=np.intp)
-        self._n_waiting = 0
+        self._counts = np.zeros(largest_id + 1, dtype=np.uint64)
 
     def add(self, ids: NDArray[np.integer[Any]]) -> None:
         """Count ids, shape (n,)."""
-        while len(ids):
-            part = ids[: _PIECE - self._n_waiting]
-            self._waiting[self._n_waiting : self._n_waiting + len(part)] = part
-            self._n_waiting += len(part)
-            ids = ids[len(part) :]
-            if self._n_waiting == _PIECE:
-                self._count()
+        count_ids(ids, self._counts)
 
     def add_file(self, path: Path, dtype: np.dtype[Any], n_tokens: int, header_bytes: int) -> None:
         """Count the first `n_tokens` ids after the header of a file.
@@ -66,13 +58,7 @@ class TokenCounts:
     @property
     def counts(self) -> NDArray[np.uint64]:
         """The count of each id, shape (largest_id + 1,)."""
-        self._count()
         return self._counts.astype("<u8")
-
-    def _count(self) -> None:
-        ids = self._waiting[: self._n_waiting]
-        self._counts += np.bincount(ids, minlength=len(self._counts))
-        self._n_waiting = 0
 
 
 def special_tokens_found(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from tokenizer_core.engines import split_bytes
 from tokenizer_core.errors import CorpusError, InvalidUtf8Error
 
 DEFAULT_PIECE_CHARS: Final = 1 << 18
@@ -93,7 +94,7 @@ def split_utf8_text(
     for block in _limited_to(max_bytes, blocks):
         text = carried + block if carried else block
         if separator is not None:
-            parts = text.split(separator)
+            parts = split_bytes(text, separator)
             text = parts.pop()
             for part in parts:
                 yield Utf8Piece(part, True)

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.engines.native_calls import (
+    count_ids,
     decode_json_string,
     join_segments,
     json_of_ids,
@@ -22,6 +23,7 @@ from tokenizer_core.engines.native_calls import (
     read_packed_model,
     read_rank_lines,
     read_tekken_entries,
+    split_bytes,
 )
 from tokenizer_core.engines.native_engine import NativeEngine
 from tokenizer_core.engines.native_loading import check_kernel
@@ -63,6 +65,7 @@ __all__ = [
     "StopFlag",
     "Wanted",
     "choose_engine",
+    "count_ids",
     "create_engine",
     "decode_json_string",
     "join_segments",
@@ -75,6 +78,7 @@ __all__ = [
     "read_rank_lines",
     "read_tekken_entries",
     "resolve_engine",
+    "split_bytes",
     "stoppable",
 ]
 

