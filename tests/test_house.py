@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.conftest import REPOSITORY
-from tokenizer_core.splitting.unicode_sets import RELEASE
+from tokenizer_core.splitting.unicode_data import RELEASE
 from tokenizer_service.settings import render_page
 
 PACKAGES = ("app", "tokenizer_client", "tokenizer_core")

@@ -20,7 +20,7 @@ from tokenizer_core.corpus.token_layouts import (
     find_layout,
 )
 from tokenizer_core.errors import TokenFilesPlanError
-from tokenizer_core.spec.document_end import find_document_end
+from tokenizer_core.spec.document_end import choose_document_end
 from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -236,7 +236,13 @@ def plan_token_files(
     spec = tokenizer.spec
     default = find_layout(layout).default_tokens_per_shard
     recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
-    end, end_reason = _choose_end(spec, end_of_document, loss_mask=loss_mask)
+    try:
+        end, end_reason = choose_document_end(spec, end_of_document, has_loss_mask=loss_mask)
+    except LookupError as error:
+        raise TokenFilesPlanError(
+            f"{error}; name one of its special tokens with --end-of-document (end_of_document), "
+            f"or '' for none"
+        ) from None
     begin_id, end_id = _special_id(spec, begin_of_document or None), _special_id(spec, end)
     around = {} if loss_mask else dict.fromkeys((*spec.prefix_ids, *spec.suffix_ids))
     plan = TokenFilesPlan(
@@ -283,23 +289,6 @@ def specials_of_documents(
 def _plain(value: Any) -> Any:
     """The Python value of one of NumPy, which JSON cannot hold."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _choose_end(
-    spec: TokenizerSpec, named: str | None, *, loss_mask: bool
-) -> tuple[str | None, str]:
-    """The token that ends each document, None for none, and why."""
-    if named is not None:
-        return named or None, "as the options say"
-    if loss_mask:
-        return None, "with a loss mask it has its own end"
-    try:
-        return find_document_end(spec)
-    except LookupError as error:
-        raise TokenFilesPlanError(
-            f"{error}; name one of its special tokens with --end-of-document (end_of_document), "
-            f"or '' for none"
-        ) from None
 
 
 def _special_id(spec: TokenizerSpec, name: str | None) -> int | None:

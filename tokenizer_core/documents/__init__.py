@@ -18,7 +18,6 @@ from tokenizer_core.documents.document_reader import (
     BY_NAME,
     CONTENT_BYTES,
     CONTENT_NAMES,
-    DEFAULT_FIELD,
     FORMATS,
     CorpusFormat,
     DocumentReader,
@@ -35,6 +34,7 @@ from tokenizer_core.documents.document_reader import (
     write_separated,
 )
 from tokenizer_core.documents.document_sample import DocumentSample
+from tokenizer_core.documents.json_lines import DEFAULT_FIELD
 
 __all__ = [
     "BY_NAME",

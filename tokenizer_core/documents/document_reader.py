@@ -38,15 +38,12 @@ from tokenizer_core.documents.document_pieces import (
     split_plain_text,
     split_utf8_text,
 )
-from tokenizer_core.documents.json_lines import DEFAULT_LINE_BYTES, read_json_lines
+from tokenizer_core.documents.json_lines import DEFAULT_FIELD, DEFAULT_LINE_BYTES, read_json_lines
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
 from tokenizer_core.errors import CorpusChangedError, CorpusError
 
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 """The names of the formats; the extension of a file selects one."""
-
-DEFAULT_FIELD: Final = "text"
-"""The field of JSON lines, or the column of Parquet, that has the documents."""
 
 CONTENT_BYTES: Final = 1 << 16
 """How many of the first bytes of a file `format_of_content` looks at."""

@@ -15,6 +15,9 @@ from tokenizer_core.documents.bad_documents import (
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
+DEFAULT_FIELD: Final = "text"
+"""The field, or the column of Parquet, that has the document."""
+
 DEFAULT_LINE_BYTES: Final = 1 << 24
 """Parsing a line needs up to nine times its size in memory: bytes, text, value."""
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import regex
 
-from tokenizer_core.splitting.unicode_sets import RELEASE
+from tokenizer_core.splitting.unicode_data import RELEASE
 
 TARGET = Path(__file__).parent / "src" / "unicode" / "tables.rs"
 PYTHON_TARGET = Path(__file__).parent.parent / "splitting" / "unicode_data.py"
@@ -135,6 +135,9 @@ def render_python() -> str:
         "",
         "from types import MappingProxyType",
         "from typing import Final",
+        "",
+        f'RELEASE: Final = "{RELEASE}"',
+        '"""The release of `regex` whose classes these are."""',
         "",
         "# fmt: off",
         "RANGES: Final = MappingProxyType({",

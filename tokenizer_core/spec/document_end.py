@@ -66,6 +66,18 @@ def find_document_end(spec: TokenizerSpec) -> tuple[str, str]:
     )
 
 
+def choose_document_end(
+    spec: TokenizerSpec, named: str | None, *, has_loss_mask: bool
+) -> tuple[str | None, str]:
+    """The token that ends each document of token files, None for none, and why: the one that the
+    options name (empty for none), or else `find_document_end`, which raises LookupError."""
+    if named is not None:
+        return named or None, "as the options say"
+    if has_loss_mask:
+        return None, "with a loss mask it has its own end"
+    return find_document_end(spec)
+
+
 def _known_ends(spec: TokenizerSpec) -> list[str]:
     special = spec.special_tokens
     return [content for content in DOCUMENT_ENDS if content in special]

@@ -26,7 +26,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from tokenizer_core.errors import UnknownPatternError
-from tokenizer_core.splitting.unicode_sets import RELEASE, compile_exactly, for_installed_regex
+from tokenizer_core.splitting.unicode_data import RELEASE
+from tokenizer_core.splitting.unicode_sets import compile_exactly, for_installed_regex
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -8,6 +8,9 @@ category has.
 from types import MappingProxyType
 from typing import Final
 
+RELEASE: Final = "2025.9.18"
+"""The release of `regex` whose classes these are."""
+
 # fmt: off
 RANGES: Final = MappingProxyType({
     "Cc": "0-1f 7f-9f",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import UnknownPatternError
+from tokenizer_core.splitting.unicode_data import RANGES, RELEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,9 +81,6 @@ def ranges_of(name: str) -> Ranges:
         >>> ranges_of("Zs")[:2]
         ((32, 32), (160, 160))
     """
-    # Imported here: most processes need no table.
-    from tokenizer_core.splitting.unicode_data import RANGES
-
     if len(name) == 1 and name in _MAJOR:
         return join(ranges_of(known) for known in RANGES if len(known) == 2 and known[0] == name)
     if name == "Cn":
@@ -120,9 +118,6 @@ def version_of_regex() -> str:
 
     return version("regex")
 
-
-RELEASE: Final = "2025.9.18"
-"""The release of `regex` whose classes the tables have."""
 
 WHITE_SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
@@ -243,8 +238,6 @@ class _Rewriter:
 @cache
 def _table_name(written: str) -> str:
     """The name in the tables of a class as `regex` writes it."""
-    from tokenizer_core.splitting.unicode_data import RANGES
-
     if written in _SHORTHANDS:
         return written
     name = _loose(written[3:-1])

@@ -18,7 +18,8 @@ from tests.native_module import native_module
 from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.splitting.patterns import PATTERNS, UNICODE_TABLES
 from tokenizer_core.splitting.pretokenize import split
-from tokenizer_core.splitting.unicode_sets import RELEASE, ranges_of, version_of_regex
+from tokenizer_core.splitting.unicode_data import RELEASE
+from tokenizer_core.splitting.unicode_sets import ranges_of, version_of_regex
 
 # One character of every kind that an alternative distinguishes, joined in all ways.
 KINDS = [*"aAǅʰ中1½s ./", "\u0301", "\n", "\r", "\u3000", "'"]
