@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded
-from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.tokenizer import Tokenizer
 
 GOLDEN_TEXT: Final = (
     "The quick brown fox, don't DON'T we'LL it’s 12,345.67 €½ ①٣\r\n\n\n\t  x  \x00\ufeff\uffff\x85"
@@ -26,14 +25,14 @@ GOLDEN_TEXT: Final = (
 """Hand-picked text, then the first 592 code points in order."""
 
 
-def check_golden_text(spec: TokenizerSpec) -> None:
+def check_golden_text(tokenizer: Tokenizer) -> None:
     """Check that decoding the encoded golden text returns the golden text; where a pattern, a token
     or a missing byte loses text, all that remains.
 
     Raises:
         ArtifactCorruptError: it does not; the message names the first difference.
     """
-    tokenizer = Tokenizer.from_spec(spec)
+    spec = tokenizer.spec
     normalize = spec.normalizer.normalize if spec.normalizer.name == "nfc" else str
     text = text_as_decoded(spec, NO_TOKENS, GOLDEN_TEXT, with_lost=False)
     encoded = [(tokenizer.encode_ordinary(GOLDEN_TEXT), text)]

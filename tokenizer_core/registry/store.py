@@ -59,6 +59,7 @@ from tokenizer_core.registry.versions import (
     next_version,
 )
 from tokenizer_core.spec.chat_templates import CHAT_FILE
+from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -198,7 +199,7 @@ class Artifacts(PointerMoves):
     def verify(self, ref: ArtifactRef) -> None:
         """Open a version and check it with the golden text; raise as `open`."""
         with reading(str(ref)):
-            check_golden_text(self.open(ref))
+            check_golden_text(Tokenizer.from_spec(self.open(ref)))
 
     def read_file(self, ref: ArtifactRef, filename: str) -> bytes:
         """The unchanged bytes of one file of a version, for a download.

@@ -32,6 +32,7 @@ from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, parse_plain_pi
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.registry.manifest import FILE_NAMES, FileRecord, Manifest
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
+from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ def check_version_folder(folder: Folder, ref: ArtifactRef) -> None:
     spec = open_artifact(folder, ref.name, ref.version)
     if spec.fingerprint != ref.digest:
         raise ArtifactCorruptError("what was read back has another fingerprint")
-    check_golden_text(spec)
+    check_golden_text(Tokenizer.from_spec(spec))
 
 
 def read_artifact_file(folder: Folder, name: str, version: str, filename: str) -> tuple[bytes, str]:
