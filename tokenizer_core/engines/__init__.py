@@ -77,7 +77,6 @@ __all__ = [
     "read_packed_model",
     "read_rank_lines",
     "read_tekken_entries",
-    "resolve_engine",
     "split_bytes",
     "stoppable",
 ]
@@ -134,11 +133,6 @@ def choose_engine(engine: str = "auto") -> EngineChoice:
             f"(or unset {ENGINE_VARIABLE})"
         )
     return EngineChoice(asked, "it was asked for by name", unavailable)
-
-
-def resolve_engine(engine: str = "auto") -> str:
-    """The name of the engine that runs for `engine`; see `choose_engine`."""
-    return choose_engine(engine).name
 
 
 def create_engine(spec: TokenizerSpec, engine: str = "auto") -> Engine:

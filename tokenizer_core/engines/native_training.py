@@ -1,6 +1,6 @@
 """Counts of pre-tokens and merges learned from them, in the compiled module.
 
-Counts stay packed there between counting and learning. Callers first check with `resolve_engine`
+Counts stay packed there between counting and learning. Callers first check with `choose_engine`
 that the native engine is available.
 """
 

@@ -30,7 +30,7 @@ from tokenizer_core.documents import (
 )
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.documents.corpus_files import changed_error, unchanged_files
-from tokenizer_core.engines import resolve_engine
+from tokenizer_core.engines import choose_engine
 from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import CAN_START_WORKERS, run_tasks
@@ -354,11 +354,11 @@ def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErr
     by, with strict decoding; the Python engine counts all other cases.
 
     Raises:
-        EngineUnavailableError, ValueError: as `resolve_engine`.
+        EngineUnavailableError, ValueError: as `choose_engine`.
     """
-    resolved = resolve_engine(engine)
+    chosen = choose_engine(engine).name
     can_be_native = errors == "strict" and (pattern.is_named or pattern.automaton is not None)
-    return resolved if can_be_native else "python"
+    return chosen if can_be_native else "python"
 
 
 def choose_num_workers(n_bytes: int, asked: int | None) -> int:

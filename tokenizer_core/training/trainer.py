@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS
-from tokenizer_core.engines import resolve_engine
+from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
 from tokenizer_core.parallel import resident_bytes_of_tree
 from tokenizer_core.spec import TokenizerSpec
@@ -345,7 +345,7 @@ def _count_and_learn(
     plan = plan_vocabulary(options.special_tokens, pattern, options.vocabulary)
     plan.n_merges(options.vocab_size)  # raises for a wrong size before the work begins
     check_tie_break(options.tie_break)
-    engine = resolve_engine(options.engine)
+    engine = choose_engine(options.engine).name
     watch = _Watch(progress, should_cancel)
     started = time.perf_counter()
     counts = count(
@@ -404,7 +404,7 @@ def train_from_counts(
         counts,
         plan,
         vocab_size,
-        engine=resolve_engine(engine),
+        engine=choose_engine(engine).name,
         counting_engine=None,
         tie_break=tie_break,
         watch=_Watch(progress, should_cancel),

@@ -24,7 +24,6 @@ from tokenizer_core.engines import (
     native_engine,
     native_loading,
     python_engine,
-    resolve_engine,
 )
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.spec import Alphabet, TokenizerSpec
@@ -174,7 +173,7 @@ def test_unaligned_and_big_endian_arrays_decode(dtype):
 def test_without_the_module_auto_is_python_and_native_says_why(error, says, monkeypatch):
     monkeypatch.setattr(native_loading, "_import_error", error)
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
-    assert create_engine(spec_of([])).name == resolve_engine() == "python"
+    assert create_engine(spec_of([])).name == "python"
     fallback, asked = choose_engine(), choose_engine("python")
     assert (fallback.is_fallback, asked.is_fallback) == (True, False)
     assert says in fallback.reason
@@ -182,12 +181,12 @@ def test_without_the_module_auto_is_python_and_native_says_why(error, says, monk
         assert choice.name == "python"
         assert says in choice.native_unavailable
         assert "secret" not in choice.native_unavailable + choice.reason
-    for start in (resolve_engine, lambda name: create_engine(spec_of([]), name)):
+    for start in (choose_engine, lambda name: create_engine(spec_of([]), name)):
         with pytest.raises(EngineUnavailableError, match=says):
             start("native")
     monkeypatch.setenv("TOKENIZER_ENGINE", "native")
     with pytest.raises(EngineUnavailableError, match="TOKENIZER_ENGINE"):
-        resolve_engine()
+        choose_engine()
 
 
 def test_auto_chooses_native_if_available(monkeypatch):

@@ -15,7 +15,7 @@ from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.registry import Collector
 
 from tests.conftest import REPOSITORY
-from tokenizer_core.engines import resolve_engine
+from tokenizer_core.engines import choose_engine
 from tokenizer_service.commands import serving
 from tokenizer_service.handlers import encode as encode_answers
 from tokenizer_service.jobs.queue import JobStore
@@ -56,7 +56,7 @@ def test_all_series_exist_before_the_first_request(client):
     assert found["tokenizer_inflight"] == 1  # this request itself
     [info] = [name for name in found if name.startswith("tokenizer_info")]
     assert 'name="starter"' in info
-    assert f'engine="{resolve_engine()}"' in info
+    assert f'engine="{choose_engine("auto").name}"' in info
 
 
 def test_requests_bytes_tokens_and_the_cache_are_counted(client):
