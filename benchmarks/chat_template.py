@@ -9,20 +9,16 @@ process it is the time that passes. `PYTHONPATH` may name a folder with transfor
 be ours.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from corpora import REPOSITORY, label, text_path, vocab_path
-from figures import NOT_INSTALLED, Cell, Table, make_parser, report
-from jinja2 import Template, ext
+from figures import NOT_INSTALLED, Table, make_parser, report
+from jinja2 import ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tokenizer_core import Tokenizer
@@ -33,19 +29,17 @@ SHORT = """{% for message in messages %}{% if loop.first and messages[0]['role']
 {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 LONG = REPOSITORY / "tests" / "tokenizer_core" / "chat" / "templates" / "chatml_tools.jinja"
 ROLES = ("user", "assistant")
-Messages = list[dict[str, str]]
-Clock = Callable[[], float]
 
 
-def conversations(text: str) -> dict[str, Messages]:
-    def chat(n_messages: int, n_chars: int) -> Messages:
+def conversations(text):
+    def chat(n_messages, n_chars):
         parts = [text[at * n_chars :][:n_chars] for at in range(n_messages)]
         return [{"role": ROLES[at % 2], "content": part} for at, part in enumerate(parts)]
 
     return {"2 messages": chat(2, 60), "141 messages": chat(141, 2150)}
 
 
-def plain_jinja(source: str) -> Template:
+def plain_jinja(source):
     """The template as transformers compiles it."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[ext.loopcontrols]
@@ -54,7 +48,7 @@ def plain_jinja(source: str) -> Template:
     return environment.from_string(source)
 
 
-def transformers_encoder(file: Path, source: str) -> Callable[[Messages], Any] | None:
+def transformers_encoder(file, source):
     try:
         from transformers import PreTrainedTokenizerFast
     except ImportError:
@@ -64,7 +58,7 @@ def transformers_encoder(file: Path, source: str) -> Callable[[Messages], Any] |
     return lambda messages: tokenizer.apply_chat_template(messages)["input_ids"]
 
 
-def least(calls: list[tuple[Clock, Callable[[], Any]]], rounds: int) -> list[float]:
+def least(calls, rounds):
     """The least milliseconds of each call, in turns."""
     found = [float("inf")] * len(calls)
     for _ in range(rounds):
@@ -75,33 +69,33 @@ def least(calls: list[tuple[Clock, Callable[[], Any]]], rounds: int) -> list[flo
     return found
 
 
-def measure(file: Path, name: str, source: str, text: str, rounds: int) -> list[list[Cell]]:
+def measure(file, name, source, text, rounds):
     ours = Tokenizer.load(file).with_chat_templates({"default": source})
     template, theirs = plain_jinja(source), transformers_encoder(file, source)
-    rows: list[list[Cell]] = []
+    rows = []
     for size, chat in conversations(text).items():
         rendered = ours.render_chat(chat)
         ids = ours.encode_chat(chat).ids.tolist()
         if theirs is not None and theirs(chat) != ids:
             raise SystemExit(f"{name}: the ids of transformers differ")
-        here: list[Callable[[], Any]] = [
+        here = [
             lambda chat=chat: template.render(messages=chat),
             lambda rendered=rendered: ours.encode_to_numpy(rendered.text),
             lambda chat=chat: ours.render_chat(chat),
             lambda chat=chat: ours.encode_chat(chat),
             *([lambda chat=chat: theirs(chat)] if theirs else []),
         ]
-        calls: list[tuple[Clock, Callable[[], Any]]] = [(time.thread_time, call) for call in here]
+        calls = [(time.thread_time, call) for call in here]
         in_child = partial(ours.encode_chat, chat, chat_template=source)
         calls.append((time.perf_counter, in_child))
         jinja, encode, render, whole, *rest, child = least(calls, rounds)
-        peer: Cell = rest[0] if rest else NOT_INSTALLED
+        peer = rest[0] if rest else NOT_INSTALLED
         ratio = whole / (jinja + encode)
         rows.append([f"{name}, {size}", len(ids), jinja, encode, render, whole, child, peer, ratio])
     return rows
 
 
-def main() -> None:
+def main():
     parser = make_parser(__doc__, rounds=200)
     parser.add_argument("--vocab", type=vocab_path, required=True, help="a tokenizer.json")
     parser.add_argument("--text", type=text_path, required=True)

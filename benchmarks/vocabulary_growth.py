@@ -11,21 +11,19 @@ says nothing about other kinds. docs/sizing.md explains how to read it.
 """
 
 import math
-import random
 import tempfile
 import time
 from dataclasses import dataclass
 
-from corpora import SEPARATOR, label, text_path
+from corpora import label, text_path
 from figures import Table, make_parser, report
+from pruning_loss import COUNTING, bytes_per_token, count, draw
 
-from tokenizer_core import Tokenizer
 from tokenizer_core.splitting.patterns import resolve_pattern
-from tokenizer_core.training import TrainingOptions, count_pretokens, train
+from tokenizer_core.training import count_pretokens, train_from_counts
 
 SMALLEST = 1 << 19
 PARTS = (1, 2, 4, 8, 16)
-COUNTING = {"special_tokens": [SEPARATOR], "num_workers": 1}
 TABLE_BYTES = 64
 """The most memory that counting needs per distinct pre-token in addition to its bytes: slots of 24
 bytes in a table that doubles when it is three quarters full."""
@@ -75,24 +73,13 @@ def measure(path, pattern):
 
 def growth_table(found):
     columns = [
-        "text",
-        "MB",
-        "distinct pre-tokens",
-        "mean bytes",
-        "exponent",
-        "counting, MB/s per thread",
-    ]
+        "text", "MB", "distinct pre-tokens", "mean bytes", "exponent", "counting, MB/s per thread",
+    ]  # fmt: skip
     rows = [
-        [
-            one.name,
-            round(one.n_bytes / 1e6),
-            one.n_distinct,
-            one.mean_bytes,
-            one.beta,
-            one.bytes_per_second / 1e6,
-        ]
+        [one.name, round(one.n_bytes / 1e6), one.n_distinct, one.mean_bytes, one.beta,
+         one.bytes_per_second / 1e6]
         for one in found
-    ]
+    ]  # fmt: skip
     return Table(columns, rows)
 
 
@@ -101,13 +88,8 @@ def predict(found, terabytes, shard_gigabytes, cores):
     n_bytes, shard = terabytes * 1e12, shard_gigabytes * 1e9
     title = f"{terabytes:g} TB in shards of {shard_gigabytes:g} GB, {cores} cores:"
     columns = [
-        "text",
-        "distinct, at most",
-        "all counts",
-        "one shard's",
-        "to shuffle",
-        "counting, hours",
-    ]
+        "text", "distinct, at most", "all counts", "one shard's", "to shuffle", "counting, hours",
+    ]  # fmt: skip
     rows = []
     for one in found:
         record = one.mean_bytes + RECORD_BYTES
@@ -122,26 +104,12 @@ def predict(found, terabytes, shard_gigabytes, cores):
     return Table(columns, rows, title)
 
 
-def lose_by_sampling(path, pattern, vocab_size, seed=1):
+def lose_by_sampling(path, pattern, vocab_size):
     """Bytes per token of tokenizers trained on ever smaller samples (`PARTS`), on a held-out tenth
     of the documents."""
-    documents = path.read_text(encoding="utf-8").split(SEPARATOR)
-    if len(documents) < 100:  # one long text: use its paragraphs
-        documents = SEPARATOR.join(documents).split("\n\n")
-    random.Random(seed).shuffle(documents)
-    held, rest = documents[: len(documents) // 10], documents[len(documents) // 10 :]
-    n_held = sum(len(document.encode()) for document in held)
-    found = []
-    for part in PARTS:
-        sample = SEPARATOR.join(rest[: len(rest) // part])
-        with tempfile.NamedTemporaryFile(suffix=".txt") as file:
-            file.write(sample.encode())
-            file.flush()
-            how = {"special_tokens": [SEPARATOR], "pattern": pattern}
-            trained = train([file.name], TrainingOptions(vocab_size=vocab_size, **how))
-        ids, _ = Tokenizer.from_spec(trained.spec).encode_batch_to_numpy(held)
-        found.append(n_held / len(ids))
-    return found
+    held, rest = draw(path, seed=1)
+    samples = (count(rest[: len(rest) // part], pattern) for part in PARTS)
+    return [bytes_per_token(train_from_counts(counts, vocab_size), held) for counts in samples]
 
 
 def sampling_table(paths, pattern, vocab_size):

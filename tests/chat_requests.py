@@ -1,13 +1,7 @@
 """Chat requests made from a seed: what clients send, and what they should not."""
 
-from __future__ import annotations
-
 import json
 import random
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _TEXTS = [
     "", " ", "\n", "Hello, how are you?", "  spaces around  ", "line one\nline two\n\n\tline four",
@@ -24,7 +18,7 @@ _VALUES = [
     0, 1, -7, 2.5, 1e20, True, False, None, "", "Zürich", "東京", "a\"b'c\\d\n", [],
     [1, "two", None], {}, {"deep": {"er": [{"x": 1}, {}]}},
 ]  # fmt: skip
-_SCHEMAS: list[dict[str, Any]] = [
+_SCHEMAS = [
     {"type": "string", "description": "Where — in “words”", "enum": ["north", "süd"]},
     {"type": "integer", "description": "How many", "default": 3, "minimum": 1},
     {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "integer"}}}},
@@ -34,7 +28,7 @@ _SCHEMAS: list[dict[str, Any]] = [
 ]
 _NAMES = ["get_weather", "search", "calc.add", "read-file", "werkzeug_ü"]
 _TOOL = {"type": "function", "function": {"name": "own", "parameters": {"type": "object"}}}
-_KWARGS: list[tuple[str, Any]] = [
+_KWARGS = [
     ("enable_thinking", True),
     ("enable_thinking", False),
     ("thinking", True),
@@ -48,26 +42,26 @@ _KWARGS: list[tuple[str, Any]] = [
 ]
 
 
-def chat_requests(seed: int, count: int) -> Iterator[dict[str, Any]]:
+def chat_requests(seed, count):
     """Keyword arguments of `apply_chat_template`: messages and what goes with them."""
     for index in range(count):
         yield _Maker(random.Random(f"{seed}:{index}")).request()
 
 
 class _Maker:
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng):
         self.rng = rng
         self.odd = rng.random() < 0.12
         self.plain = rng.random() < 0.4
         self.alternating = self.plain or rng.random() < 0.6
         self.parts = rng.choices((0.0, 0.3, 1.0), (6, 2, 2))[0]
 
-    def chance(self, p: float) -> bool:
+    def chance(self, p):
         return self.rng.random() < p
 
-    def request(self) -> dict[str, Any]:
+    def request(self):
         rng = self.rng
-        request: dict[str, Any] = {"messages": self.messages()}
+        request = {"messages": self.messages()}
         final = request["messages"][-1]
         if self.chance(0.25) and final.get("content"):
             request["continue_final_message"] = True
@@ -84,12 +78,12 @@ class _Maker:
             request["kwargs"] = dict(rng.sample(_KWARGS, 2))
         return request
 
-    def text(self) -> str:
+    def text(self):
         if self.chance(0.5):
             return self.rng.choice(_TEXTS[3:16])
         return "".join(self.rng.choices(_TEXTS, k=self.rng.randint(1, 3)))
 
-    def content(self) -> Any:
+    def content(self):
         rng = self.rng
         if self.odd and self.chance(0.15):
             return rng.choice([None, 5, 1.5, True, {}, [], ["text"], {"type": "text", "text": "t"}])
@@ -101,9 +95,9 @@ class _Maker:
             parts.insert(rng.randint(0, len(parts)), kind)
         return parts
 
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self):
         rng = self.rng
-        messages: list[dict[str, Any]] = []
+        messages = []
         if self.chance(0.45):
             role = "developer" if self.chance(0.1) else "system"
             messages.append({"role": role, "content": self.content()})
@@ -117,15 +111,15 @@ class _Maker:
             self.spoil(messages)
         return messages
 
-    def reply(self) -> list[dict[str, Any]]:
+    def reply(self):
         rng = self.rng
-        answer: dict[str, Any] = {"role": "assistant", "content": self.content()}
+        answer = {"role": "assistant", "content": self.content()}
         if self.chance(0.2):
             answer[rng.choice(("reasoning_content", "thinking", "reasoning"))] = self.text()
         if self.plain or self.chance(0.6):
             return [answer]
         calls = [self.call() for _ in range(rng.choice((1, 1, 2)))]
-        asking: dict[str, Any] = {"role": "assistant", "tool_calls": calls}
+        asking = {"role": "assistant", "tool_calls": calls}
         if self.chance(0.8):
             asking["content"] = rng.choice(("", None, self.text()))
         if self.chance(0.3):
@@ -133,21 +127,21 @@ class _Maker:
         results = [self.result(call) for call in calls]
         return [asking, *results, answer] if self.chance(0.8) else [asking, *results]
 
-    def call(self) -> dict[str, Any]:
+    def call(self):
         rng = self.rng
         keys = rng.sample(("city", "n", "größe", "x y"), rng.randint(0, 3))
-        arguments: Any = {key: rng.choice(_VALUES) for key in keys}
+        arguments = {key: rng.choice(_VALUES) for key in keys}
         if self.chance(0.3):
             arguments = json.dumps(arguments, ensure_ascii=self.chance(0.5))
         function = {"name": rng.choice(_NAMES), "arguments": arguments}
         if self.chance(0.1):
             return function
-        call: dict[str, Any] = {"type": "function", "function": function}
+        call = {"type": "function", "function": function}
         if self.chance(0.7):
             call["id"] = rng.choice(("call_1", "abcdef123", "functions.search:0", "00000000Z"))
         return call
 
-    def result(self, call: dict[str, Any]) -> dict[str, Any]:
+    def result(self, call):
         rng = self.rng
         data = rng.choice(_VALUES)
         as_json, parts = json.dumps(data, ensure_ascii=False), [{"type": "text", "text": "Sun"}]
@@ -159,14 +153,14 @@ class _Maker:
             result["name"] = call.get("function", call)["name"]
         return result
 
-    def tool(self, name: str) -> dict[str, Any]:
+    def tool(self, name):
         rng = self.rng
         names = rng.sample(("city", "unit", "days", "größe", "opts"), rng.randint(0, 4))
         properties = {key: rng.choice(_SCHEMAS) for key in names}
-        parameters: dict[str, Any] = {"type": "object", "properties": properties}
+        parameters = {"type": "object", "properties": properties}
         if self.chance(0.7):
             parameters["required"] = names[: rng.randint(0, len(names))]
-        function: dict[str, Any] = {"name": name, "parameters": parameters}
+        function = {"name": name, "parameters": parameters}
         if self.chance(0.9):
             function["description"] = self.text()
         if self.chance(0.1):
@@ -177,11 +171,11 @@ class _Maker:
             else {"type": "function", "function": function}
         )
 
-    def spoil(self, messages: list[dict[str, Any]]) -> None:
+    def spoil(self, messages):
         """Change one message, or their order, into what no client should send."""
         rng = self.rng
         message = rng.choice(messages)
-        changes: list[dict[str, Any]] = [
+        changes = [
             {"role": rng.choice(("Assistant", "ipython", "", "函数", 5, None, ["user"]))},
             {"tool_calls": rng.choice(([], None, [{}], "text"))},
             {"name": self.text(), "extra": rng.choice(_VALUES)},
@@ -195,7 +189,7 @@ class _Maker:
             messages.reverse()
 
 
-def map_texts(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+def map_texts(value, change, *, keys=False):
     """A copy of plain data with every text changed, and with `keys` one more key in each object."""
     if isinstance(value, str):
         return change(value)

@@ -30,7 +30,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-
 
 
 @pytest.fixture(scope="module")
-def tracked() -> list[Path]:
+def tracked():
     """The files in git, relative to the top."""
     if not (REPOSITORY / ".git").exists():
         pytest.skip("not a git checkout")
@@ -41,7 +41,7 @@ def tracked() -> list[Path]:
     return [file for file in files if (REPOSITORY / file).exists()]
 
 
-def documents() -> list[Path]:
+def documents():
     top = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "deploy").glob("*.md")]
     found = sorted([*top, *(REPOSITORY / "docs").glob("*.md")])
     return [path.relative_to(REPOSITORY) for path in found]
@@ -75,13 +75,13 @@ def test_only_the_starter_tokenizer_and_gpt2_are_committed(tracked):
     }
 
 
-def read(file: Path) -> str:
+def read(file):
     return (REPOSITORY / file).read_text(encoding="utf-8")
 
 
-def constraints() -> dict[str, set[str]]:
+def constraints():
     """Name -> the versions of constraints.txt; more than one where Pythons differ."""
-    found: dict[str, set[str]] = {}
+    found = {}
     for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             pin = Requirement(line)

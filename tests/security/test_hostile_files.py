@@ -60,8 +60,6 @@ seconds, extra = time.process_time() - started, memory("VmHWM:") - before
 print(json.dumps([result, seconds, extra, unit_seconds]))
 """
 
-Content = bytes | dict
-
 
 def rank_lines(tokens):
     return b"".join(b"%b %d\n" % (base64.b64encode(token), i) for i, token in enumerate(tokens))

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +24,7 @@ from tests.security.typed_fields import FIELDS, NAMES, fill, forms_of, harmless,
 from tests.security.typed_requests import LIKE_ROUTES, OTHER_ROUTES, ROUTES, SAME_FIELDS
 from tests.tokenizer_service.chats import rendering_here
 from tests.tokenizer_service.conftest import settings_for
-from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core import Tokenizer
 from tokenizer_core.chat.traced_text import ROLES
 from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
 from tokenizer_core.engines import ARRAY
@@ -40,7 +37,6 @@ __all__ = ["rendering_here"]
 
 pytestmark = pytest.mark.usefixtures("rendering_here")
 
-Added = Counter[str]
 HEADER = ["family", "tokens", "not special", *FIELDS, "requests", "ids outside the template"]
 CUTS = (0.5, 0.01, 0.99)
 """Where a text is split that goes into two fields."""
@@ -58,7 +54,7 @@ class Row:
     written: set[tuple[str, str]] = field(default_factory=set)
     """Group and name of the fields that the template writes."""
 
-    def compare(self, group: str, where: tuple[str, ...], typed: Added, innocent: Added) -> None:
+    def compare(self, group, where, typed, innocent):
         """Count a case. The assistant's messages may hold tokens that are not special, unless the
         place says `none`."""
         self.cases[group] += 1
@@ -72,7 +68,7 @@ class Row:
             self.outside.append((group, *where, changed))
 
     @property
-    def line(self) -> str:
+    def line(self):
         """The row of the table in docs/chat.md."""
         family = self.family
         cells = [self.name, len(family.control), len(family.soft)]
@@ -83,15 +79,15 @@ class Row:
 class Encoder:
     """The added tokens of conversations, as both engines find them."""
 
-    def __init__(self, family: Family, spec: TokenizerSpec | None = None) -> None:
+    def __init__(self, family, spec=None):
         self.tokenizer = family.tokenizer(spec or family.spec(), "auto")
         self._other = Tokenizer.from_spec(self.tokenizer.spec, engine="python")
         self._source = self.tokenizer.chat_templates["default"]
         self._names = {token.id: token.content for token in self.tokenizer.spec.added_tokens}
         self._control = [id_ for id_, name in self._names.items() if name in family.control]
-        self._encoded: dict[str, tuple[str, Added] | None] = {}
+        self._encoded = {}
 
-    def encode(self, chat: dict[str, Any], **options: Any) -> ChatEncoding | None:
+    def encode(self, chat, **options):
         """The encoding, or None if the template refuses the conversation."""
         try:
             encoded = self.tokenizer.encode_chat(**chat, **options)
@@ -103,7 +99,7 @@ class Encoder:
             assert ids.tolist() == encoded.ids.tolist()
         return encoded
 
-    def innocent(self, chat: dict[str, Any], **options: Any) -> tuple[str, Added] | None:
+    def innocent(self, chat, **options):
         """The text and the added tokens of a conversation without typed tokens; many are equal."""
         key = repr((chat, options))
         if key not in self._encoded:
@@ -111,11 +107,11 @@ class Encoder:
             self._encoded[key] = encoded and (encoded.text, self.added(encoded.ids.tolist()))
         return self._encoded[key]
 
-    def added(self, ids: list[int]) -> Added:
+    def added(self, ids):
         """The added tokens among ids."""
         return Counter(self._names[id_] for id_ in ids if id_ in self._names)
 
-    def outside(self, encoded: ChatEncoding) -> Added:
+    def outside(self, encoded):
         """The control tokens that are not within one run of the template's text."""
         data, trusted = encoded.text.encode(), encoded.rendered.trusted_runs
         borders = [len(encoded.text[:at].encode()) for run in trusted for at in run]
@@ -130,7 +126,7 @@ class Encoder:
         return Counter(found)
 
 
-def type_in_fields(row: Row, encoder: Encoder) -> None:
+def type_in_fields(row, encoder):
     """Type each control token into each field of a conversation, by the library."""
     everything = " z ".join(row.family.control)
     for group, fields in FIELDS.items():
@@ -152,15 +148,7 @@ def type_in_fields(row: Row, encoder: Encoder) -> None:
                     type_in(row, encoder, where, chat, forms_of(token))
 
 
-def type_in(
-    row: Row,
-    encoder: Encoder,
-    where: tuple[str, str],
-    chat: dict[str, Any],
-    text: str,
-    cuts: Sequence[float] = (0.5,),
-    **options: Any,
-) -> bool:
+def type_in(row, encoder, where, chat, text, cuts=(0.5,), **options):
     """Type a text into a field, and compare; returns whether the template wrote it."""
     group, name = where
     is_written = False
@@ -181,7 +169,7 @@ def type_in(
     return is_written
 
 
-def send_requests(row: Row, encoder: Encoder, client: TestClient) -> None:
+def send_requests(row, encoder, client):
     """Type all control tokens into the fields of each route."""
     special = " z ".join(row.family.special)
     everything = " z ".join(row.family.control)
@@ -205,14 +193,7 @@ def send_requests(row: Row, encoder: Encoder, client: TestClient) -> None:
         send_both(row, encoder, client, (path, group, name), ROUTES[path][group][name], text)
 
 
-def send_both(
-    row: Row,
-    encoder: Encoder,
-    client: TestClient,
-    where: tuple[str, str, str],
-    request: dict[str, Any],
-    text: str,
-) -> None:
+def send_both(row, encoder, client, where, request, text):
     """Send a request with a text and one with a harmless text, and compare."""
     typed, innocent = (
         send(client, where[0], row.name, fill(request, given, len(text) // 2), encoder)
@@ -223,9 +204,7 @@ def send_both(
         row.compare("requests", where, typed, innocent)
 
 
-def send(
-    client: TestClient, path: str, name: str, request: dict[str, Any], encoder: Encoder
-) -> Added | None:
+def send(client, path, name, request, encoder):
     """The added tokens of a response, or the number of its tokens; None if it is a 422."""
     path = path.replace("{model:path}", name_of(name))
     response = client.post(path, json={**request, "tokenizer": name_of(name)})
@@ -242,13 +221,13 @@ def send(
     return Counter({"tokens": count})
 
 
-def name_of(family: str) -> str:
+def name_of(family):
     """The name under which the tokenizer of a family is published."""
     return family.lower().replace(" ", "-")
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def client(tmp_path_factory):
     """A service with the tokenizers of all families."""
     store = ArtifactStore(tmp_path_factory.mktemp("families"))
     for name, family in FAMILIES.items():
@@ -259,15 +238,15 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="module")
-def table() -> Iterator[list[str]]:
+def table():
     """The rows of the table, printed at the end for `make injection`."""
-    rows: list[str] = []
+    rows = []
     yield rows
     print("", f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER), *rows, sep="\n")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_typed_token_counts(name: str, client: TestClient, table: list[str]) -> None:
+def test_no_typed_token_counts(name, client, table):
     row = Row(name, FAMILIES[name])
     encoder = Encoder(row.family)
     type_in_fields(row, encoder)
@@ -279,7 +258,7 @@ def test_no_typed_token_counts(name: str, client: TestClient, table: list[str]) 
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if FAMILIES[name].shared])
-def test_no_typed_token_counts_in_a_real_vocabulary(name: str, shared_data: Path) -> None:
+def test_no_typed_token_counts_in_a_real_vocabulary(name, shared_data):
     family = FAMILIES[name]
     spec = Tokenizer.from_tokenizer_json(shared_data / family.shared).spec
     known = {token.content for token in spec.added_tokens}
@@ -300,7 +279,7 @@ def test_no_typed_token_counts_in_a_real_vocabulary(name: str, shared_data: Path
 
 
 @pytest.mark.parametrize("path", LIKE_ROUTES)
-def test_no_typed_token_counts_in_a_route_like_others(path: str, client: TestClient) -> None:
+def test_no_typed_token_counts_in_a_route_like_others(path, client):
     for name in ("Qwen 3", "Command R7B"):
         row = Row(name, FAMILIES[name])
         encoder = Encoder(row.family)
@@ -313,8 +292,8 @@ def test_no_typed_token_counts_in_a_route_like_others(path: str, client: TestCli
         assert row.outside == []
 
 
-def test_every_route_is_typed_into_or_listed(client: TestClient) -> None:
-    app: Any = client.app
+def test_every_route_is_typed_into_or_listed(client):
+    app = client.app
     paths = {
         context.path
         for context in iter_route_contexts(app.routes)
@@ -323,7 +302,7 @@ def test_every_route_is_typed_into_or_listed(client: TestClient) -> None:
     assert {*ROUTES, *SAME_FIELDS, *LIKE_ROUTES} | OTHER_ROUTES.keys() == paths
 
 
-def test_a_streamed_text_gives_no_control_token(client: TestClient) -> None:
+def test_a_streamed_text_gives_no_control_token(client):
     for name, family in FAMILIES.items():
         text = " z ".join(family.control)
         query = {"tokenizer": name_of(name), "allowed_special": "none", "added_tokens": "none"}
@@ -336,7 +315,7 @@ def test_a_streamed_text_gives_no_control_token(client: TestClient) -> None:
         assert not Encoder(family).added(ids), name
 
 
-def test_files_of_conversations_give_no_control_token() -> None:
+def test_files_of_conversations_give_no_control_token():
     """As the job of `/corpora/{corpus_id}/encode` and `tokenizer encode` encode them."""
     for name in ("Qwen 3", "GLM 4.5", "Kimi K2", "EXAONE"):
         encoder = Encoder(FAMILIES[name])
@@ -355,7 +334,7 @@ def test_files_of_conversations_give_no_control_token() -> None:
         assert counts[0] == counts[1], name
 
 
-def test_the_assistant_may_hold_tokens_that_are_not_special() -> None:
+def test_the_assistant_may_hold_tokens_that_are_not_special():
     """As documented: they are tokens in the assistant's messages, and `none` makes them text."""
     for name, family in FAMILIES.items():
         encoder = Encoder(family)
@@ -370,7 +349,7 @@ def test_the_assistant_may_hold_tokens_that_are_not_special() -> None:
             assert list(added) == expected, (name, token)
 
 
-def test_an_added_token_that_nothing_names_is_a_token_everywhere() -> None:
+def test_an_added_token_that_nothing_names_is_a_token_everywhere():
     """As documented: `--control-token` names it, and `added_tokens="none"` makes it text."""
     family = FAMILIES["Qwen 3"]
     tokenizer = family.tokenizer(family.spec(), "auto")

@@ -4,17 +4,14 @@ A field is a conversation with `%` where the text goes; `%1` and `%2` are the ha
 is split over two fields.
 """
 
-from __future__ import annotations
-
 from functools import cache
-from typing import Any
 
 ASK = {"role": "user", "content": "q"}
 CALL = {"id": "call12345", "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
 CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL]}
 
 
-def call(**changes: Any) -> dict[str, Any]:
+def call(**changes):
     """A conversation whose assistant calls a function."""
     function = CALL["function"] | {k: v for k, v in changes.items() if k in ("name", "arguments")}
     others = {k: v for k, v in changes.items() if k not in function}
@@ -22,18 +19,18 @@ def call(**changes: Any) -> dict[str, Any]:
     return {"messages": [ASK, calling]}
 
 
-def say(role: str = "user", **fields: Any) -> dict[str, Any]:
+def say(role="user", **fields):
     """A conversation with this message."""
     return {"messages": [ASK, {"role": role, "content": "a", **fields}]}
 
 
-def result(**fields: Any) -> dict[str, Any]:
+def result(**fields):
     """A conversation with this result of a tool."""
     message = {"role": "tool", "tool_call_id": "call12345", "content": "a", **fields}
     return {"messages": [ASK, CALLING, message]}
 
 
-def tool(name: str = "f", description: str = "d", **more: Any) -> dict[str, Any]:
+def tool(name="f", description="d", **more):
     """A conversation with this tool."""
     parameters = {"type": "object", "properties": {"p": {"type": "string", "enum": ["e"]}}, **more}
     function = {"name": name, "description": description, "parameters": parameters}
@@ -41,22 +38,22 @@ def tool(name: str = "f", description: str = "d", **more: Any) -> dict[str, Any]
     return {"messages": [system, ASK], "tools": [{"type": "function", "function": function}]}
 
 
-def document(**fields: Any) -> dict[str, Any]:
+def document(**fields):
     """A conversation with this document."""
     return {"messages": [ASK], "documents": [{"title": "t", "text": "a", **fields}]}
 
 
-def variables(**given: Any) -> dict[str, Any]:
+def variables(**given):
     """A conversation with variables of the template."""
     return {"messages": [{"role": "system", "content": "s"}, ASK], "template_kwargs": given}
 
 
-def part(text: str, kind: str = "text") -> dict[str, Any]:
+def part(text, kind="text"):
     """A part of a content."""
     return {"type": kind, "text": text}
 
 
-FIELDS: dict[str, dict[str, dict[str, Any]]] = {
+FIELDS = {
     "messages": {
         "content of a user": say(content="%"),
         "content of the only message": {"messages": [{"role": "user", "content": "%"}]},
@@ -133,7 +130,7 @@ NAMES = ("role", "name", "name of a call", "id of a call", "type of a call")
 a token is typed too."""
 
 
-def fill(value: Any, text: str, cut: int) -> Any:
+def fill(value, text, cut):
     """The value with the text in its place."""
     if isinstance(value, str):
         return value.replace("%1", text[:cut]).replace("%2", text[cut:]).replace("%", text)
@@ -144,12 +141,12 @@ def fill(value: Any, text: str, cut: int) -> Any:
     return value
 
 
-def is_split(field: str) -> bool:
+def is_split(field):
     """Whether the halves of a text go into two fields."""
     return field.endswith("split")
 
 
-def forms_of(token: str) -> str:
+def forms_of(token):
     """What a filter or a normalizer may change into a token, between its ends, to which a literal
     of the template may add the rest."""
     half = len(token) // 2
@@ -169,12 +166,12 @@ def forms_of(token: str) -> str:
 
 
 @cache
-def harmless(text: str) -> str:
+def harmless(text):
     """A text with the same white space and the same number of bytes, in which no token is."""
     return "".join(_like(character) for character in text)
 
 
-def _like(character: str) -> str:
+def _like(character):
     if character.isspace():
         return character
     return ("w", "é", "語", "😀")[len(character.encode()) - 1]

@@ -1,12 +1,11 @@
 """Every way to encode gives the ids of `encode`: one check for any tokenizer."""
 
 import json
-from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
 
-from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, chunk_text, truncate_text
+from tokenizer_core import StreamingEncoder, TokenizerSpec, chunk_text, truncate_text
 
 BYTES = {i: bytes([i]) for i in range(256)}
 SHAPES = {
@@ -18,9 +17,7 @@ SHAPES = {
 }
 
 
-def check_every_way(
-    tokenizer: Tokenizer, texts: list[str], expected: list[list[int]], **options: object
-) -> None:
+def check_every_way(tokenizer, texts, expected, **options):
     for text, ids in zip(texts, expected, strict=True):
         assert tokenizer.encode(text, **options) == ids
         array = tokenizer.encode_to_numpy(text, num_threads=2, **options)
@@ -41,22 +38,20 @@ def check_every_way(
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
 
 
-def check_stream(
-    tokenizer: Tokenizer, pieces: Iterable[str], ids: list[int], **options: object
-) -> None:
+def check_stream(tokenizer, pieces, ids, **options):
     """A stream fed with these pieces gives the ids; `encode_iterable` would join short ones."""
     stream = StreamingEncoder(tokenizer, **options)
     assert [id_ for piece in pieces for id_ in stream.feed(piece)] + stream.finish() == ids
 
 
-def check_cuts(tokenizer: Tokenizer, text: str, ids: list[int]) -> None:
+def check_cuts(tokenizer, text, ids):
     """A stream gives the ids wherever the text is cut, and when each character comes alone."""
     for cut in range(len(text) + 1):
         check_stream(tokenizer, [text[:cut], text[cut:]], ids)
     check_stream(tokenizer, text, ids)
 
 
-def check_parts(tokenizer: Tokenizer, text: str, max_tokens: int) -> None:
+def check_parts(tokenizer, text, max_tokens):
     """Chunks join to the text, and each part has the ids that its text has alone.
 
     A chunk has at most `max_tokens`, or as many as the longest character needs.

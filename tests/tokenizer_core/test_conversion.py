@@ -44,7 +44,7 @@ OTHER = trained_spec(60)
 RANKS = TokenizerSpec.from_ranks(dict(SPEC.token_to_id), {"<|endoftext|>": 356}, pattern="gpt2")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     """All files below a folder, hidden files too."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
@@ -239,7 +239,7 @@ ROWS = {
 }
 
 
-def documented_cells() -> dict[tuple[str, str], str]:
+def documented_cells():
     """(row, format) -> its word, from the table of what each format carries."""
     page = (REPOSITORY / "docs" / "formats.md").read_text(encoding="utf-8")
     lines = [line for line in page.splitlines() if line.count("|") == 6]

@@ -1,7 +1,5 @@
 """Presets: the same definitions as tiktoken's, the file found where it should be, or refused."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import pickle
@@ -32,7 +30,7 @@ TINY_PRESET = Preset(
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Preset:
+def tiny(monkeypatch, tmp_path):
     """A preset of 256 bytes, and empty cache folders."""
     monkeypatch.setattr(presets, "PRESETS", {"tiny": TINY_PRESET})
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
@@ -127,12 +125,12 @@ def test_a_file_of_two_is_refused(tmp_path):
         ("s3://bucket/tokenizer.json", "copy the file first"),
     ],
 )
-def test_a_name_that_is_no_path_names_the_method_that_takes_it(name: str, way_on: str) -> None:
+def test_a_name_that_is_no_path_names_the_method_that_takes_it(name, way_on):
     with pytest.raises(FileNotFoundError, match=way_on):
         Tokenizer.load(name)
 
 
-def test_a_published_folder_is_loaded_with_its_templates(tmp_path: Path) -> None:
+def test_a_published_folder_is_loaded_with_its_templates(tmp_path):
     spec = trained_spec().with_chat(ChatTemplates({"default": "{{ messages }}"}))
     store = ArtifactStore(tmp_path)
     ref = store.publish(spec, name="t")

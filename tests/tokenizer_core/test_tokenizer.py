@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenizer_core
-from tests.adversarial import _FRAGMENTS, adversarial_texts
+from tests.adversarial import _FRAGMENTS
 from tests.conftest import REPOSITORY
 from tests.native_module import native_module
 from tests.tokenizer_core.every_way import SHAPES, check_stream
@@ -50,7 +50,6 @@ MERGES = [
 ]  # fmt: skip
 VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|end|>"]
-TEXTS = adversarial_texts(n_random=80, seed=3)
 mixed_text = st.lists(st.sampled_from(_FRAGMENTS) | st.characters(codec="utf-8"), max_size=30).map(
     "".join
 )
@@ -441,7 +440,7 @@ def test_the_bytes_of_the_pieces_are_the_text(text):
     assert SHOWN.pieces(text, allowed_special="none").ids == SHOWN.encode_ordinary(text)
 
 
-def shown(markup: str) -> list[str]:
+def shown(markup):
     """What a browser shows, after a check that the text added no element and no attribute."""
     assert set(re.findall(r"</?(\w+)", markup)) <= {"code", "div", "span"}
     assert set(re.findall(r"""\s([\w-]+)=["']""", markup)) <= {"style", "title"}

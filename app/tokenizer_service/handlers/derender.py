@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from tokenizer_client.schemas.derender import (
     MAX_CONTEXT,
@@ -15,10 +18,13 @@ from tokenizer_client.schemas.derender import (
     DerenderChatStreamRequest,
     DerenderCompletionRequest,
     DerenderCompletionStreamRequest,
+    Generated,
+    GeneratedChoice,
     StreamState,
 )
 from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.outputs import FORMATS, Call, OutputFormat, Part
+from tokenizer_core.engines import EngineChoice
 from tokenizer_core.errors import OutputTooLongError
 from tokenizer_core.text.output_streams import (
     OutputState,
@@ -31,7 +37,7 @@ from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.responses.decode import check_decoded_size
+from tokenizer_service.responses.decode import Row, check_decoded_size
 from tokenizer_service.responses.derender import (
     Output,
     render_chat_chunk,
@@ -39,22 +45,12 @@ from tokenizer_service.responses.derender import (
     render_completion,
     render_completion_chunk,
 )
+from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.responses.logprobs import LogprobTexts
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-    from pydantic import BaseModel
-
-    from tokenizer_client.schemas.derender import Generated, GeneratedChoice
-    from tokenizer_core.engines import EngineChoice
-    from tokenizer_service.responses.decode import Row
-    from tokenizer_service.responses.json_values import Rendered
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-    StreamRequest = DerenderChatStreamRequest | DerenderCompletionStreamRequest
-    WholeRequest = DerenderChatRequest | DerenderCompletionRequest
+StreamRequest = DerenderChatStreamRequest | DerenderCompletionStreamRequest
+WholeRequest = DerenderChatRequest | DerenderCompletionRequest
 
 _STATE: Final = "/stream_state"
 

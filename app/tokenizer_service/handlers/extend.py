@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from tokenizer_client.schemas.extend import (
     ExtendChatRequest,
     ExtendRequest,
 )
+from tokenizer_core.chat.encoding import ChosenTemplate
+from tokenizer_core.chat.renderer import RenderLimits
+from tokenizer_core.engines import EngineChoice
 from tokenizer_core.errors import ChatLimitError
+from tokenizer_core.text.drift import Extension
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.chat import find_template, placing_errors
 from tokenizer_service.handlers.conversations import Conversation, require_shallow
@@ -24,17 +28,11 @@ from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.responses.decode import check_decoded_size
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
 from tokenizer_service.responses.extend import Extended, render_extended
+from tokenizer_service.responses.json_values import Rendered
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
-if TYPE_CHECKING:
-    from tokenizer_core.chat.encoding import ChosenTemplate
-    from tokenizer_core.chat.renderer import RenderLimits
-    from tokenizer_core.engines import EngineChoice
-    from tokenizer_core.text.drift import Extension
-    from tokenizer_service.responses.json_values import Rendered
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-    TextRequest = ExtendRequest | ExtendBatchRequest
-    ChatRequest = ExtendChatRequest | ExtendChatBatchRequest
+TextRequest = ExtendRequest | ExtendBatchRequest
+ChatRequest = ExtendChatRequest | ExtendChatBatchRequest
 
 _TOO_LONG: Final = "the conversations of a batch have the time of one request: send fewer at once"
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
+from tokenizer_client.schemas.text import (
+    ChunkRequest,
+    CountRequest,
+    TruncateRequest,
+    VerifyRequest,
+)
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
-from tokenizer_core import truncate_text
+from tokenizer_core import TextPart, truncate_text
 from tokenizer_core.engines import COUNT
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import TextChunks
@@ -26,18 +32,7 @@ from tokenizer_service.responses.json_values import (
     render_text,
     utf8_length,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokenizer_client.schemas.text import (
-        ChunkRequest,
-        CountRequest,
-        TruncateRequest,
-        VerifyRequest,
-    )
-    from tokenizer_core import TextPart
-    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 
 def count(request: CountRequest, live: LiveTokenizer) -> Rendered:

@@ -1,7 +1,6 @@
 """Translated expressions against their libraries: random ones, all classes, two published ones."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 import tiktoken
@@ -60,7 +59,6 @@ def _check_random_expression(dialect, random):
     expression = Grammar(random).expression()
     texts = [random_text(random, n_chars) for n_chars in (3, 8, 16, 16)]
     unmatched = "drop" if dialect == "fancy-regex" else "keep"
-    theirs: Callable[[str, list[str]], list[list[str]]]
     theirs = split_by_tiktoken if dialect == "fancy-regex" else split_by_tokenizers
     try:
         pattern = resolve_pattern(SplitPattern("custom", expression, dialect, unmatched))

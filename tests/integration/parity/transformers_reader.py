@@ -160,8 +160,8 @@ class _Server:
 def _serve():
     from transformers.utils import chat_template_utils
 
-    chat_template_utils.datetime = NOW  # type: ignore[misc]
-    sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    chat_template_utils.datetime = NOW
+    sys.stdin.reconfigure(encoding="utf-8")
     server = _Server()
     for line in sys.stdin:
         request = json.loads(line)

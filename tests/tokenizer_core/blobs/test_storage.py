@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.integration.s3_server import open_with_shared_client
 from tokenizer_core.blobs.addresses import is_store_address, open_storage
-from tokenizer_core.blobs.protocol import Storage
 from tokenizer_core.errors import StorageError, StorageMissingError, StorageTooLargeError
 from tokenizer_core.registry import open_artifacts
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> str:
+def place(tmp_path):
     """A folder; `tests/integration` runs the same tests on object storage."""
     return str(tmp_path / "storage")
 
 
 @pytest.fixture
-def storage(place: str) -> Storage:
+def storage(place):
     return open_with_shared_client(place) if place.startswith("s3:") else open_storage(place)
 
 
-def test_put_bytes_and_files_are_read_back(storage: Storage, tmp_path: Path) -> None:
+def test_put_bytes_and_files_are_read_back(storage, tmp_path):
     big = tmp_path / "big"
     big.write_bytes(bytes(range(256)) * 8192)
     storage.put("a", b"")
@@ -44,7 +42,7 @@ def test_put_bytes_and_files_are_read_back(storage: Storage, tmp_path: Path) -> 
     assert sizes == [0, 3, 1 << 21, None]
 
 
-def test_a_name_larger_than_max_bytes_is_refused(storage: Storage) -> None:
+def test_a_name_larger_than_max_bytes_is_refused(storage):
     storage.put("a", b"x" * 10)
     assert storage.read("a", max_bytes=10) == b"x" * 10
     for read in (storage.read, storage.read_versioned):
@@ -53,7 +51,7 @@ def test_a_name_larger_than_max_bytes_is_refused(storage: Storage) -> None:
         assert storage.swap("a", b"x" * 10, expected=refused.value.version)
 
 
-def test_a_missing_name(storage: Storage, tmp_path: Path) -> None:
+def test_a_missing_name(storage, tmp_path):
     with pytest.raises(StorageMissingError, match="no a/b in"):
         storage.read("a/b", max_bytes=1)
     with pytest.raises(StorageMissingError):
@@ -69,7 +67,7 @@ def test_a_missing_name(storage: Storage, tmp_path: Path) -> None:
     assert storage.size("a/b") is None
 
 
-def test_names_lists_the_names_with_a_prefix(storage: Storage) -> None:
+def test_names_lists_the_names_with_a_prefix(storage):
     for name in ("map/2", "map/10", "mapped/1", "map0", "reduce/a/b"):
         storage.put(name, b"")
     assert storage.names("map/") == ["map/10", "map/2"]
@@ -84,7 +82,7 @@ WRONG_NAMES = ["", "/a", "a/", "a//b", "../a", "a/../b", ".a", "a b", "a\0", "a\
 WRONG_NAMES += ["ä", "a?b", "-a"]
 
 
-def test_a_malformed_name_is_refused(storage: Storage, tmp_path: Path) -> None:
+def test_a_malformed_name_is_refused(storage, tmp_path):
     for name in WRONG_NAMES:
         for call in (
             lambda name: storage.read(name, max_bytes=1),
@@ -104,7 +102,7 @@ def test_a_malformed_name_is_refused(storage: Storage, tmp_path: Path) -> None:
                 storage.names(name)
 
 
-def test_one_create_succeeds_and_later_ones_change_nothing(storage: Storage) -> None:
+def test_one_create_succeeds_and_later_ones_change_nothing(storage):
     assert storage.create("a/b", b"first")
     assert not storage.create("a/b", b"first")
     assert not storage.swap("a/b", b"other", expected=None)
@@ -113,7 +111,7 @@ def test_one_create_succeeds_and_later_ones_change_nothing(storage: Storage) -> 
     assert storage.swap("a/b", b"again", expected=None)
 
 
-def test_a_swap_needs_the_version_that_was_read(storage: Storage) -> None:
+def test_a_swap_needs_the_version_that_was_read(storage):
     storage.put("a", b"one")
     one = storage.read_versioned("a", max_bytes=9)
     assert one is not None
@@ -127,11 +125,11 @@ def test_a_swap_needs_the_version_that_was_read(storage: Storage) -> None:
     assert not storage.swap("a", b"three", expected=two.version)
 
 
-def test_threads_that_swap_lose_no_update(storage: Storage) -> None:
+def test_threads_that_swap_lose_no_update(storage):
     storage.put("sum", b"0")
     barrier = threading.Barrier(4)
 
-    def add(_: int) -> None:
+    def add(_):
         barrier.wait()
         n_added = 0
         while n_added < 4:
@@ -145,9 +143,7 @@ def test_threads_that_swap_lose_no_update(storage: Storage) -> None:
     assert storage.read("sum", max_bytes=9) == b"16"
 
 
-def test_an_address_of_another_kind_is_refused_and_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_of_another_kind_is_refused_and_not_repeated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for address in (
         "gs://bucket/x",

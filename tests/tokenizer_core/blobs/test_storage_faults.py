@@ -1,7 +1,5 @@
 """Faults of storages: disks that refuse, lost responses, and buckets that cannot be opened."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -13,13 +11,11 @@ from tokenizer_core.blobs.addresses import open_storage
 from tokenizer_core.errors import StorageError
 
 
-def test_a_disk_that_refuses_is_an_error_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_refuses_is_an_error_and_nothing_is_left(tmp_path, monkeypatch):
     storage = open_storage(tmp_path)
     storage.put("a", b"old")
 
-    def full(_: object) -> None:
+    def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for function, work in (
@@ -37,13 +33,11 @@ def test_a_disk_that_refuses_is_an_error_and_nothing_is_left(
     assert [path.name for path in (tmp_path / ".staging").iterdir()] in ([], ["lock"])
 
 
-def test_a_writer_recognises_its_link_after_a_lost_response(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_recognises_its_link_after_a_lost_response(tmp_path, monkeypatch):
     storage = open_storage(tmp_path)
     link = Path.hardlink_to
 
-    def linked_twice(path: Path, target: Path) -> None:
+    def linked_twice(path, target):
         link(path, target)
         raise FileExistsError(errno.EEXIST, "File exists")
 
@@ -51,9 +45,7 @@ def test_a_writer_recognises_its_link_after_a_lost_response(
     assert storage.create("a", b"mine")
 
 
-def test_without_the_package_or_credentials_the_remedy_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_package_or_credentials_the_remedy_is_named(monkeypatch, tmp_path):
     pytest.importorskip("botocore", reason="the extra s3 is not installed")
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

@@ -2,7 +2,6 @@
 
 import itertools
 from functools import cache, partial
-from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
@@ -29,11 +28,11 @@ texts = st.text(
 ) | st.lists(st.sampled_from([*SPECIAL, " ", "\n", "a", "le", "中", "e\u0301", "."])).map("".join)
 
 
-def cuts_of(tokenizer: Tokenizer, **special: Any) -> DocumentCuts:
+def cuts_of(tokenizer, **special):
     return DocumentCuts(plan_token_files(tokenizer, end_of_document="", **special), tokenizer.spec)
 
 
-def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+def sequence(*steps):
     return {"type": "Sequence", "normalizers": list(steps)}
 
 
@@ -81,7 +80,7 @@ def test_tokens_with_flags_are_whole_in_one_part(pattern, normalizer):
 
 
 @cache
-def tokenizer_of(pattern: str, normalizer: str) -> Tokenizer:
+def tokenizer_of(pattern, normalizer):
     spec = trained_spec(60, pattern, normalizer=normalizer, special_tokens=SPECIAL)
     return Tokenizer.from_spec(spec)
 

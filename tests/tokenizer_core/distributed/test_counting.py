@@ -31,7 +31,6 @@ from tokenizer_core.training import count_pretokens
 
 GPT2 = PATTERNS["gpt2"]
 HERE = LocalExecutor(1)
-ALPHABET = "aab c\n  é漢😀<|e>'s"
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Small specs whose merges overlap, repeat and contradict each other, for tests of engines."""
 
-import random
 from itertools import pairwise
 
 from tokenizer_core.spec import TokenizerSpec
@@ -8,10 +7,10 @@ from tokenizer_core.spec import TokenizerSpec
 BYTES = {i: bytes([i]) for i in range(256)}
 
 
-def random_merges(rng: random.Random, alphabet: bytes, n: int) -> list[tuple[bytes, bytes]]:
+def random_merges(rng, alphabet, n):
     """Merges over a tiny alphabet, so that they overlap, repeat and contradict each other."""
     tokens = [bytes([b]) for b in alphabet]
-    merges: list[tuple[bytes, bytes]] = []
+    merges = []
     for _ in range(n):
         pair = (rng.choice(tokens), rng.choice(tokens))
         if pair not in merges and len(pair[0] + pair[1]) <= 12:
@@ -21,14 +20,14 @@ def random_merges(rng: random.Random, alphabet: bytes, n: int) -> list[tuple[byt
     return merges
 
 
-def spec_of(merges: list[tuple[bytes, bytes]], **options) -> TokenizerSpec:
+def spec_of(merges, **options):
     products = dict.fromkeys(left + right for left, right in merges)
     return TokenizerSpec.from_merges(
         BYTES | {256 + i: product for i, product in enumerate(products)}, merges, **options
     )
 
 
-def random_ranks(rng: random.Random, alphabet: bytes, n: int) -> dict[bytes, int]:
+def random_ranks(rng, alphabet, n):
     """Ranks over a tiny alphabet in no order: parts may rank after their product, tokens may have
     no parts at all, and ids have gaps."""
     tokens = {left + right for left, right in random_merges(rng, alphabet, n)}
@@ -42,11 +41,9 @@ def random_ranks(rng: random.Random, alphabet: bytes, n: int) -> dict[bytes, int
     return dict(zip([*singles, *ordered], ids, strict=True))
 
 
-def random_character_merges(
-    rng: random.Random, characters: str, n: int
-) -> list[tuple[bytes, bytes]]:
+def random_character_merges(rng, characters, n):
     """Merges of `n` random strings, within and across characters of several bytes."""
-    merges: dict[tuple[bytes, bytes], None] = {}
+    merges = {}
     for _ in range(n):
         data = "".join(rng.choices(characters, k=rng.randrange(1, 4))).encode()
         parts = [bytes([byte]) for byte in data]

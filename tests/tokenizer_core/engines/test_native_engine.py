@@ -31,7 +31,7 @@ from tokenizer_core.splitting.patterns import METASPACE, PATTERNS
 from tokenizer_core.splitting.pretokenize import split
 
 
-def spec_from_corpus(kind: str, pattern: str) -> TokenizerSpec:
+def spec_from_corpus(kind, pattern):
     """A vocabulary with tokens of the fragments, so that most of the encoded text merges."""
     rng = random.Random(7)
     tokens = dict.fromkeys(bytes([byte]) for byte in range(256))

@@ -1,8 +1,6 @@
 """Model folders made from a small vocabulary, for the tests of their reader."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.tokenizer_core.formats.small_specs import added_token
@@ -20,10 +18,8 @@ TEXTS = [
     "<s>low <mask> lower</s>",
 ]
 
-Change = Callable[[dict[str, Any]], object]
 
-
-def template(*ids: tuple[str, int]) -> dict[str, Any]:
+def template(*ids):
     """A post-processor that puts these tokens before the text."""
     names = [{"SpecialToken": {"id": name, "type_id": 0}} for name, _ in ids]
     single = [*names, {"Sequence": {"id": "A", "type_id": 0}}]
@@ -35,14 +31,7 @@ def template(*ids: tuple[str, int]) -> dict[str, Any]:
     }
 
 
-def make_folder(
-    folder: Path,
-    change: Change = lambda _: None,
-    *,
-    nfc: bool = False,
-    pattern: str = "gpt2",
-    **files: dict[str, Any],
-) -> Path:
+def make_folder(folder, change=lambda _: None, *, nfc=False, pattern="gpt2", **files):
     """A folder whose `tokenizer.json` has 258 model tokens, `<|endoftext|>` (258) and `<bos>`.
 
     `files` maps names without `.json` to their content.
@@ -62,11 +51,11 @@ def make_folder(
     return folder
 
 
-def _bos(table: dict[str, Any]) -> None:
+def _bos(table):
     table["post_processor"] = template(("<bos>", 259))
 
 
-def _whisper(table: dict[str, Any]) -> None:
+def _whisper(table):
     names = ["<|startoftranscript|>", "<|notimestamps|>"]
     ids = list(zip(names, (260, 261), strict=True))
     table["added_tokens"] += [{"id": id_, **added_token(name)} for name, id_ in ids]
@@ -75,29 +64,23 @@ def _whisper(table: dict[str, Any]) -> None:
     table["post_processor"]["special_tokens"][END] = {"id": END, "ids": [258], "tokens": [END]}
 
 
-def _prefix_space(table: dict[str, Any]) -> None:
+def _prefix_space(table):
     table["pre_tokenizer"]["add_prefix_space"] = True
 
 
-def _without_a_byte(table: dict[str, Any]) -> None:
+def _without_a_byte(table):
     vocab = table["model"]["vocab"]
     vocab["unused"] = vocab.pop("!")
 
 
-def _folder(
-    config: dict[str, Any] | None = None,
-    *,
-    kind: str | None = "PreTrainedTokenizerFast",
-    model_type: str | None = None,
-    **arguments: Any,
-) -> dict[str, Any]:
+def _folder(config=None, *, kind="PreTrainedTokenizerFast", model_type=None, **arguments):
     """Arguments of `make_folder`: `tokenizer_config.json` of this class, and of this model."""
     of_kind = {} if kind is None else {"tokenizer_class": kind}
     files = {} if model_type is None else {"config": {"model_type": model_type}}
     return {"tokenizer_config": {**of_kind, **(config or {})}, **files, **arguments}
 
 
-def _roberta(table: dict[str, Any]) -> None:
+def _roberta(table):
     names = ["<s>", "</s>", "<unk>", "<pad>", "<mask>"]
     table["added_tokens"] += [
         {"id": 260 + index, **added_token(name, lstrip=name == "<mask>")}
@@ -112,7 +95,7 @@ def _roberta(table: dict[str, Any]) -> None:
     }
 
 
-def _cohere(table: dict[str, Any]) -> None:
+def _cohere(table):
     _bos(table)
     digits = {"type": "Digits", "individual_digits": True}
     table["pre_tokenizer"] = {
@@ -125,17 +108,17 @@ _MASK = {"__type": "AddedToken", **added_token("<mask>", lstrip=True)}
 _ONE = {"258": added_token(END)}
 _LISTED = {**_ONE, "259": added_token("<bos>")}
 _SPACE = {"add_prefix_space": True}
-_QWEN: dict[str, Any] = {"kind": "Qwen2Tokenizer", "nfc": True, "pattern": "qwen2"}
-_QWEN3_5: dict[str, Any] = {"kind": "Qwen3_5Tokenizer", "nfc": True, "pattern": "qwen3_5"}
+_QWEN = {"kind": "Qwen2Tokenizer", "nfc": True, "pattern": "qwen2"}
+_QWEN3_5 = {"kind": "Qwen3_5Tokenizer", "nfc": True, "pattern": "qwen3_5"}
 
 
-def _decoder(**tokens: dict[str, Any]) -> dict[str, Any]:
+def _decoder(**tokens):
     """The field with the tokens of the file and these, by `id_N`."""
     others = {name.removeprefix("id_"): token for name, token in tokens.items()}
     return {"added_tokens_decoder": _LISTED | others}
 
 
-ACCEPTED: dict[str, dict[str, Any]] = {
+ACCEPTED = {
     "generic": _folder(),
     "adds_bos": _folder({"add_bos_token": True, "bos_token": "<bos>"}, change=_bos),
     "added_tokens_decoder": _folder(
@@ -180,7 +163,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 }
 """Arguments of `make_folder`, for folders that are read."""
 
-REFUSED: dict[str, dict[str, Any]] = {
+REFUSED = {
     "add_bos_token is true": _folder({"add_bos_token": True, "bos_token": END}),
     "add_bos_token is false": _folder({"add_bos_token": False, "bos_token": "<bos>"}, change=_bos),
     "add_eos_token is true": _folder({"add_eos_token": True, "eos_token": END}),
@@ -295,7 +278,7 @@ CHAT_CASES = {
 }
 
 
-def make_chat_folder(folder: Path, case: ChatCase) -> Path:
+def make_chat_folder(folder, case):
     made = make_folder(folder, **case.tables)
     for name, data in (case.files or {}).items():
         (made / name).parent.mkdir(exist_ok=True)

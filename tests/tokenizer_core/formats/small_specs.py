@@ -5,8 +5,6 @@ import copy
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
 
 import pytest
 import tokenizers
@@ -28,7 +26,7 @@ from tokenizer_core.formats.tokenizer_json.document import (
 from tokenizer_core.reference import learn
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import Alphabet, TokenizerSpec
-from tokenizer_core.splitting.patterns import METASPACE, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import METASPACE, resolve_pattern
 from tokenizer_core.splitting.pretokenize import split
 
 ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
@@ -41,9 +39,7 @@ TRAINING_TEXT = (
 ) * 3
 
 
-def trained_spec(
-    n_merges: int = 100, pattern: str | SplitPattern = "gpt2", **fields: object
-) -> TokenizerSpec:
+def trained_spec(n_merges=100, pattern="gpt2", **fields):
     """A spec of kind merges, trained on the text above."""
     counts = Counter(split(TRAINING_TEXT, resolve_pattern(pattern)))
     merges = learn(counts, n_merges)
@@ -52,14 +48,14 @@ def trained_spec(
     return TokenizerSpec.from_merges(vocab, merges, pattern=pattern, **fields)
 
 
-def chain_spec(text: str, **fields: object) -> TokenizerSpec:
+def chain_spec(text, **fields):
     """One token for the text, built by adding one character after the other."""
     merges = [(text[:at].encode(), text[at : at + 1].encode()) for at in range(1, len(text))]
     vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
     return TokenizerSpec.from_merges(vocab, merges, **fields)
 
 
-def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict[bytes, int]:
+def wild_ranks(seed, n_tokens=60, alphabet=b"abc "):
     """All bytes and random strings over a tiny alphabet, in random order: parts often rank after
     their product, tokens have many splits, and no merge produces some of them."""
     rng = random.Random(seed)
@@ -71,12 +67,12 @@ def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict
     return {token: rank for rank, token in enumerate(ordered)}
 
 
-def wild_texts(seed: int, n_texts: int = 60, alphabet: str = "abc ") -> list[str]:
+def wild_texts(seed, n_texts=60, alphabet="abc "):
     rng = random.Random(seed)
     return ["".join(rng.choices(alphabet, k=rng.randint(0, 60))) for _ in range(n_texts)]
 
 
-def pair_of(table: dict[str, Any]) -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
+def pair_of(table):
     """The tokenizer of a `tokenizer.json` in Hugging Face's library, and here in each engine."""
     data = json.dumps(table)
     spec = parse_tokenizer_json(data.encode())
@@ -84,7 +80,7 @@ def pair_of(table: dict[str, Any]) -> tuple[tokenizers.Tokenizer, list[Tokenizer
     return tokenizers.Tokenizer.from_str(data), ours
 
 
-def changed(base: Any, path: str, value: object) -> Any:
+def changed(base, path, value):
     """A copy of the table with this value at the path, or without the field."""
     table = copy.deepcopy(base)
     *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
@@ -98,7 +94,7 @@ def changed(base: Any, path: str, value: object) -> Any:
     return table
 
 
-def check_refusal(table: dict[str, Any], message: str) -> None:
+def check_refusal(table, message):
     """The file is refused in the same words with and without the compiled module."""
     packs, told = tokenizer_json.read_packed_model, set()
     for read_packed in (packs, lambda _: None):
@@ -110,7 +106,7 @@ def check_refusal(table: dict[str, Any], message: str) -> None:
     assert len(told) == 1
 
 
-def check_round_trips(spec: TokenizerSpec) -> bytes:
+def check_round_trips(spec):
     """A `tokenizer.json` and a manifest of a spec are read to the same spec; the former.
 
     It gives its golden text, too.
@@ -123,13 +119,7 @@ def check_round_trips(spec: TokenizerSpec) -> bytes:
     return written
 
 
-def check_against_tokenizers(
-    theirs: tokenizers.Tokenizer,
-    ours: Iterable[Tokenizer],
-    text: str,
-    *,
-    has_offsets: bool = True,
-) -> None:
+def check_against_tokenizers(theirs, ours, text, *, has_offsets=True):
     """Every way to encode a text gives the ids of Hugging Face's tokenizer, and its offsets."""
     expected = theirs.encode(text, add_special_tokens=False)
     n_bytes = len(text.encode())
@@ -150,18 +140,16 @@ def check_against_tokenizers(
             assert stream.bytes_settled == n_bytes
 
 
-def added_token(content: str, **fields: Any) -> dict[str, Any]:
+def added_token(content, **fields):
     """An added token of a `tokenizer.json`, special and without flags."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"content": content, "special": True, **flags, **fields}
 
 
-def bpe_file(
-    vocab: dict[str, int], merges: list[tuple[str, str]], model: dict[str, Any], **fields: Any
-) -> dict[str, Any]:
+def bpe_file(vocab, merges, model, **fields):
     """A `tokenizer.json` of byte-level BPE, with these fields of it and of its model."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
-    table: dict[str, Any] = {"version": "1.0", "truncation": None, "padding": None}
+    table = {"version": "1.0", "truncation": None, "padding": None}
     table |= {"added_tokens": [], "normalizer": None}
     table |= {"pre_tokenizer": {**byte_level, "use_regex": True}, "post_processor": None}
     table |= {"decoder": {**byte_level, "use_regex": True}, **fields}
@@ -177,18 +165,11 @@ def bpe_file(
     return table
 
 
-def small_tekken(
-    special_tokens: list[str] | None,
-    *,
-    n_special: int,
-    version: str = "v3",
-    seed: int = 0,
-    n_cut: int = 0,
-) -> dict[str, Any]:
+def small_tekken(special_tokens, *, n_special, version="v3", seed=0, n_cut=0):
     """The table of a `tekken.json` with 316 ranks, of which the last `n_cut` do not count."""
     # mistral-common needs the 256 bytes first.
     tokens = sorted(wild_ranks(seed), key=lambda token: (len(token) > 1, len(token) % 3, token))
-    table: dict[str, Any] = {
+    table = {
         "config": {
             "pattern": r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s+(?!\S)|\s+",
             "num_vocab_tokens": 150000,

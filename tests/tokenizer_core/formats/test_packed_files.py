@@ -4,7 +4,6 @@ or the same error."""
 import base64
 import json
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -23,12 +22,12 @@ from tokenizer_core.formats.tokenizer_json.document import (
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 
-def small_table(n_merges: int = 12) -> dict:
+def small_table(n_merges=12):
     added = [AddedToken("<|end|>", 256 + n_merges), AddedToken("\u00e9 ", 257 + n_merges, False)]
     return json.loads(render_tokenizer_json(trained_spec(n_merges, special_tokens=added)))
 
 
-def parsed(parse: Callable[[bytes], object], document: bytes) -> object:
+def parsed(parse, document):
     """What the reader gives, or its error."""
     try:
         found = parse(document)
@@ -39,11 +38,7 @@ def parsed(parse: Callable[[bytes], object], document: bytes) -> object:
     return found
 
 
-def check(
-    document: bytes,
-    monkeypatch: pytest.MonkeyPatch,
-    parse: Callable[[bytes], object] = parse_tokenizer_json,
-) -> str:
+def check(document, monkeypatch, parse=parse_tokenizer_json):
     """The result, which is the same with and without the compiled module."""
     packed = parsed(parse, document)
     with monkeypatch.context() as patch:
@@ -54,7 +49,7 @@ def check(
     return str(packed)
 
 
-def rendered(table: object, **options: object) -> bytes:
+def rendered(table, **options):
     return json.dumps(table, **options).encode()
 
 
@@ -80,11 +75,11 @@ def test_sound_files_are_packed_however_they_are_written(options, as_texts, monk
     assert "Error" not in check(document, monkeypatch)
 
 
-def with_vocab(table: dict, **entries: object) -> dict:
+def with_vocab(table, **entries):
     return changed(table, "model.vocab", table["model"]["vocab"] | entries)
 
 
-def with_merges(table: dict, *merges: object) -> dict:
+def with_merges(table, *merges):
     return changed(table, "model.merges", [*table["model"]["merges"], *merges])
 
 
@@ -154,7 +149,7 @@ def test_other_rank_lines_give_what_the_reader_in_python_gives(monkeypatch):
         assert parsed(parse_tiktoken_ranks, document) == carefully, document[:20]
 
 
-PARSERS: list[tuple[Callable[[bytes], object], bytes]] = [
+PARSERS = [
     (parse_tokenizer_json, rendered(small_table(4))),
     (parse_tokenizer_json, rendered(small_table(4), ensure_ascii=False)),
     (parse_tiktoken_ranks, RANKS),

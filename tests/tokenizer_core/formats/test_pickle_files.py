@@ -79,7 +79,7 @@ def test_other_values_and_old_protocols_are_refused():
     for value, protocol in itertools.product((VOCAB, MERGES), range(3)):
         with pytest.raises(UnsafePickleError, match=r"pickle\.dump\(.*protocol=4\)"):
             parse_plain_pickle(pickle.dumps(value, protocol))
-    loop: list = []
+    loop = []
     loop.append(loop)
     pair = (b"a", b"b")
     for value in (loop, [pair, pair]):

@@ -38,7 +38,7 @@ BPE = {3: 2, 35: 1}
 KEEP, NO_PREFIX = {4: 0}, {3: 0, 4: 0}
 
 
-def varint(number: int) -> bytes:
+def varint(number):
     found = bytearray()
     while number >= 0x80:
         found.append(number & 0x7F | 0x80)
@@ -46,7 +46,7 @@ def varint(number: int) -> bytes:
     return bytes([*found, number])
 
 
-def message(fields: dict[int, int | bytes]) -> bytes:
+def message(fields):
     """Fields of a message: numbers and bytes."""
     return b"".join(
         varint(number << 3) + varint(value)
@@ -56,11 +56,7 @@ def message(fields: dict[int, int | bytes]) -> bytes:
     )
 
 
-def model(
-    pieces: list = PIECES,
-    trainer: dict[int, int | bytes] = BPE,
-    normalizer: dict[int, int | bytes] = KEEP,
-) -> bytes:
+def model(pieces=PIECES, trainer=BPE, normalizer=KEEP):
     """A file with these pieces: text, score and type."""
     parts = [
         message(
@@ -173,7 +169,7 @@ def test_a_spec_is_read_back_from_its_manifest_or_the_export_is_refused(name):
         assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
 
 
-def with_piece(text: str, score: float = -500.0, kind: int = NORMAL) -> bytes:
+def with_piece(text, score=-500.0, kind=NORMAL):
     return model([*PIECES, (text, score, kind)])
 
 

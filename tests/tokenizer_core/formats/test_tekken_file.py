@@ -20,7 +20,7 @@ from tokenizer_core.spec.checks import MAX_TOKEN_ID
 LISTED = ["<unk>", "<s>", "</s>", "[THINK]"]
 
 
-def parse(table: object) -> TokenizerSpec:
+def parse(table):
     return parse_tekken(json.dumps(table).encode())
 
 
@@ -101,7 +101,7 @@ def test_only_the_first_ranks_count():
 TABLE = small_tekken(LISTED, n_special=7)
 
 
-def with_config(**fields: object) -> dict:
+def with_config(**fields):
     return {**TABLE, "config": {**TABLE["config"], **fields}}
 
 
@@ -110,11 +110,11 @@ def test_fields_without_effect_on_ids_change_nothing():
     assert parse(with_config(num_vocab_tokens=3, new=1) | more) == parse(TABLE)
 
 
-def with_entry(index: int, **fields: object) -> dict:
+def with_entry(index, **fields):
     return changed(TABLE, f"vocab.{index}", TABLE["vocab"][index] | fields)
 
 
-def with_specials(*values: object) -> dict:
+def with_specials(*values):
     return {**TABLE, "special_tokens": list(values)}
 
 

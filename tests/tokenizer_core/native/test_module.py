@@ -34,7 +34,7 @@ def native():
     return native_module()
 
 
-def assert_same_split(native, text: str, name: str) -> None:
+def assert_same_split(native, text, name):
     ours, theirs = native.split(text, name), split(text, PATTERNS[name])
     if ours != theirs:
         pairs = itertools.zip_longest(ours, theirs)

@@ -34,11 +34,11 @@ from tokenizer_core.specials.matcher import SpecialTokenMatcher
 needs_native = pytest.mark.skipif(bool(native_unavailable_reason()), reason="no native engine")
 
 
-def fields_of_sequence(*steps: NormalizerStep) -> dict:
+def fields_of_sequence(*steps):
     return {"type": "Sequence", "normalizers": [step.fields() for step in steps]}
 
 
-def run_of(normalizer: dict) -> Steps:
+def run_of(normalizer):
     run = Steps("steps", tuple(map(NormalizerStep.from_fields, normalizer["normalizers"])))
     try:
         check_steps(run.steps)
@@ -47,7 +47,7 @@ def run_of(normalizer: dict) -> Steps:
     return run
 
 
-def theirs_of(normalizer: dict) -> theirs.Normalizer:
+def theirs_of(normalizer):
     made = theirs.Sequence([])
     made.__setstate__(json.dumps(normalizer).encode())
     return made

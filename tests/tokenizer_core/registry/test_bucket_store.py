@@ -3,16 +3,11 @@
 `tests/integration` runs the same tests on object storage.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,25 +31,22 @@ from tokenizer_core.registry import store as store_module
 from tokenizer_core.registry.bucket_store import BucketArtifactStore
 from tokenizer_core.registry.pointer import MAX_EARLIER
 
-Make = Callable[..., Any]
-"""Makes the `Artifacts` of a host, whose internals some tests read."""
-
 
 @pytest.fixture
-def objects(tmp_path: Path) -> Make:
+def objects(tmp_path):
     """Makes the store of a host in storage that the hosts share."""
     address = str(tmp_path / "storage")
     return lambda host="a": BucketArtifactStore(address, tmp_path / host)
 
 
 @pytest.fixture(params=["folder", "storage"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, objects: Make) -> Make:
+def make(request, tmp_path, objects):
     if request.param == "storage":
         return objects
     return lambda host="a": open_artifacts(str(tmp_path / "shared"), tmp_path / host)
 
 
-def test_hosts_share_versions_and_the_pointer(make: Make) -> None:
+def test_hosts_share_versions_and_the_pointer(make):
     here, there = make("a"), make("b")
     a = here.publish(A, name="t")
     assert here.publish(A, name="t") == there.publish(A, name="t") == a
@@ -79,7 +71,7 @@ def test_hosts_share_versions_and_the_pointer(make: Make) -> None:
     assert there.active() == b
 
 
-def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make: Make) -> None:
+def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make):
     here, there = make("a"), make("b")
     a, b = here.publish(A, name="t"), here.publish(B, name="u")
     for change in (there.fence, lambda: there.promote(b), there.fence):
@@ -96,9 +88,7 @@ def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make: Make) -> None
 
 
 @pytest.mark.row(37)
-def test_a_host_opens_its_copy_of_an_active_version_that_the_storage_lost(
-    objects: Make, tmp_path: Path
-) -> None:
+def test_a_host_opens_its_copy_of_an_active_version_that_the_storage_lost(objects, tmp_path):
     here = objects("a")
     ref = here.publish(A, name="t")
     here.promote(ref)
@@ -115,8 +105,8 @@ def test_a_host_opens_its_copy_of_an_active_version_that_the_storage_lost(
         here.resolve(str(ref))
 
 
-def test_hosts_that_publish_and_promote_at_once_all_succeed(make: Make) -> None:
-    def work(host: str, spec: Any) -> None:
+def test_hosts_that_publish_and_promote_at_once_all_succeed(make):
+    def work(host, spec):
         store = make(host)
         store.promote(store.publish(spec, name="t"))
 
@@ -128,10 +118,8 @@ def test_hosts_that_publish_and_promote_at_once_all_succeed(make: Make) -> None:
     store.open(store.active())
 
 
-def test_a_publisher_that_dies_leaves_nothing_visible(
-    objects: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die() -> None:
+def test_a_publisher_that_dies_leaves_nothing_visible(objects, monkeypatch):
+    def die():
         raise StorageError("it is away")
 
     for name in ("vocab.pkl", "merges.pkl", "manifest.json"):
@@ -143,15 +131,13 @@ def test_a_publisher_that_dies_leaves_nothing_visible(
     assert objects("other").open(objects().publish(A, name="t")) == A
 
 
-def interrupt(
-    monkeypatch: pytest.MonkeyPatch, store: Any, call: str, name: str, then: Callable[[], object]
-) -> None:
+def interrupt(monkeypatch, store, call, name, then):
     """Runs something else before the next `call` of the storage for a name with this ending."""
     store.names()  # which opens the storage
     original = getattr(store._storage, call)
     left = [then]
 
-    def interrupted(wanted: str, *arguments: Any, **options: Any) -> Any:
+    def interrupted(wanted, *arguments, **options):
         if wanted.endswith(name) and left:
             left.pop()()
         return original(wanted, *arguments, **options)
@@ -161,8 +147,8 @@ def interrupt(
 
 @pytest.mark.parametrize("promoted_before", [False, True])
 def test_a_version_removed_during_its_promotion_advances_the_generation(
-    objects: Make, monkeypatch: pytest.MonkeyPatch, promoted_before: bool
-) -> None:
+    objects, monkeypatch, promoted_before
+):
     here, there = objects("a"), objects("b")
     a, b = here.publish(A, name="t"), here.publish(B, name="u")
     if promoted_before:
@@ -184,8 +170,8 @@ def test_a_version_removed_during_its_promotion_advances_the_generation(
 
 
 def test_a_slow_publisher_whose_files_were_cleaned_away_publishes_a_whole_version(
-    objects: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    objects, monkeypatch
+):
     here, cleaner = objects("a"), objects("b")
     monkeypatch.setattr(store_module, "next_version", lambda *_: next(versions))
     versions = iter(["20200101T000000Z-00000000", "20990101T000000Z-00000000"])
@@ -195,9 +181,7 @@ def test_a_slow_publisher_whose_files_were_cleaned_away_publishes_a_whole_versio
     assert objects("d").list() == [ref]
 
 
-def test_the_cleaner_puts_back_a_file_whose_manifest_appears(
-    objects: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cleaner_puts_back_a_file_whose_manifest_appears(objects, monkeypatch):
     here, cleaner = objects("a"), objects("b")
     monkeypatch.setattr(store_module, "next_version", lambda *_: "20200101T000000Z-00000000")
     ref = here.publish(A, name="t")
@@ -210,13 +194,13 @@ def test_the_cleaner_puts_back_a_file_whose_manifest_appears(
     assert objects("c").open(ref) == A
 
 
-def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make: Make) -> None:
+def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make):
     store = make()
     a = store.publish(A, name="t")
     store.promote(a)
     large = b"x" * (1 << 17)
     if isinstance(store, bucket_store.BucketArtifactStore):
-        store._storage.put("active.json", large)  # type: ignore[union-attr]
+        store._storage.put("active.json", large)
     else:
         (store.root / "active.json").write_bytes(large)
     mark = store.pointer_mark()
@@ -228,9 +212,7 @@ def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make: Make) -> Non
     assert store.active() == a
 
 
-def test_the_cache_keeps_the_active_version(
-    objects: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_keeps_the_active_version(objects, tmp_path, monkeypatch):
     monkeypatch.setattr(bucket_store, "CACHED_VERSIONS", 2)
     store = objects()
     refs = [store.publish(trained_spec(n), name=f"t{n}") for n in range(1, 5)]
@@ -242,9 +224,7 @@ def test_the_cache_keeps_the_active_version(
     assert cached == {"t1", "t3", "t4"}
 
 
-def test_a_damaged_version_is_fetched_again_or_published_anew(
-    objects: Make, tmp_path: Path
-) -> None:
+def test_a_damaged_version_is_fetched_again_or_published_anew(objects, tmp_path):
     store = objects()
     ref = store.publish(A, name="t")
     for read in (store.open, lambda ref: store.read_file(ref, "vocab.pkl")):
@@ -258,9 +238,7 @@ def test_a_damaged_version_is_fetched_again_or_published_anew(
     assert objects("b").open(again) == A
 
 
-def test_leftovers_of_killed_processes_are_removed_from_the_cache(
-    objects: Make, tmp_path: Path
-) -> None:
+def test_leftovers_of_killed_processes_are_removed_from_the_cache(objects, tmp_path):
     store = objects()
     store.open(store.publish(A, name="t"))
     [staging] = (tmp_path / "a").rglob(".staging")
@@ -271,9 +249,7 @@ def test_leftovers_of_killed_processes_are_removed_from_the_cache(
     assert [path.name for path in staging.iterdir()] == ["made"]
 
 
-def test_two_hosts_publish_one_vocabulary_with_other_templates(
-    objects: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_hosts_publish_one_vocabulary_with_other_templates(objects, monkeypatch):
     """Both choose the same version, as their clocks and digests agree."""
     versions = iter(["20261120T041500Z-00000000"] * 2 + ["20261121T041500Z-00000000"])
     monkeypatch.setattr(BucketArtifactStore, "_version_names", lambda *_: [])
@@ -285,7 +261,7 @@ def test_two_hosts_publish_one_vocabulary_with_other_templates(
     assert objects("c").open(second).chat == TALKING.chat
 
 
-def test_an_alias_follows_the_promoted_version_of_its_name(make: Make) -> None:
+def test_an_alias_follows_the_promoted_version_of_its_name(make):
     here, there = make("a"), make("b")
     old, new, other = (here.publish(spec, name=n) for spec, n in ((A, "t"), (B, "t"), (A, "u")))
     alias = "Qwen/Qwen3-8B:free"
@@ -327,9 +303,7 @@ def test_an_alias_follows_the_promoted_version_of_its_name(make: Make) -> None:
         ("t@20261121T041500Z-1a2b3c4d", "t", ArtifactNameError),
     ],
 )
-def test_an_alias_that_is_taken_or_malformed_is_refused(
-    make: Make, alias: str, name: str, error: type[Exception]
-) -> None:
+def test_an_alias_that_is_taken_or_malformed_is_refused(make, alias, name, error):
     store = make()
     store.publish(A, name="t")
     store.publish(A, name="u")
@@ -344,7 +318,7 @@ def test_an_alias_that_is_taken_or_malformed_is_refused(
     assert store.aliases() == {"qwen": "t", "a" * 200: "t"}
 
 
-def test_the_name_of_a_preset_belongs_to_its_ids(make: Make) -> None:
+def test_the_name_of_a_preset_belongs_to_its_ids(make):
     store = make()
     for name in PRESETS:
         with pytest.raises(NameReservedError, match=name):
@@ -357,9 +331,7 @@ def test_the_name_of_a_preset_belongs_to_its_ids(make: Make) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b'{"a": 1}', b'{"a": "../x"}', b'{"\\u00e9": "t"}', b"x" * (1 << 20)]
 )
-def test_damaged_aliases_are_an_error_and_do_not_stop_a_publisher(
-    make: Make, tmp_path: Path, content: bytes
-) -> None:
+def test_damaged_aliases_are_an_error_and_do_not_stop_a_publisher(make, tmp_path, content):
     ref = make().publish(A, name="t")
     root = next(tmp_path.glob("s*"))  # not the folder of a host
     (root / "aliases.json").write_bytes(content)
@@ -370,14 +342,12 @@ def test_damaged_aliases_are_an_error_and_do_not_stop_a_publisher(
     make().publish(B, name="t")
 
 
-def test_aliases_are_known_while_the_storage_is_unreachable(
-    objects: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_aliases_are_known_while_the_storage_is_unreachable(objects, monkeypatch):
     objects().publish(A, name="t")
     objects().add_alias("qwen", "t")
     assert objects().aliases() == {"qwen": "t"}
 
-    def fail(address: str) -> Any:
+    def fail(address):
         raise StorageError("it is away")
 
     monkeypatch.setattr(bucket_store, "open_storage", fail)
@@ -386,9 +356,7 @@ def test_aliases_are_known_while_the_storage_is_unreachable(
         objects("b").aliases()
 
 
-def test_no_other_version_answers_for_a_promoted_one_that_is_gone(
-    make: Make, tmp_path: Path
-) -> None:
+def test_no_other_version_answers_for_a_promoted_one_that_is_gone(make, tmp_path):
     make().publish(A, name="t")
     promoted = make().publish(B, name="t")
     make().add_alias("qwen", "t")

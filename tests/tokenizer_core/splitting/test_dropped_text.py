@@ -4,8 +4,6 @@ A vocabulary that lacks bytes of UTF-8 (SmolLM): tokenizers leaves them out befo
 gives the unknown token. A pattern that drops text, as tiktoken's do.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random
@@ -57,12 +55,12 @@ TEXTS = [
 ]
 
 
-def random_spec(seed: int, missing: MissingBytes, **fields: object) -> TokenizerSpec:
+def random_spec(seed, missing, **fields):
     """Merges of what is left of texts when the bytes are left out, so that others meet."""
     rng = random.Random(seed)
     lost = bytes(missing.values)
     left = [text.encode().translate(None, lost) for text in _texts(rng, 40)]
-    merges: dict[tuple[bytes, bytes], None] = {}
+    merges = {}
     for data in left:
         parts = [bytes([byte]) for byte in data[:12]]
         for _ in range(rng.randrange(1, 9)):
@@ -86,11 +84,11 @@ def random_spec(seed: int, missing: MissingBytes, **fields: object) -> Tokenizer
     )
 
 
-def _texts(rng: random.Random, n_texts: int) -> list[str]:
+def _texts(rng, n_texts):
     return ["".join(rng.choices(ALPHABET, k=rng.randrange(1, 30))) for _ in range(n_texts)]
 
 
-def in_hugging_face(spec: TokenizerSpec) -> tokenizers.Tokenizer:
+def in_hugging_face(spec):
     return tokenizers.Tokenizer.from_str(render_tokenizer_json(spec).decode())
 
 
@@ -205,7 +203,7 @@ def test_missing_bytes_that_do_not_fit_the_vocabulary_are_refused(missing, messa
         TokenizerSpec.from_ranks({token: id_ for id_, token in vocab.items()}, pattern="gpt2")
 
 
-def _table(**model: object) -> dict:
+def _table(**model):
     table = json.loads(render_tokenizer_json(random_spec(1, MissingBytes(VALUES))))
     table["model"].update(model)
     return table
@@ -273,7 +271,7 @@ DROPPED = [
 
 
 @pytest.fixture(scope="module")
-def dropping(engine: str) -> Tokenizer:
+def dropping(engine):
     spec = TokenizerSpec.from_ranks(LEARNED, SPECIAL, pattern=EXPRESSION)
     assert (spec.pattern.dialect, spec.pattern.unmatched) == ("fancy-regex", "drop")
     return Tokenizer.from_spec(spec, engine=engine)

@@ -152,7 +152,7 @@ def test_a_search_that_is_stopped_goes_on_where_it_was(pattern, monkeypatch):
             assert [split(text, pattern) for text in texts] == expected
 
 
-def stopping_after(n_matches: int):
+def stopping_after(n_matches):
     search = pretokenize._find_from
     is_late = False
 

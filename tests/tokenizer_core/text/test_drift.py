@@ -45,7 +45,7 @@ SHAPES = {
 
 
 @functools.cache
-def tokenizer_of(shape: str, engine: str) -> Tokenizer:
+def tokenizer_of(shape, engine):
     return Tokenizer.from_spec(SHAPES[shape], engine=engine)
 
 
@@ -54,14 +54,14 @@ VOCAB = BYTES | {256: b"ab", 257: b"he", 258: b"llo", 259: b"hello", 260: b"lo"}
 MERGES = [(b"a", b"b"), (b"h", b"e"), (b"l", b"o"), (b"l", b"lo"), (b"he", b"llo")]
 
 
-def texts(shape: str) -> st.SearchStrategy[str]:
+def texts(shape):
     contents = [token.content for token in SHAPES[shape].added_tokens]
     fragments = ["a", "ab", " ab", " ", "  ", "\n", "é", "e\u0301", "\u0301", "中文", "▁", "low"]
     fragments += ["A", "🙂", "newest", *contents, *(content[:-2] for content in contents)]
     return st.lists(st.sampled_from(fragments), max_size=6).map("".join)
 
 
-def slow_difference(one: list[int], other: list[int]) -> int | None:
+def slow_difference(one, other):
     pairs = enumerate(zip_longest(one, other))
     return next((at for at, (left, right) in pairs if left != right), None)
 

@@ -21,7 +21,7 @@ VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
 pieces = st.lists(st.lists(st.sampled_from(_FRAGMENTS), max_size=6).map("".join), max_size=8)
 
 
-def tokenizer_of(pattern: str, normalizer: str = "none", engine: str = "auto") -> Tokenizer:
+def tokenizer_of(pattern, normalizer="none", engine="auto"):
     specials = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|end|>"]
     spec = TokenizerSpec.from_merges(
         VOCAB, MERGES, specials, pattern=pattern, normalizer=normalizer
@@ -48,7 +48,7 @@ def tokenizer(request, engine, long_chars):
 @given(pieces=pieces)
 def test_ids_joined_equal_one_shot(tokenizer, pieces):
     stream = StreamingEncoder(tokenizer)
-    ids: list[int] = []
+    ids = []
     data = "".join(pieces).encode()
     for piece in pieces:
         ids += stream.feed(piece)

@@ -20,7 +20,7 @@ VOCAB = BYTES | {256: b"ab", 257: "中".encode()}
 MERGES = [(b"a", b"b"), (b"\xe4\xb8", b"\xad")]
 
 
-def ids_of(*ids: int) -> np.ndarray:
+def ids_of(*ids):
     return np.array(ids, dtype=np.uint32)
 
 
@@ -94,7 +94,7 @@ PAIRS = [(b"l", b"o"), (b"e", b"r"), (b"lo", b"w"), (b"low", b"er"), (b"o", b"w"
 TREE_VOCAB = BYTES | {256: b"lo", 257: b"er", 258: b"low", 259: b"lower", 260: b"ow", 300: b"no"}
 
 
-def leaf(token: bytes) -> MergeTree:
+def leaf(token):
     return MergeTree(token[0])
 
 
@@ -134,7 +134,7 @@ def test_the_merges_of_trees_are_all_that_encoding_takes(seed):
         assert ways.vocab[left] + ways.vocab[right] == ways.vocab[id_]
 
 
-def all_ways_to_part(seed: int) -> TokenizerSpec:
+def all_ways_to_part(seed):
     """A spec whose merges are all ways to split each of some random tokens, in random order."""
     rng = random.Random(seed)
     tokens = [b"a", b"b", b"c"]

@@ -1,14 +1,13 @@
 """Truncating and chunking: whole characters, whole special tokens, ids that are the text's own."""
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.property.trap_texts import kinds, patterns, seeds, short_trap_texts, tiny_spec
-from tokenizer_core import TextPart, Tokenizer, chunk_text, truncate_text
+from tokenizer_core import Tokenizer, chunk_text, truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError, SpecialTokenForbiddenError
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.text.streaming import StreamingEncoder
@@ -20,19 +19,19 @@ normalizers = st.sampled_from(["none", "none", "nfc"])
 policies = st.sampled_from(["all", "none", ("<|a|>",)])
 
 
-def word_tokenizer(engine: str = "auto", **options: Any) -> Tokenizer:
+def word_tokenizer(engine="auto", **options):
     merges = [(b"t", b"h"), (b"th", b"e"), (b" ", b"the"), (b" ", b"q"), (b" ", b"b"), (b"o", b"x")]
     vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
     return Tokenizer(vocab, merges, ["<|a|>", "<|a|><|a|>"], engine=engine, **options)
 
 
-def check_part(tokenizer: Tokenizer, text: str, part: TextPart, policy: Any) -> None:
+def check_part(tokenizer, text, part, policy):
     assert part.text.encode() == text.encode()[part.start : part.end]
     assert part.ids.dtype == "uint32"
     assert part.ids.tolist() == tokenizer.encode(part.text, allowed_special=policy)
 
 
-def special_spans(tokenizer: Tokenizer, text: str, policy: Any) -> list[tuple[int, int]]:
+def special_spans(tokenizer, text, policy):
     """The positions of the recognised special tokens of `text`, in bytes."""
     specials = set(tokenizer.spec.special_tokens)
     names = specials if policy == "all" else set() if policy == "none" else set(policy)
@@ -45,7 +44,7 @@ def special_spans(tokenizer: Tokenizer, text: str, policy: Any) -> list[tuple[in
     return spans
 
 
-def tiny_tokenizer(engine: str, choices: tuple, policy: Any) -> tuple[Tokenizer, Any]:
+def tiny_tokenizer(engine, choices, policy):
     """The tokenizer, and the policy without tokens that it does not have."""
     tokenizer = Tokenizer.from_spec(tiny_spec(*choices), engine=engine)
     names = set(tokenizer.spec.special_tokens)
@@ -170,7 +169,7 @@ def test_a_long_text_costs_no_more_than_its_beginning_takes(engine, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setitem(StreamingEncoder.__init__.__kwdefaults__, "max_pending_chars", 100)
         assert truncate_text(tokenizer, "x" * 1000, 300).text == "x" * 300
-    fed: list[str] = []
+    fed = []
 
     def count_windows(self, windows, **options):
         del self
@@ -184,7 +183,7 @@ def test_a_long_text_costs_no_more_than_its_beginning_takes(engine, monkeypatch)
 def test_few_parts_are_tried(monkeypatch):
     # A text whose every shorter form has too many tokens must not be encoded once for each form.
     tokenizer = word_tokenizer("python")
-    tried: list[int] = []
+    tried = []
     encode = Tokenizer.encode_to_numpy
 
     def grow(self, text, **options):

@@ -20,8 +20,6 @@ from tokenizer_service.serving.workers import ProcessIdentity
 
 ME = ProcessIdentity.of_this_process()
 DAMAGED_ID = "20261121T041500Z-00000000000d"
-Wrong = tuple[str, str, str]
-"""A column, an SQL expression of its value, and the state of the job."""
 
 
 def columns():

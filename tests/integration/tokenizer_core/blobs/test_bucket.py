@@ -33,7 +33,7 @@ def test_a_write_whose_answer_was_lost_is_known_again(s3_server, s3_bucket):
 
 def test_a_write_that_conflicts_is_tried_again(s3_bucket, monkeypatch):
     storage = open_storage(s3_bucket)
-    client = storage._client  # type: ignore[attr-defined]
+    client = storage._client
     put, left = client.put_object, [2]
 
     def conflicting(**request):

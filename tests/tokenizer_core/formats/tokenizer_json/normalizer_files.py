@@ -2,12 +2,10 @@
 
 import json
 
-import tokenizers
 from hypothesis import reject
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.formats.small_specs import added_token, bpe_file, pair_of
-from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode
 
@@ -64,7 +62,7 @@ texts = st.lists(st.sampled_from(_TRAPS) | st.characters(codec="utf-8"), max_siz
 TOKENS = [("<s>", False), ("<é>", True), ("<|A|>", True), ("<|a|>", False), ("ab\n", True)]
 
 
-def file_of(normalizer: object, tokens: list[tuple[str, bool]] | None = None) -> bytes:
+def file_of(normalizer, tokens=None):
     """A file with this normalizer, and these added tokens: content, and `normalized`."""
     added = [
         {"id": len(_VOCAB) + index, **added_token(content, normalized=flag, special=index % 2 == 0)}
@@ -75,7 +73,7 @@ def file_of(normalizer: object, tokens: list[tuple[str, bool]] | None = None) ->
     ).encode()
 
 
-def pair_if_read(data: bytes) -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
+def pair_if_read(data):
     """The file in both libraries; a file that is refused is no example of Hypothesis."""
     try:
         return pair_of(json.loads(data))
@@ -83,9 +81,7 @@ def pair_if_read(data: bytes) -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
         return reject()
 
 
-def file_without_bytes(
-    normalizer: object, tokens: list[tuple[str, bool]] | None = None, **model: object
-) -> bytes:
+def file_without_bytes(normalizer, tokens=None, **model):
     """The same without some bytes of UTF-8, one of them of ASCII, two of them continuing."""
     table = json.loads(file_of(normalizer, tokens))
     lost = [byte_to_unicode()[byte] for byte in (0x41, 0x5B, 0x62, 0xA9, 0xB8, 0xE4)]

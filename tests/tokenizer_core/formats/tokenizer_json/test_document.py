@@ -50,19 +50,19 @@ PADDING = {
 }
 
 
-def in_hugging_face(spec: TokenizerSpec) -> tokenizers.Tokenizer:
+def in_hugging_face(spec):
     return tokenizers.Tokenizer.from_str(render_tokenizer_json(spec).decode())
 
 
-def table_of(spec: TokenizerSpec) -> dict:
+def table_of(spec):
     return json.loads(render_tokenizer_json(spec))
 
 
-def parse(table: dict) -> TokenizerSpec:
+def parse(table):
     return parse_tokenizer_json(json.dumps(table).encode())
 
 
-def assert_same_ids(spec: TokenizerSpec, texts=TEXTS) -> None:
+def assert_same_ids(spec, texts=TEXTS):
     ours, theirs = Tokenizer.from_spec(spec), in_hugging_face(spec)
     for text in texts:
         assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text[:80]

@@ -75,7 +75,7 @@ RULES = {
 }
 
 
-def table_of(rule: str) -> dict:
+def table_of(rule):
     """A small file with the normalizer and pre-tokenizer of a rule."""
     texts = [*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), *CHARACTERS]
     texts += dict.fromkeys(left + right for left, right in MERGES)
@@ -94,11 +94,11 @@ def table_of(rule: str) -> dict:
     )
 
 
-def read(table: dict):
+def read(table):
     return parse_tokenizer_json(json.dumps(table).encode())
 
 
-def joining_words(rule: str, merges: list[tuple[str, str]]) -> dict:
+def joining_words(rule, merges):
     """A file in which merges join a word to the space after it, or have tokens of several words."""
     table = table_of(rule)
     entries = table["model"]["vocab"]
@@ -109,7 +109,7 @@ def joining_words(rule: str, merges: list[tuple[str, str]]) -> dict:
     return table
 
 
-def with_content_tokens(rule: str) -> dict:
+def with_content_tokens(rule):
     """A file like Gemma's, whose runs of spaces and newlines are added tokens and model entries."""
     table = joining_words(rule, [("\n", "\n"), ("\n\n", "\n"), ("\n", "▁")])
     for content in ["\n", "\n\n", "▁▁", "▁▁▁▁", "x", "x ab", "\t", "b b", "é"]:
@@ -331,14 +331,14 @@ def test_a_character_may_stand_for_its_byte():
             assert "".join(stream.feed([id_]) for id_ in ids) + stream.flush() == ours.decode(ids)
 
 
-def with_entry(*texts: str) -> dict:
+def with_entry(*texts):
     table = copy.deepcopy(TABLES["metaspace"])
     for text in texts:
         table["model"]["vocab"][text] = len(table["model"]["vocab"])
     return table
 
 
-def renamed(text: str, other: str) -> dict:
+def renamed(text, other):
     table = copy.deepcopy(TABLES["metaspace"])
     table["model"]["vocab"][other] = table["model"]["vocab"].pop(text)
     return table
@@ -347,7 +347,7 @@ def renamed(text: str, other: str) -> dict:
 ADDED = TABLES["metaspace"]["added_tokens"][0]
 
 
-def with_added(table: dict, content: str, **flags: bool) -> dict:
+def with_added(table, content, **flags):
     """The file with this added token, which may be an entry of the model."""
     entries = table["model"]["vocab"]
     n_new = sum(token["content"] not in entries for token in table["added_tokens"])

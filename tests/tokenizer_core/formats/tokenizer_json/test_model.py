@@ -21,7 +21,6 @@ from tests.tokenizer_core.formats.small_specs import (
     pair_of,
 )
 from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import texts as trap_texts
-from tokenizer_core import Tokenizer
 from tokenizer_core.engines.python_engine import WINDOW_BYTES
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
@@ -41,7 +40,7 @@ CORPUS = [
 
 
 @cache
-def clip(pattern: str = "clip") -> bytes:
+def clip(pattern="clip"):
     """A small file with the structure of openai/clip-vit-base-patch32."""
     made = tokenizers.Tokenizer(
         models.BPE(
@@ -74,7 +73,7 @@ def clip(pattern: str = "clip") -> bytes:
 
 
 @cache
-def both(pattern: str = "clip") -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
+def both(pattern="clip"):
     return pair_of(json.loads(clip(pattern)))
 
 

@@ -4,7 +4,6 @@ offsets and text, or a refusal by name."""
 import json
 from functools import partial
 from itertools import count
-from typing import Any
 
 import pytest
 import tokenizers
@@ -38,7 +37,7 @@ from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded, text_as_en
 from tokenizer_core.text.round_trips import check_text
 
 
-def replace(pattern: str, content: str, kind: str = "String") -> dict:
+def replace(pattern, content, kind="String"):
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
@@ -96,7 +95,7 @@ def test_ids_come_out_before_the_text_ends():
     tokenizer = Tokenizer.from_spec(parse_tokenizer_json(file_of(CLIP)))
     text = "Some Words\t\tand caf\u0065\u0301s, Ünïcödé, ПРИВЕТ, 中文字. " * 400
     stream = StreamingEncoder(tokenizer)
-    ids: list[int] = []
+    ids = []
     for start in range(0, len(text), 500):
         piece = text[start : start + 500]
         ids += stream.feed(piece)
@@ -197,7 +196,7 @@ pre_tokenizers = st.sampled_from(
 )
 
 
-def with_tokens(table: dict[str, Any], added: list[dict[str, Any]]) -> dict[str, Any]:
+def with_tokens(table, added):
     """The file with these added tokens after its own, under the ids that `tokenizers` gives."""
     entries = table["model"]["vocab"]
     known = {token["content"] for token in table["added_tokens"]}
@@ -210,23 +209,19 @@ def with_tokens(table: dict[str, Any], added: list[dict[str, Any]]) -> dict[str,
     return table
 
 
-def _of_bytes(
-    normalizer: dict[str, Any], pre_tokenizer: dict[str, Any], added: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _of_bytes(normalizer, pre_tokenizer, added):
     table = json.loads(file_of(normalizer, []))
     return with_tokens(table | {"pre_tokenizer": pre_tokenizer}, added)
 
 
-def _of_characters(rule: str, added: list[dict[str, Any]], own: list[str]) -> dict[str, Any]:
+def _of_characters(rule, added, own):
     table = table_of(rule)
     for token in table["added_tokens"]:
         token |= dict.fromkeys(own, True)
     return with_tokens(table, added)
 
 
-def _without_bytes(
-    normalizer: dict[str, Any], tokens: list[tuple[str, bool]], **model: object
-) -> dict[str, Any]:
+def _without_bytes(normalizer, tokens, **model):
     return json.loads(file_without_bytes(normalizer, tokens, **model))
 
 
@@ -268,7 +263,7 @@ JOINED = with_tokens(
 )
 
 
-def is_in_alphabet(content: str) -> bool:
+def is_in_alphabet(content):
     """Whether `tokenizers` may decode such a token as bytes, which are not those of its text."""
     return any("\x7f" < character < "\u0144" for character in content)
 

@@ -69,7 +69,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 BYTE_LEVEL_ALONE = BYTE_LEVEL | {"use_regex": False}
 
 
-def table_of(listed: list[dict], *, use_regex: bool = False) -> dict:
+def table_of(listed, *, use_regex=False):
     pretokenizers = [*listed, {**BYTE_LEVEL, "use_regex": use_regex}]
     sequence = {"type": "Sequence", "pretokenizers": pretokenizers}
     return bpe_file(VOCAB, MERGES, {}, pre_tokenizer=sequence)
@@ -91,7 +91,7 @@ def test_any_sequence_gives_the_ids_of_tokenizers(listed, use_regex, samples):
         assert [text.encode()[a:b] for a, b in offsets.tolist()] == [spec.vocab[i] for i in ids]
 
 
-def isolated(expression: str) -> dict:
+def isolated(expression):
     pattern = {"Regex": expression}
     return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
 
@@ -147,7 +147,7 @@ FALCON_TEXTS = [
 ]
 
 
-def falcon(after: list[dict], *, use_regex: bool = True, **model: object) -> dict:
+def falcon(after, *, use_regex=True, **model):
     """A file in the shape of Falcon's, whose merges `tokenizers` learns with its pre-tokenizer."""
     table = table_of([{"type": "Punctuation", "behavior": "Contiguous"}], use_regex=use_regex)
     table["model"] |= {"vocab": {}, "merges": []}
@@ -226,7 +226,7 @@ FALCON_LACKS = (0x03, 0x04, 0x1C, 0xF2)
 
 
 @cache
-def falcon_without_bytes() -> tuple[dict, tokenizers.Tokenizer, list[Tokenizer]]:
+def falcon_without_bytes():
     """The file in the shape of Falcon's, without bytes, and with merges of digits that only meet
     where such a byte is left out."""
     table = falcon([FALCON_DIGITS, THREE_DIGITS])

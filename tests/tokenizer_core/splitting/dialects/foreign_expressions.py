@@ -4,8 +4,6 @@ The grammar has more than a translation accepts: what is refused must be refused
 is accepted must split as in the library.
 """
 
-from random import Random
-
 import tiktoken
 from tokenizers import Regex, pre_tokenizers
 
@@ -26,9 +24,9 @@ _POSIX = ("alpha", "digit", "alnum", "upper", "lower", "punct", "space", "blank"
           "print", "xdigit", "word", "ascii", "^alpha", "foo")  # fmt: skip
 
 
-def random_text(random: Random, n_chars: int) -> str:
+def random_text(random, n_chars):
     """Characters of all kinds, in runs."""
-    made: list[str] = []
+    made = []
     while len(made) < n_chars:
         kind = random.choice([SIGNS[:16], SIGNS, SPACES, OTHERS])
         one = random.choice(kind)
@@ -39,21 +37,21 @@ def random_text(random: Random, n_chars: int) -> str:
 class Grammar:
     """Makes expressions."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random):
         self.random = random
 
-    def expression(self) -> str:
+    def expression(self):
         start = self.random.choice(["", "", "", "", "(?i)", "(?m)"])
         return start + self.alternatives(3)
 
-    def alternatives(self, depth: int) -> str:
+    def alternatives(self, depth):
         return "|".join(self.sequence(depth) for _ in range(self.random.choice([1, 1, 1, 2, 3])))
 
-    def sequence(self, depth: int) -> str:
+    def sequence(self, depth):
         n_parts = self.random.choice([1, 1, 2, 2, 3, 4])
         return "".join(self.atom(depth) + self.quantifier() for _ in range(n_parts))
 
-    def quantifier(self) -> str:
+    def quantifier(self):
         if self.random.random() < 0.55:
             return ""
         least = self.random.randrange(3)
@@ -63,7 +61,7 @@ class Grammar:
         )  # fmt: skip
         return made + self.random.choice(["", "", "", "?", "+"])
 
-    def atom(self, depth: int) -> str:
+    def atom(self, depth):
         random = self.random
         kind = random.random()
         if kind < 0.35:
@@ -82,14 +80,14 @@ class Grammar:
         )  # fmt: skip
         return f"{opening}{self.alternatives(depth - 1)})"
 
-    def literal(self) -> str:
+    def literal(self):
         character = self.random.choice(self.random.choice([SIGNS[:16], SIGNS, SPACES[:4], OTHERS]))
         if character in r"\^$.[]{}()|*+?#&~-'<>\"/,":
             return "\\" + character
         code = ord(character)
         return self.random.choice([character] * 6 + [f"\\x{{{code:x}}}", f"\\u{code % 65536:04X}"])
 
-    def shorthand(self) -> str:
+    def shorthand(self):
         random = self.random
         kind = random.random()
         if kind < 0.6:
@@ -99,7 +97,7 @@ class Grammar:
         negation = random.choice(["", "", "", "^"])
         return f"\\{random.choice('pppP')}{{{negation}{random.choice(_CATEGORIES)}}}"
 
-    def brackets(self, depth: int) -> str:
+    def brackets(self, depth):
         random = self.random
         made = random.choice(["[", "[", "[^"])
         if random.random() < 0.06:
@@ -110,7 +108,7 @@ class Grammar:
                 made += random.choice(["&&", "&&", "--", "~~", "-", "&"]) + self.member(depth)
         return made + random.choice(["]", "]", "]", "]", "-]"])
 
-    def member(self, depth: int) -> str:
+    def member(self, depth):
         random = self.random
         first = random.choice("aAdms0 \u3042")
         makers = [
@@ -128,7 +126,7 @@ class LibraryError(Exception):
     """The library refuses the expression, or stops while it matches."""
 
 
-def split_by_tiktoken(expression: str, texts: list[str]) -> list[list[str]]:
+def split_by_tiktoken(expression, texts):
     """The pieces of each text in tiktoken: every substring is a token, so each piece is one id."""
     pieces = sorted(
         {
@@ -151,9 +149,7 @@ def split_by_tiktoken(expression: str, texts: list[str]) -> list[list[str]]:
     return [[pieces[id_].decode() for id_ in found] for found in ids]
 
 
-def split_by_tokenizers(
-    expression: str, texts: list[str], behavior: str = "isolated", *, invert: bool = False
-) -> list[list[str]]:
+def split_by_tokenizers(expression, texts, behavior="isolated", *, invert=False):
     """The pieces of each text in Hugging Face's `Split`."""
     try:
         split = pre_tokenizers.Split(Regex(expression), behavior, invert)

@@ -21,7 +21,6 @@ from tokenizer_core.formats.tokenizer_json.pre_tokenizer import SPELLINGS
 from tokenizer_core.splitting.dialects.automaton import (
     MATCHED,
     NoAutomatonError,
-    SplitAutomaton,
     Step,
     build_automaton,
 )
@@ -66,14 +65,14 @@ ALL = {
 }
 
 
-def compiled_automaton(pattern: SplitPattern):
+def compiled_automaton(pattern):
     """The compiled automaton, also of a pattern that has a scanner."""
     return compiled_pattern(
         replace(pattern, name="custom") if pattern.name in PATTERNS else pattern
     )
 
 
-def check(pattern: SplitPattern, texts: list[str], module) -> int:
+def check(pattern, texts, module):
     """Compare with `regex` and on both sides of each cut; returns the number of cuts."""
     compiled = compiled_automaton(pattern)
     n_cuts = 0
@@ -134,7 +133,7 @@ def test_a_random_pattern_splits_alike_or_has_no_automaton(native, random):
             check(pattern, texts, native)
 
 
-def build(expression: str, dialect: str = "fancy-regex") -> SplitAutomaton:
+def build(expression, dialect="fancy-regex"):
     return build_automaton([Step(PARSERS[dialect](expression).parse(), "isolated", False, False)])
 
 

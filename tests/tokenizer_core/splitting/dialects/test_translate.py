@@ -12,7 +12,7 @@ from tests.tokenizer_core.splitting.dialects.foreign_expressions import (
 )
 from tokenizer_core.errors import UnknownPatternError
 from tokenizer_core.splitting.dialects import translate
-from tokenizer_core.splitting.patterns import Dialect, SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.splitting.pretokenize import split
 
 TEXTS = [
@@ -86,7 +86,7 @@ ONIGURUMA = [
 ]
 
 
-def ours(expression: str, dialect: Dialect) -> list[list[str]]:
+def ours(expression, dialect):
     unmatched = "drop" if dialect == "fancy-regex" else "keep"
     pattern = resolve_pattern(SplitPattern("custom", expression, dialect, unmatched))
     return [split(text, pattern) for text in TEXTS]
