@@ -8,14 +8,18 @@ on the event loop         | bodies up to INLINE_BODY_BYTES, of up to      | `Pla
                           | INLINE_ITEMS texts; with details, bodies up   | `runs_inline`
                           | to INLINE_DETAILED_BYTES; a template within   |
                           | INLINE_TEMPLATE_UNITS                         |
-thread for small requests | other bodies up to INLINE_BODY_BYTES, such as | `Plan.may_run_inline`
-                          | batches: they do not wait for large ones      |
+thread for small requests | other bodies up to SMALL_BODY_BYTES are read  | `seconds_of`
+                          | there, and served if the work takes up to     |
+                          | SMALL_SECONDS                                 |
 threads for conversations | those whose template runs in a child process  | ChildNeededError
 threads for large ones    | all other work                                |
+
+On each thread cheap work goes first, see `work_queue.CheapestFirst`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -26,9 +30,20 @@ from tokenizer_service.access.limits import (
     INLINE_BODY_BYTES,
     INLINE_DETAILED_BYTES,
     INLINE_ITEMS,
+    repeat_limit,
 )
 from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+_SECONDS_PER_BYTE: Final = 4e-7
+_SECONDS_PER_ITEM: Final = 3e-5
+_SECONDS_PER_DETAILED_BYTE: Final = 4e-6
+_SECONDS_PER_REPEATED_BYTE: Final = 25e-9
+"""About what work takes on two cores at 2.5 GHz; docs/operate.md has a table of the most."""
+
+SMALL_BODY_BYTES: Final = 1 << 16
+SMALL_SECONDS: Final = 0.05
+"""How long the one thread for small requests may be held."""
 
 _TEMPLATE: Final = "chat_template"
 """Field of all requests that render a chat template."""
@@ -65,9 +80,29 @@ def is_conversation(request: Any) -> bool:
 def runs_inline(request: Any, n_bytes: int) -> bool:
     """Whether to serve the parsed `request`, whose body of `n_bytes` may run inline, there."""
     fields = vars(request)  # a missing attribute of a model costs an exception
+    if _count_items(fields) > INLINE_ITEMS:
+        return False
+    return n_bytes <= INLINE_DETAILED_BYTES or not request.wants_more_than_ids
+
+
+def seconds_of(request: Any, n_bytes: int) -> float:
+    """About how long the work of the parsed `request` takes, whose body has `n_bytes`."""
+    fields = vars(request)
+    has_details = _TEMPLATE not in fields and request.wants_more_than_ids
+    seconds = n_bytes * (_SECONDS_PER_DETAILED_BYTE if has_details else _SECONDS_PER_BYTE)
+    seconds += _SECONDS_PER_ITEM * _count_items(fields)
+    if fields.get("overlap_tokens"):
+        seconds += _SECONDS_PER_REPEATED_BYTE * repeat_limit(n_bytes, sys.maxsize)
+    return seconds
+
+
+def seconds_to_parse(n_bytes: int) -> float:
+    """As `seconds_of`, before the request is parsed."""
+    return _SECONDS_PER_BYTE * n_bytes
+
+
+def _count_items(fields: dict[str, Any]) -> int:
     n_items = 0
     for value in fields.values():
         n_items += len(value) if type(value) is list else 0
-    if n_items > INLINE_ITEMS:
-        return False
-    return n_bytes <= INLINE_DETAILED_BYTES or not request.wants_more_than_ids
+    return n_items

@@ -8,6 +8,7 @@ or it fails.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Request, Response
@@ -27,10 +28,14 @@ from tokenizer_service.handlers.choose_tokenizer import (
     find_tokenizer,
 )
 from tokenizer_service.handlers.plan import (
+    SMALL_BODY_BYTES,
+    SMALL_SECONDS,
     Plan,
     PlannedRoute,
     is_conversation,
     runs_inline,
+    seconds_of,
+    seconds_to_parse,
 )
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
 from tokenizer_service.http.responses import ChunkedBody
@@ -157,7 +162,8 @@ async def respond(connection: Request, plan: Plan) -> Response:
             lease.release()
             raise
     rendered: Rendered | None = None
-    n_bytes = len(body)
+    n_bytes, is_tried = len(body), False
+    departure = scope.get(DEPARTURE)
     if plan.may_run_inline(n_bytes):
         if lease is not None:
             lease.release()
@@ -168,22 +174,39 @@ async def respond(connection: Request, plan: Plan) -> Response:
             rendered = _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
     else:
         lease = lease or services.budget.lease()
-        bodies = [bytes(body)]
+        is_small = n_bytes <= SMALL_BODY_BYTES
+        queue, most_seconds = (
+            (services.quick_queue, SMALL_SECONDS) if is_small else (services.queue, math.inf)
+        )
+        parts = [bytes(body)]
         del body
-        request, live, rendered = await services.queue.run_for(
-            scope.get(DEPARTURE), lease, _run_large, connection, plan, bodies, lease
+        request, live, rendered, is_tried = await queue.run_for(
+            departure,
+            lease,
+            _run_body,
+            *(connection, plan, parts, lease, most_seconds),
+            seconds=seconds_to_parse(n_bytes),
         )
     if rendered is None:
-        if lease is None:  # a larger body was tried where it was parsed
+        n_expected = 0
+        if lease is None:
             lease = services.budget.lease()
             n_expected = _CHAT_BYTES_PER_BODY_BYTE * n_bytes if is_conversation(request) else 0
-            rendered = await services.quick_queue.run_for(
-                scope.get(DEPARTURE), lease, _run_here, plan, request, live, n_expected=n_expected
+        if not is_tried:
+            seconds = seconds_of(request, n_bytes)
+            queue = services.quick_queue if seconds <= SMALL_SECONDS else services.queue
+            rendered = await queue.run_for(
+                departure,
+                lease,
+                _run_here,
+                *(plan, request, live),
+                n_expected=n_expected,
+                seconds=seconds,
             )
         if rendered is None:
             owner = live.ref, vars(request).get("chat_template")
             rendered = await services.chat_queue.run_for(
-                scope.get(DEPARTURE), lease, plan.run, request, live, owner=owner
+                departure, lease, plan.run, request, live, owner=owner
             )
     response = ChunkedBody(
         rendered.chunks,
@@ -204,25 +227,28 @@ def _count(services: Services, plan: Plan, rendered: Rendered) -> None:
         services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
 
 
-def _run_large(
-    connection: Request, plan: Plan, bodies: list[bytes], lease: Lease
-) -> tuple[Any, LiveTokenizer, Rendered | None]:
-    """Parse, choose and run on a thread.
+def _run_body(
+    connection: Request, plan: Plan, parts: list[bytes], lease: Lease, most_seconds: float
+) -> tuple[Any, LiveTokenizer, Rendered | None, bool]:
+    """Parse, choose and run on a thread, unless that takes more than `most_seconds`. The last value
+    says whether it was tried, see `_run_here`.
 
-    Frees the one body in `bodies` after parsing it. Its lease stays: the parsed values take about
-    as much.
+    Frees the body, the one item of `parts`, after parsing it. Its lease stays: the parsed values
+    take about as much.
     """
-    body = bodies.pop()
+    body = parts.pop()
     n_bytes = len(body)
     request = plan.parse(body, services_of(connection).engine)
     del body
     live = choose_tokenizer_on_thread(connection, request.tokenizer, vars(request).get("model"))
     if is_conversation(request):
         lease.expect(_CHAT_BYTES_PER_BODY_BYTE * n_bytes)
+    if seconds_of(request, n_bytes) > most_seconds:
+        return request, live, None, False
     rendered = _run_here(plan, request, live)
     if rendered is not None:
         request = None  # not needed any more
-    return request, live, rendered
+    return request, live, rendered, True
 
 
 def _run_here(

@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.requests import ClientDisconnect
 
+from tokenizer_service.access import work_queue
 from tokenizer_service.access.deadlines import Departure, Pace, within
 from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
 from tokenizer_service.access.limits import ByteBudget
 from tokenizer_service.access.work_queue import (
+    CheapestFirst,
     FairThreads,
     WorkQueue,
     check_not_abandoned,
@@ -240,6 +242,42 @@ async def test_work_ends_at_its_deadline_however_long_it_waited(executor):
     await until(lambda: budget.used == 0)
 
 
+async def test_cheap_calls_pass_costly_ones_that_came_a_moment_before():
+    busy, order = Steps(), []
+    with ThreadPoolExecutor(1) as pool:
+        queue, lease = WorkQueue(pool), ByteBudget(100).lease()
+
+        def call(name, seconds):
+            return asyncio.create_task(
+                queue.run_for(None, lease, order.append, name, seconds=seconds)
+            )
+
+        calls = [asyncio.create_task(queue.run(busy.run))]
+        await until(busy.began.is_set)
+        calls += [call("dear", 60), call("second", 0.01), call("first", 0.001)]
+        calls += [call("third", 0.01), call("left", 0.001)]
+        await asyncio.sleep(0)
+        calls.pop().cancel()
+        busy.may_go_on.set()
+        await asyncio.gather(*calls)
+    assert order == ["first", "second", "third", "dear"]
+
+
+def test_a_costly_call_does_not_wait_for_ever(monkeypatch):
+    order, may_go_on = [], threading.Event()
+    now = 0.0
+    monkeypatch.setattr(work_queue.time, "monotonic", lambda: now)
+    with ThreadPoolExecutor(1) as pool:
+        threads = CheapestFirst(pool)
+        threads.submit(0, may_go_on.wait)
+        threads.submit(60, order.append, "dear")
+        for now in (29.0, 31.0):
+            threads.submit(0.001, order.append, f"at {now}")
+        monkeypatch.undo()
+        may_go_on.set()
+    assert order == ["at 29.0", "dear", "at 31.0"]
+
+
 async def test_calls_of_one_owner_do_not_hold_all_threads():
     ended = threading.Event()
     order = []
@@ -273,6 +311,8 @@ def test_an_error_of_a_call_keeps_nothing_of_it():
         try:
             call = FairThreads(pool, 1).submit("a", int, text)
             assert isinstance(call.exception(), TypeError)
+            call = CheapestFirst(pool).submit(1, int, text)
+            assert isinstance(call.exception(), TypeError)
             pool.shutdown()
             del call, text
             assert kept() is None
@@ -286,6 +326,14 @@ async def test_calls_that_wait_for_a_thread_end_with_the_threads():
     threads = FairThreads(pool, 1)
     calls = [threads.submit(owner, ended.wait) for owner in ("a", "a", "b")]
     threads.shutdown(wait=False, cancel_futures=True)
+    ended.set()
+    pool.shutdown()
+    assert [call.cancelled() for call in calls] == [False, True, True]
+    ended.clear()
+    pool = ThreadPoolExecutor(1)
+    cheapest = CheapestFirst(pool)
+    calls = [cheapest.submit(seconds, ended.wait) for seconds in (0, 2, 1)]
+    pool.shutdown(wait=False, cancel_futures=True)
     ended.set()
     pool.shutdown()
     assert [call.cancelled() for call in calls] == [False, True, True]

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_DETAILED_BYTES, INLINE_ITEMS
+from tokenizer_service.handlers.plan import SMALL_BODY_BYTES
 from tokenizer_service.handlers.respond import PLANNED
 
 LONG = "a " * INLINE_DETAILED_BYTES
@@ -22,7 +23,9 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
         ("/encode", {"text": "a", "return": ["ids", "pieces", "offsets"]}, LOOP),
         ("/encode", {"text": ["a"] * (INLINE_ITEMS + 1)}, SMALL),
         ("/encode", {"text": LONG, "return": ["pieces"]}, SMALL),
-        ("/encode", {"text": "a" * INLINE_BODY_BYTES}, LARGE),
+        ("/encode", {"text": "a" * INLINE_BODY_BYTES}, SMALL),
+        ("/encode", {"text": "a " * 10_000, "return": ["pieces"]}, LARGE),
+        ("/encode", {"text": "a" * SMALL_BODY_BYTES}, LARGE),
         ("/encode", {"text": ["a"] * INLINE_BODY_BYTES}, LARGE),
         ("/decode", {"tokens": [1] * 500}, LOOP),
         ("/decode", {"tokens": [[1]] * (INLINE_ITEMS + 1)}, SMALL),
@@ -33,7 +36,8 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
         ("/tokenize", {"inputs": LONG}, SMALL),
         ("/tokenize", {"text": LONG}, SMALL),
         ("/completions/render", {"prompt": LONG, "return_token_offsets": True}, SMALL),
-        ("/chunk", {"text": "a", "max_tokens": 1}, LARGE),
+        ("/chunk", {"text": "a", "max_tokens": 1}, SMALL),
+        ("/chunk", {"text": LONG * 40, "max_tokens": 9, "overlap_tokens": 1}, SMALL),
     ],
 )
 def test_where_work_runs(shared_client, monkeypatch, path, body, thread):
