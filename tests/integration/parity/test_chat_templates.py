@@ -103,7 +103,7 @@ def in_this_process(monkeypatch):
         return RenderedChat(str(text), lengths, origins, tags, messages=messages)
 
     monkeypatch.setattr(template_module, "datetime", NOW)
-    monkeypatch.setattr("tokenizer_core.tokenizer.render_chat", render_here)
+    monkeypatch.setattr("tokenizer_core.chat.renderer.render_chat", render_here)
     monkeypatch.setattr("tokenizer_core.chat.messages.render_chat", render_here)
 
 

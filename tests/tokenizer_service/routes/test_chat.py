@@ -28,7 +28,7 @@ from tokenizer_client.schemas.chat import (
     InputTokensRequest,
 )
 from tokenizer_client.schemas.dialects import MessagesRequest
-from tokenizer_core import TokenizerSpec, tokenizer
+from tokenizer_core import TokenizerSpec
 from tokenizer_core.chat import renderer
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
@@ -618,7 +618,7 @@ def test_no_control_token_comes_from_the_request(post, refused, shared_store):
     assert post("/count", segments=segments, **name)["count"] == 8
 
 
-@pytest.mark.parametrize(("path", "size"), [("/chat/encode", 10), ("/tokenize", 10_000)])
+@pytest.mark.parametrize(("path", "size"), [("/chat/encode", 10), ("/tokenize", 100_000)])
 @pytest.mark.parametrize("template", ["default", "centred"])
 def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
     client, post, monkeypatch, shared_store, path, size, template
@@ -626,14 +626,14 @@ def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
     """Such a template may take its time; requests with large texts do not wait for it. A small
     conversation with another one is rendered on the event loop, once the template is compiled."""
     seen = []
-    budget = client.app.services.budget
+    budget, render_chat = client.app.services.budget, renderer.render_chat
 
     def watched(source, *arguments, **options):
-        chat = renderer.render_chat(source, *arguments, **options)
+        chat = render_chat(source, *arguments, **options)
         seen.append((threading.current_thread().name, budget.used))
         return chat
 
-    monkeypatch.setattr(tokenizer, "render_chat", watched)
+    monkeypatch.setattr(renderer, "render_chat", watched)
     centred = CHATML.replace("message.content }}", "message.content.center(1) }}")
     new = CHATML + f"{{# not compiled before {size} #}}"
     spec = SPEC.with_chat(ChatTemplates({"default": new, "centred": centred}))
