@@ -196,7 +196,7 @@ def test_ids_of_conversations_are_those_of_the_definition(engine, name, parts):
         messages=messages,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokenizer_core.tokenizer.render_chat", lambda *_, **__: rendered)
+        patch.setattr("tokenizer_core.chat.renderer.render_chat", lambda *_, **__: rendered)
         found = tokenizer.encode_chat(messages, chat_template="{{ 1 }}")
     pairs = zip(text, writers, strict=True)
     by_template = "".join(c if writer == TEMPLATE else "\0" for c, writer in pairs)
