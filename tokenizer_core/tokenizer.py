@@ -34,7 +34,7 @@ from tokenizer_core.spec.document_end import find_document_end
 from tokenizer_core.specials.matcher import is_any_outside
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
-from tokenizer_core.specials.policy import Policy, TokenFinder
+from tokenizer_core.specials.policy import Policy, PolicyMatchers
 from tokenizer_core.specials.trust import Trust
 from tokenizer_core.stopping import check_stop
 from tokenizer_core.text.drift import (
@@ -575,7 +575,7 @@ class Tokenizer:
             >>> tokenizer.encode_source([("a<|end|>", True)], Policy(), COUNT)
             2
         """
-        if isinstance(source, str) and (matcher := self._tokens.in_any_text(policy)) is not None:
+        if isinstance(source, str) and (matcher := self._matchers.for_any_text(policy)) is not None:
             key = matcher, wanted, add_special_tokens
             encode: Callable[[str], Result] | None = self._encoders.get(key)
             if encode is None:
@@ -1042,7 +1042,7 @@ class Tokenizer:
         import numpy as np
 
         rows = rows_of(batch, offsets)
-        found = self._engine.first_drifts(rows, self._tokens.all, num_threads)
+        found = self._engine.first_drifts(rows, self._matchers.all, num_threads)
         if found is None:
             found = np.full(len(rows), UNDECIDED, dtype=np.int64)
         left = np.flatnonzero(found == UNDECIDED).tolist()
@@ -1093,9 +1093,9 @@ class Tokenizer:
         self._spec, self._engine = spec, engine
         self._special_ids = frozenset(spec.special_tokens.values())
         self._added_contents = frozenset(spec.added_ids)
-        self._tokens = TokenFinder(spec)
-        self._encode_to_list = self._engine.encoder(self._tokens.all, LIST)
-        self._encode_to_array = self._engine.encoder(self._tokens.all, ARRAY)
+        self._matchers = PolicyMatchers(spec)
+        self._encode_to_list = self._engine.encoder(self._matchers.all, LIST)
+        self._encode_to_array = self._engine.encoder(self._matchers.all, ARRAY)
         self._encoders: dict[tuple[object, ...], Callable[[str], Any]] = {}
 
     def _encode_batch(
@@ -1106,15 +1106,15 @@ class Tokenizer:
         wanted: Wanted[Result],
     ) -> Result:
         encode = partial(self._engine.encode_batch, wanted=wanted)
-        matcher = self._tokens.in_texts(texts, Policy(allowed, disallowed), encode)
+        matcher = self._matchers.for_texts(texts, Policy(allowed, disallowed), encode)
         return self._engine.encode_batch(texts, matcher, wanted)
 
     def _find_tokens(self, source: Source, policy: Policy) -> tuple[str, SpecialTokenMatcher]:
         """The text of a source, and what finds the added tokens that count in it."""
         if isinstance(source, str):
-            return source, self._tokens.in_text(source, policy)
+            return source, self._matchers.for_text(source, policy)
         text, trusts = self._trusted(source, policy)
-        return text, self._tokens.in_runs(text, trusts, self._engine.encode)
+        return text, self._matchers.for_runs(text, trusts, self._engine.encode)
 
     def _trusted(
         self, source: Iterable[Segment] | RenderedChat, policy: Policy
@@ -1143,10 +1143,10 @@ class Tokenizer:
         text, trusts = (source, []) if isinstance(source, str) else self._trusted(source, policy)
         rest, begins = continue_text(self._spec, given[-1] if given else None, text[at:])
         if isinstance(source, str):
-            matcher = self._tokens.in_text(text, policy)
+            matcher = self._matchers.for_text(text, policy)
         else:
             within = [trust.within(len(text) - len(rest), len(text)) for trust in trusts]
-            matcher = self._tokens.in_runs(rest, within, self._engine.encode, begins)
+            matcher = self._matchers.for_runs(rest, within, self._engine.encode, begins)
         extended = [*given]
         for plain, token in normalized_parts(self._spec, matcher, rest, begins=begins):
             extended += self._engine.encode(plain)

@@ -58,8 +58,8 @@ class Policy(NamedTuple):
         return {"allowed_special": self.allowed, "disallowed_special": self.disallowed}
 
 
-class TokenFinder:
-    """Decides which added tokens are found in a text."""
+class PolicyMatchers:
+    """What finds the added tokens of a spec that count by a policy."""
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
@@ -69,30 +69,30 @@ class TokenFinder:
         self.all = self._by_name["all"]
         """Finds every added token."""
 
-    def in_any_text(self, policy: Policy) -> SpecialTokenMatcher | None:
+    def for_any_text(self, policy: Policy) -> SpecialTokenMatcher | None:
         """What finds the tokens that count in any text; None if the policy names some, which are
         resolved each time, or disallows some, which are searched in each text."""
         allowed, disallowed = policy.allowed, policy.disallowed
         is_simple = isinstance(allowed, str) and not disallowed and disallowed is not None
         return self._by_name.get(allowed) if is_simple else None
 
-    def in_text(self, text: str, policy: Policy) -> SpecialTokenMatcher:
+    def for_text(self, text: str, policy: Policy) -> SpecialTokenMatcher:
         """What finds the added tokens that count in a text.
 
         Raises:
             SpecialTokenForbiddenError: the text has a token that the policy disallows.
             Exception: as `resolve_policy`.
         """
-        matcher = self.in_any_text(policy)
-        return self.in_texts([text], policy) if matcher is None else matcher
+        matcher = self.for_any_text(policy)
+        return self.for_texts([text], policy) if matcher is None else matcher
 
-    def in_texts(
+    def for_texts(
         self,
         texts: Sequence[str],
         policy: Policy,
         encode: Callable[[Sequence[str], SpecialTokenMatcher], object] = lambda *_: None,
     ) -> SpecialTokenMatcher:
-        """As `in_text`, for many texts. `encode` is called with those before one that is refused:
+        """As `for_text`, for many texts. `encode` is called with those before one that is refused:
         the error of an earlier text comes first."""
         spec, allowed, disallowed = self._spec, policy.allowed, policy.disallowed
         recognised, forbidden = resolve_policy(spec.added_tokens, allowed, disallowed)
@@ -106,7 +106,7 @@ class TokenFinder:
                 raise
         return matcher
 
-    def in_runs(
+    def for_runs(
         self,
         text: str,
         trusts: Sequence[Trust],
