@@ -20,6 +20,20 @@ pub mod unicode;
 #[cfg(feature = "python")]
 mod python;
 
+#[cfg(test)]
+mod random {
+    /// A function of `end` that returns numbers below it, the same ones for the same seed.
+    pub fn below(seed: u64) -> impl FnMut(usize) -> usize {
+        let mut state = seed;
+        move |end| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize % end
+        }
+    }
+}
+
 #[cfg(feature = "python")]
 #[pyo3::pymodule(name = "_native")]
 mod module {

@@ -31,7 +31,7 @@ from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import RULES, ta
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.gpt2_files import parse_token
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded, text_as_encoded
 from tokenizer_core.text.round_trips import check_text

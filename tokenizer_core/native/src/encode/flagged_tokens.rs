@@ -233,13 +233,7 @@ mod tests {
             "[M]", "<s>", "  ", "the", "> <", "é", " ", "\n", "\u{3000}", "a", "cat ", ".", "1 ",
             ",",
         ];
-        let mut state = 3u64;
-        let mut random = |below: usize| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
+        let mut random = crate::random::below(3);
         let text = |n: usize| (0..n).map(|_| parts[random(parts.len())]).collect();
         (0..160).map(|round| round % 40).map(text).collect()
     }

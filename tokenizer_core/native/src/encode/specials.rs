@@ -365,13 +365,7 @@ pub(crate) mod tests {
     #[test]
     fn trusted_tokens_are_found_within_runs_in_windows_of_any_size() {
         let encoder = encoder();
-        let mut state = 11u64;
-        let mut random = |below: usize| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
+        let mut random = crate::random::below(11);
         for (number, text) in texts().iter().cycle().take(400).enumerate() {
             let characters: Vec<char> = text.chars().collect();
             let offsets: Vec<usize> = text

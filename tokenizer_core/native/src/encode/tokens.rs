@@ -192,11 +192,7 @@ mod tests {
             &["<|é|>", "<|éé|>"],
         ];
         const PARTS: [&str; 9] = ["<", "<|a|>", "|", "a", "b", ">", "é", "<|é", "xxxxx"];
-        let mut state = 5usize;
-        let mut next = |end: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-            (state >> 33) % end
-        };
+        let mut next = crate::random::below(5);
         for round in 0..3000 {
             let strings = sets[round % sets.len()];
             let finder = Finder::new(strings).unwrap();

@@ -254,13 +254,7 @@ mod tests {
 
     #[test]
     fn any_order_of_ranks_gives_what_the_definition_gives() {
-        let mut state = 3u64;
-        let mut random = |end: usize| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 33) as usize % end
-        };
+        let mut random = crate::random::below(3);
         let mut merger = LongMerge::default();
         for round in 0..400 {
             // Merge number r makes id 256 + r of any two ids, whose own ranks may be lower or

@@ -180,12 +180,9 @@ mod tests {
 
     /// Pairs of few ids, so that most have neighbours in the table, and of the largest ids.
     fn random_pairs(n: usize, seed: u64) -> Vec<(u32, u32)> {
-        let mut state = seed;
+        let mut random = crate::random::below(seed);
         let mut id = || {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            let id = (state >> 33) as u32 % 300;
+            let id = random(300) as u32;
             if id < 290 { id } else { (1 << ID_BITS) - id }
         };
         (0..n).map(|_| (id(), id())).collect()

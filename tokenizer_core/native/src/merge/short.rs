@@ -183,13 +183,7 @@ mod tests {
 
     #[test]
     fn every_length_and_any_order_of_ranks_give_what_the_definition_gives() {
-        let mut state = 5u64;
-        let mut random = |end: usize| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 33) as usize % end
-        };
+        let mut random = crate::random::below(5);
         for round in 0..120 {
             // Any two ids there are become any other, so ranks rise and fall along the way; with
             // few pairs much is left over, with many all becomes one.

@@ -46,13 +46,7 @@ fn of_merges(merges: &[Merge]) -> Merger {
 /// Merges of every way to part each of some random strings of three letters, those of one string
 /// next to each other, or in no order.
 fn all_ways_to_part(seed: u64, is_in_order: bool) -> Vec<Merge> {
-    let mut state = seed;
-    let mut random = |n: usize| {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (state >> 33) as usize % n
-    };
+    let mut random = crate::random::below(seed);
     let mut strings: Vec<Vec<u8>> = b"abc".iter().map(|&byte| vec![byte]).collect();
     for _ in 0..60 {
         let parts = [random(strings.len()), random(strings.len())];
@@ -96,14 +90,9 @@ fn pairs_that_merging_never_comes_to_are_left_out_and_change_nothing() {
         let all = Merger::of_all(bytes_as_ids(), &merges);
         n_left_out += all.pairs().count() - merger.pairs().count();
         n_ranked_by_id += usize::from(merger.pairs.n_ranks() == bytes.len());
-        let mut state = seed;
+        let mut random = crate::random::below(seed);
         for length in 1..120 {
-            let piece: Vec<u8> = (0..length)
-                .map(|_| {
-                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-                    b"abc"[(state >> 33) as usize % 3]
-                })
-                .collect();
+            let piece: Vec<u8> = (0..length).map(|_| b"abc"[random(3)]).collect();
             assert_eq!(encode(&merger, &piece), encode(&all, &piece), "{seed}");
         }
         for (token, id) in known {
@@ -269,13 +258,7 @@ fn windows_of_any_size_give_the_ids_of_the_whole_whatever_the_ranks() {
         let merges = all_ways_to_part(seed, seed % 2 == 0);
         let tokens = bytes_by_id(&merges);
         let merger = Merger::of_all(bytes_as_ids(), &merges);
-        let mut state = seed;
-        let mut random = |n: usize| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 33) as usize % n
-        };
+        let mut random = crate::random::below(seed);
         for round in 0..20 {
             // Of random letters, of one, and of a period.
             let period: Vec<u8> = (0..1 + random(9)).map(|_| b"abc"[random(3)]).collect();

@@ -206,13 +206,7 @@ mod tests {
             "\n",
             "é",
         ];
-        let mut state = 9u64;
-        let mut random = |below: usize| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
+        let mut random = crate::random::below(9);
         for round in 0..120 {
             let (name, mut rest) = (NAMES[round % NAMES.len()], String::new());
             (0..random(30)).for_each(|_| rest += parts[random(parts.len())]);

@@ -109,11 +109,7 @@ mod tests {
         const PARTS: [&str; 12] = [
             " ", " ", " ", "  ", "\n", "\t", "\u{3000}", "\u{85}", "a", "word", "é", "中",
         ];
-        let mut state = 5usize;
-        let mut next = |end: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-            (state >> 33) % end
-        };
+        let mut next = crate::random::below(5);
         let mut n_same = 0;
         for round in 0..6000 {
             let kinds: Vec<&str> = (0..1 + next(4)).map(|_| PARTS[next(12)]).collect();

@@ -107,11 +107,7 @@ pub(crate) mod tests {
     #[test]
     fn all_parts_of_a_pre_token_are_written_or_none() {
         let (boundaries, base) = (some_cuts(), 7);
-        let mut state = 3usize;
-        let mut next = |end: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-            (state >> 33) % end
-        };
+        let mut next = crate::random::below(3);
         let mut n_alone = 0;
         for round in 0..2000 {
             let kinds = 1 + round % CHARACTERS.len();

@@ -78,14 +78,9 @@ mod tests {
             n_cuts += assert_cuts_are_safe(&[kind(0), kind(1), kind(2), kind(3)].concat());
         }
         assert!(n_cuts > 50_000);
-        let mut state = 11u64;
+        let mut random = crate::random::below(11);
         for _ in 0..20_000 {
-            let kinds = (0..14).map(|_| {
-                state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
-                KINDS[(state >> 33) as usize % KINDS.len()]
-            });
+            let kinds = (0..14).map(|_| KINDS[random(KINDS.len())]);
             assert_cuts_are_safe(&kinds.collect::<String>());
         }
     }

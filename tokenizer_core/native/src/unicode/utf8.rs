@@ -270,13 +270,7 @@ mod tests {
 
     #[test]
     fn texts_of_each_width_and_any_length() {
-        let mut state = 3u64;
-        let mut random = |n: usize| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 33) as usize % n
-        };
+        let mut random = crate::random::below(3);
         let all = [
             'a',
             ' ',

@@ -314,11 +314,7 @@ mod tests {
             automaton: &automaton,
             rule: Metaspace,
         };
-        let mut state = 3usize;
-        let mut next = |end: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-            (state >> 33) % end
-        };
+        let mut next = crate::random::below(3);
         let boundaries = some_cuts();
         let mut n_cuts = 0;
         for round in 0..3000 {

@@ -178,11 +178,7 @@ mod tests {
             "a_rather_long_word_of_letters",
         ];
         let automaton = automaton();
-        let mut state = 11usize;
-        let mut next = |end: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-            (state >> 33) % end
-        };
+        let mut next = crate::random::below(11);
         let mut n_found = 0;
         for round in 0..4000 {
             let kinds: Vec<&str> = (0..1 + next(6)).map(|_| PARTS[next(22)]).collect();
