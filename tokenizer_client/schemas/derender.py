@@ -37,8 +37,10 @@ class _Borrowed(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
 
 
-class TokenLogprob(_Borrowed):
+class TokenLogprob(BaseModel):
     """An id that may stand at a position; without a text if the vocabulary does not have it."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     token_id: int = Field(ge=0, le=MAX_ID)
     logprob: float = Field(allow_inf_nan=False)
@@ -66,13 +68,19 @@ class GeneratedChoice(_Borrowed):
     logprobs: Logprobs | None = None
 
 
+class GeneratedUsage(_Borrowed):
+    """How many tokens there were; further fields are kept."""
+
+    completion_tokens: int | None = Field(default=None, ge=0, le=_MOST)
+
+
 class Generated(_Borrowed):
     """A response of `/inference/v1/generate`, or a chunk of it."""
 
     request_id: str = Field(max_length=1024)
     output_mode: Literal["tokens"] = "tokens"
     choices: list[GeneratedChoice] = Field(max_length=MAX_OUTPUTS)
-    usage: dict[str, Any] | None = None
+    usage: GeneratedUsage | None = None
     prompt_token_ids: TokenIds | None = None
     prompt_logprobs: list[Any] | None = None
     kv_transfer_params: dict[str, Any] | None = None

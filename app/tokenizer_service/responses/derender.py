@@ -184,10 +184,13 @@ def _usage(outputs: list[Output], n_prompt: int) -> dict[str, int]:
 
 
 def _chunk_usage(chunk: Generated, n_prompt: int | None) -> dict[str, Any] | None:
-    if chunk.usage is None or n_prompt is None:
-        return chunk.usage
-    total = n_prompt + (chunk.usage.get("completion_tokens") or 0)
-    return {**chunk.usage, "prompt_tokens": n_prompt, "total_tokens": total}
+    if chunk.usage is None:
+        return None
+    given = chunk.usage.model_dump(exclude_unset=True)
+    if n_prompt is None:
+        return given
+    total = n_prompt + (chunk.usage.completion_tokens or 0)
+    return {**given, "prompt_tokens": n_prompt, "total_tokens": total}
 
 
 def _carried(responses: list[Generated]) -> dict[str, Any]:

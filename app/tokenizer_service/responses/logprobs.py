@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from tokenizer_client.schemas.derender import MAX_CONTEXT, Logprobs, PositionLogprobs, TokenLogprob
-from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_service.access.errors import DecodedTextTooLargeError
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.responses.json_values import dump, render_windows
@@ -33,7 +32,7 @@ class LogprobTexts:
     """Renders the log probabilities of one request, at most `most` candidates of a position."""
 
     def __init__(self, live: LiveTokenizer, most: int | None, max_bytes: int) -> None:
-        self._live = live
+        self._vocab = live.tokenizer.spec.vocab
         self._most = most
         self._max_bytes = max_bytes
         self._n_bytes = 0
@@ -91,7 +90,7 @@ class LogprobTexts:
             rows = []
             for entry in window:
                 rows.append(described(entry, context))
-                if entry.token_id in self._live.tokenizer.spec.vocab:
+                if entry.token_id in self._vocab:
                     context = [*context, entry.token_id][-MAX_CONTEXT:]
             yield rows
 
@@ -102,44 +101,34 @@ class LogprobTexts:
             DecodedTextTooLargeError: those of the request have more than `max_bytes`.
             OverloadedError: the memory for requests is used up.
         """
-        lengths = self._live.token_lengths
-        size = 0
-        for entry in window:
-            for one in (entry, *entry.top_logprobs[: self._most]):
-                n_bytes = int(lengths[one.token_id]) if one.token_id < len(lengths) else 0
-                size += n_bytes * _BYTES_OF_JSON
+        shown = (one for entry in window for one in (entry, *entry.top_logprobs[: self._most]))
+        size = sum(len(self._vocab.get(one.token_id, b"")) for one in shown) * _BYTES_OF_JSON
         self._n_bytes += size
         if self._n_bytes > self._max_bytes:
             raise DecodedTextTooLargeError(self._max_bytes, self._n_bytes)
         reserve_memory(size)
 
     def _described(self, one: TokenLogprob, context: list[int]) -> dict[str, Any]:
-        is_known = one.token_id in self._live.tokenizer.spec.vocab
         text = self._text(one.token_id, context)
-        return {
-            "token": text,
-            "logprob": one.logprob,
-            "bytes": [*text.encode()] if is_known else None,
-        }
+        shown = None if one.token_id not in self._vocab else [*text.encode()]
+        return {"token": text, "logprob": one.logprob, "bytes": shown}
 
     def _text(self, id_: int, context: list[int]) -> str:
         """The text of a token after `context`; empty for an id that is not in the vocabulary."""
-        if id_ not in self._live.tokenizer.spec.vocab:
+        if id_ not in self._vocab:
             return ""
         if id_ not in self._alone:
-            self._alone[id_] = self._decode([id_])
-        text = self._alone[id_]
-        for n_before in range(1, len(context) + 1) if text is None else ():
-            text = self._decode([*context[-n_before:], id_])
+            self._alone[id_] = _decode(self._vocab[id_])
+        text, data = self._alone[id_], self._vocab[id_]
+        for before in reversed(context) if text is None else ():
+            data = self._vocab[before] + data
+            text = _decode(data)
             if text is not None:
                 break
         return text or ""
 
-    def _decode(self, ids: list[int]) -> str | None:
-        """The text of ids; None if it ends within a character."""
-        decoder = StreamingDecoder(self._live.tokenizer, is_first=False)
-        text = decoder.feed(ids) + decoder.flush()
-        if not text.endswith(_REPLACED):
-            return text
-        data = b"".join(self._live.tokenizer.spec.vocab[id_] for id_ in ids)
-        return text if data.endswith(_REPLACED.encode()) else None
+
+def _decode(data: bytes) -> str | None:
+    """The text of bytes; None if it ends within a character."""
+    text = data.decode(errors="replace")
+    return None if text.endswith(_REPLACED) and not data.endswith(_REPLACED.encode()) else text

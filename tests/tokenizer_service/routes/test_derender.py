@@ -335,6 +335,16 @@ def test_log_probabilities_in_parts_are_those_of_the_whole(post, path):
         assert joined_columns == wanted
 
 
+def test_texts_of_log_probabilities_have_the_limit_of_a_response(shared_store):
+    settings = settings_for(shared_store)
+    changes = {"default": "generated", "max_response_bytes": 200}
+    with TestClient(create_app(settings.model_copy(update=changes))) as client:
+        for n_candidates, status in ((20, 200), (30, 413)):
+            output = choice([97], logprobs=logprobs([97], *[98] * n_candidates))
+            body = {"generate_response": generated(output)}
+            assert client.post(CHAT, json=body).status_code == status
+
+
 def test_a_chunk_has_the_given_number_of_prompt_tokens(post):
     chunk = generated(usage={"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3})
     for path in (CHAT, TEXT):
@@ -459,6 +469,8 @@ def test_a_call_longer_than_a_state_is_refused_in_parts_only(client, post):
         ({"chat_request": {"logprobs": True, "top_logprobs": "2"}}, "invalid_request",
          "/chat_request/top_logprobs"),
         ({"chat_request": {"stop": [1]}}, "invalid_request", "/chat_request/stop"),
+        ({"stream": True, "generate_chunk": generated(usage={"completion_tokens": "1"})},
+         "invalid_request", "/generate_chunk/usage/completion_tokens"),
         ({"generate_response": generated(choice([97]), output_mode="text")},
          "invalid_request", "/generate_response/output_mode"),
         ({"parser": "guess"}, "invalid_request", "/parser"),
