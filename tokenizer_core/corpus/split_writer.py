@@ -57,6 +57,7 @@ class SplitWriter:
         self._shards: list[ShardRecord] = []
         self._shard: StagedFile | None = None
         self._mask: StagedFile | None = None  # of the open shard
+        self._header = b""  # as written: of a full shard, if the plan has a size
         self._shard_tokens = 0
         # The start of this shard's documents; used only if no document spans two shards.
         self._shard_first_document = self._shard_first_token = 0
@@ -259,11 +260,13 @@ class SplitWriter:
 
     def _open_shard(self) -> StagedFile:
         name, *other_names = self._plan.file_names(self._split, len(self._shards))
-        header_bytes = self._layout.header_bytes
-        self._shard = StagedFile(self._folder / name, hash_on_the_way=not header_bytes)
+        tokens = self._plan.tokens_per_shard
+        is_known = not self._layout.header_bytes or tokens is not None  # that of a full shard
+        self._header = self._layout.render_header(tokens or 0, self._dtype)
+        self._shard = StagedFile(self._folder / name, hash_on_the_way=is_known)
         if self._plan.loss_mask:
             self._mask = StagedFile(self._folder / other_names[-1], hash_on_the_way=True)
-        self._shard.write(bytes(header_bytes))
+        self._shard.write(self._header)
         self._shard_first_document = self._n_documents
         self._shard_first_token = self._n_tokens
         return self._shard
@@ -273,7 +276,7 @@ class SplitWriter:
             return
         header = self._layout.render_header(self._shard_tokens, self._dtype)
         names = self._plan.file_names(self._split, len(self._shards))
-        files = [self._shard.close(header)]
+        files = [self._shard.close(b"" if header == self._header else header)]
         if self._layout.has_index:
             files.append(self._write_index(names[1]))
         if self._mask:
