@@ -8,7 +8,9 @@ vocabulary, with the id of <|endoftext|> after each document. The contenders:
 
 - `ours-1`, `ours-2`: `tokenizer corpus encode` with one and two workers. It also hashes the text,
   checks and counts every id, writes the document index and the manifest, and calls
-  fsync.
+  fsync. `unsynced-2` is the same without fsync, `unhashed-2` also without hashes.
+- `engine-2`: `encode_batch_to_numpy` by two threads, of the texts in memory: only the call is
+  measured, without start and files. Its *to start* is of one document.
 - `datasets`: Hugging Face `datasets`, `map(batched=True, num_proc=2)` with `tokenizers`; the ids
   are copied shard by shard into a memmap, as nanoGPT does.
 - `nanogpt`: nanoGPT's `prepare.py`: `datasets`, `map(num_proc=2)` with tiktoken, a memmap.
@@ -20,7 +22,9 @@ vocabulary, with the id of <|endoftext|> after each document. The contenders:
 process from start to end: *s* is wall time, *cpu* the processor time of all processes, which other
 load disturbs less. *start* is the same for a text of one document: the time to import, load the
 vocabulary and start workers. The contenders take turns in rotating order, and the table shows
-medians. The text is in the page cache. The exit status is 1 if two files of ids differ.
+medians. The text is in the page cache. With `--together` the texts are one corpus, with `--times`
+repeated; `--scratch` says where it is written: a disk, or a file system in memory. The exit status
+is 1 if two files of ids differ.
 """
 
 import argparse
@@ -44,6 +48,9 @@ END_ID = 50256
 CONTENDERS = {
     "ours-1": "`tokenizer corpus encode --workers 1`",
     "ours-2": "`tokenizer corpus encode --workers 2`",
+    "unsynced-2": "the same without fsync",
+    "unhashed-2": "the same without fsync and hashes",
+    "engine-2": "the engine alone, two threads, texts in memory",
     "gigatoken-1": "gigatoken's `encode_files`, `ndarray.tofile` (one thread)",
     "gigatoken-2": "gigatoken, two threads",
     "pool": "tiktoken in a pool of two processes, as in llm.c",
@@ -52,10 +59,10 @@ CONTENDERS = {
 }
 
 
-def documents(text):
-    """The documents: the text before each separator, and the rest if it is not empty."""
-    found = Path(text).read_bytes().decode().split(END)
-    return found if found[-1] else found[:-1]
+def documents(texts):
+    """The documents: the text before each separator, and the rest of a file if it is not empty."""
+    parts = (Path(text).read_bytes().decode().split(END) for text in texts)
+    return [one for found in parts for one in (found if found[-1] else found[:-1])]
 
 
 @cache
@@ -107,7 +114,7 @@ def with_datasets(job, function, **options):
     import numpy as np
     from datasets import Dataset
 
-    dataset = Dataset.from_dict({"text": documents(job["text"])})
+    dataset = Dataset.from_dict({"text": documents(job["texts"])})
     dataset = dataset.map(function, remove_columns=["text"], num_proc=job["workers"], **options)
     array = np.memmap(
         job["output"], dtype=np.uint16, mode="w+", shape=(int(np.sum(dataset["len"])),)
@@ -133,7 +140,7 @@ def nanogpt(job):
 def pool(job):
     import multiprocessing
 
-    work = ((job["ranks"], text) for text in documents(job["text"]))
+    work = ((job["ranks"], text) for text in documents(job["texts"]))
     with multiprocessing.Pool(job["workers"]) as processes, Path(job["output"]).open("wb") as file:
         for ids in processes.imap(array_of_ids, work, chunksize=16):
             ids.tofile(file)
@@ -145,32 +152,80 @@ def gigatoken(job):
     from gigatoken.gigatoken_rs import BPETokenizer, TextFileSource
 
     tokenizer = BPETokenizer.from_hf(job["vocab"])
-    rows = tokenizer.encode_files(TextFileSource([job["text"]], separator=END))
+    rows = tokenizer.encode_files(TextFileSource(job["texts"], separator=END))
     ids = np.asarray(awkward.flatten(rows, axis=None))
     ends = np.cumsum(np.asarray(awkward.num(rows)))
     np.insert(ids.astype(np.uint16), ends, END_ID).tofile(job["output"])
 
 
-def command_of(contender, text, folder, args):
+def engine(job):
+    """Print the seconds and the processor seconds of the call as JSON."""
+    import numpy as np
+
+    from tokenizer_core import Tokenizer
+
+    tokenizer = Tokenizer.load(job["vocab"])
+    texts = documents(job["texts"])
+    start, start_cpu = time.perf_counter(), time.process_time()
+    ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=job["workers"])
+    print(json.dumps([time.perf_counter() - start, time.process_time() - start_cpu]))
+    np.insert(ids.astype(np.uint16), offsets[1:].astype(np.int64), END_ID).tofile(job["output"])
+
+
+class NoHash:
+    """In place of SHA-256, to see what it costs."""
+
+    def update(self, data):
+        pass
+
+    def hexdigest(self):
+        return "0" * 64
+
+
+def unsynced(job):
+    """`tokenizer corpus encode` in this process."""
+    from tokenizer_service.cli import main
+
+    os.fsync = lambda descriptor: None
+    sys.exit(main(job["arguments"]))
+
+
+def unhashed(job):
+    from types import SimpleNamespace
+
+    from tokenizer_core.corpus import staging
+    from tokenizer_core.documents import corpus_files
+
+    for module in (staging, corpus_files):
+        module.hashlib = SimpleNamespace(sha256=NoHash, file_digest=hashlib.file_digest)
+    unsynced(job)
+
+
+def command_of(contender, texts, folder, args):
     """The command of a contender; it writes `folder`/train.bin."""
     name, _, number = contender.partition("-")
+    files = ["corpus", "encode", *texts, "--files", str(args.vocab), "--quiet"]
+    arguments = [*files, "--workers", number, "--output", str(folder)]
     if name == "ours":
-        files = ["corpus", "encode", str(text), "--files", str(args.vocab), "--quiet"]
-        workers = ["--workers", number, "--output", str(folder)]
-        return [sys.executable, "-m", "tokenizer_service.cli", *files, *workers]
-    folder.mkdir()
+        return [sys.executable, "-m", "tokenizer_service.cli", *arguments]
+    python = args.peers
+    if name in ("unsynced", "unhashed", "engine"):
+        python = sys.executable
+    if name not in ("unsynced", "unhashed"):
+        folder.mkdir()
     job = {
         "contender": name,
-        "text": str(text),
+        "arguments": arguments,
+        "texts": texts,
         "output": str(folder / "train.bin"),
         "vocab": str(args.vocab),
         "ranks": str(args.ranks),
         "workers": int(number or 2),
     }
-    return [args.peers, str(Path(__file__).resolve()), "--job", json.dumps(job)]
+    return [python, str(Path(__file__).resolve()), "--job", json.dumps(job)]
 
 
-def run(contender, text, args):
+def run(contender, texts, args):
     """Wall and processor seconds of a fresh process, and the hash of its output.
 
     Raises:
@@ -178,7 +233,7 @@ def run(contender, text, args):
     """
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         folder = Path(scratch) / "tokens"
-        command = command_of(contender, text.resolve(), folder, args)
+        command = command_of(contender, [str(text.resolve()) for text in texts], folder, args)
         threads = contender.partition("-")[2] or "1"
         environment = os.environ | {
             "RAYON_NUM_THREADS": threads,
@@ -195,6 +250,8 @@ def run(contender, text, args):
             raise ModuleNotFoundError(contender)
         if done.returncode:
             raise SystemExit(f"{contender} failed:\n{done.stderr[-2000:]}")
+        if contender.startswith("engine"):
+            seconds, cpu = json.loads(done.stdout)
         digest = hashlib.sha256((folder / "train.bin").read_bytes()).hexdigest()[:10]
         return seconds, cpu, digest
 
@@ -204,34 +261,34 @@ def children_cpu_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def compare(text, args):
+def compare(texts, args):
     """For each contender its wall seconds, those of a text of one document, and the processor
     seconds of both; and whether the outputs are equal."""
     contenders = args.contenders.split(",")
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         one = Path(scratch) / "one.txt"
         one.write_text(f"One document.{END}")
-        jobs = [(contender, which) for contender in contenders for which in (text, one)]
+        jobs = [(contender, which) for contender in contenders for which in (texts, (one,))]
         seconds = {job: [] for job in jobs}
         seen = {contender: set() for contender in contenders}
         for round_number in range(args.rounds):
             turn = 2 * (round_number % len(contenders))
             for contender, which in jobs[turn:] + jobs[:turn]:
-                doing = f"\r{text.name}: round {round_number + 1}, {contender:<12}"
+                doing = f"\r{texts[0].name}: round {round_number + 1}, {contender:<12}"
                 print(doing, end="", file=sys.stderr)
                 try:
                     clock, cpu, digest = run(contender, which, args)
                 except ModuleNotFoundError:
                     continue
                 seconds[contender, which].append((clock, cpu))
-                if which is text:
+                if which is texts:
                     seen[contender].add(digest)
     print(file=sys.stderr)
     found = {
         contender: [
             statistics.median(pair[kind] for pair in seconds[contender, which])
             for kind in (0, 1)
-            for which in (text, one)
+            for which in (texts, (one,))
             if seconds[contender, which]
         ]
         for contender in contenders
@@ -250,6 +307,8 @@ def main():
     parser.add_argument("--peers", default=sys.executable, help="the Python that imports others")
     parser.add_argument("--contenders", default=",".join(CONTENDERS))
     parser.add_argument("--scratch", type=Path, help="a folder on the disk to write to")
+    parser.add_argument("--together", action="store_true", help="make one corpus of the texts")
+    parser.add_argument("--times", type=int, default=1, help="how often a corpus has each text")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     if "--job" in sys.argv:  # in the environment of the peers, where this project is not
         job = parser.parse_args().job
@@ -265,11 +324,13 @@ def main():
         parser.error(f"unknown contenders: {', '.join(sorted(unknown))}")
     columns, rows = [""], {name: [CONTENDERS[name]] for name in args.contenders.split(",")}
     all_equal = True
-    for text in map(text_path, args.texts):
-        found, are_equal = compare(text, args)
+    paths = tuple(map(text_path, args.texts))
+    for texts in [paths] if args.together else [(path,) for path in paths]:
+        found, are_equal = compare(texts * args.times, args)
         all_equal &= are_equal
-        columns += [f"{label(text)}, {text.stat().st_size / 1e6:.0f} MB, s", "to start",
-                    "processor s", "to start"]  # fmt: skip
+        size = args.times * sum(text.stat().st_size for text in texts) / 1e6
+        name = f"{len(texts)} texts" if args.together else label(texts[0])
+        columns += [f"{name}, {size:.0f} MB, s", "to start", "processor s", "to start"]
         for name, row in rows.items():
             row += found[name] or [NOT_INSTALLED, None, None, None]
     report([Table(columns, list(rows.values()))], args.json, f"Medians of {args.rounds} rounds")
