@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 def count_ids(ids: NDArray[np.integer[Any]], counts: NDArray[np.uint64]) -> None:
     """Add to `counts`, shape (n,), how often each of the ids below n occurs in `ids`, shape
     (n_tokens,). NumPy takes five times as long."""
+    import numpy as np
+
     if ids.dtype in (np.uint16, np.uint32) and unavailable_reason() is None:
         native.count_ids(np.ascontiguousarray(ids), counts)
     else:
