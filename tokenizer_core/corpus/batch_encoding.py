@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from tokenizer_core.corpus.document_batches import DocumentBatch
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
+    from tokenizer_core.documents import CorpusSource
     from tokenizer_core.engines import EncodedDocuments
     from tokenizer_core.tokenizer import Tokenizer
-    from tokenizer_core.training.pretoken_counts import CorpusSource
 
     Ids = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]

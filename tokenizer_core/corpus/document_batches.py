@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,
     BadDocument,
+    CorpusSource,
     corpus_file_name,
     open_utf8_documents,
 )
 from tokenizer_core.errors import DocumentRefusedError, PreTokenTooLongError, TokenFilesPlanError
-from tokenizer_core.training.pretoken_counts import CorpusSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

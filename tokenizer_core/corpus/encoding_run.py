@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.batch_encoding import EncodedBatch, Position
     from tokenizer_core.corpus.token_manifest import TokenManifest
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
-    from tokenizer_core.training.pretoken_counts import CorpusSource
+    from tokenizer_core.documents import CorpusSource
 
 CHECKPOINT_SECONDS: Final = 5.0
 """The least time between checkpoints; after a slow one, at least fifty times its duration."""

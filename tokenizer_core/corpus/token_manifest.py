@@ -22,10 +22,10 @@ from tokenizer_core.corpus.token_plan import (
     TokenFilesPlan,
     split_stem,
 )
+from tokenizer_core.documents import CorpusSource
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError
 from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
-from tokenizer_core.training.pretoken_counts import CorpusSource
 
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 1 << 28

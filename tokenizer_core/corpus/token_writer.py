@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.training.pretoken_counts import CorpusSource
+    from tokenizer_core.documents import CorpusSource
 
     Ids = Sequence[int] | NDArray[np.integer[Any]]
     Mask = Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]

@@ -31,13 +31,12 @@ from tokenizer_core.distributed.merge_shards import (
     merge_partition,
 )
 from tokenizer_core.distributed.runs import Run, Stage
-from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
+from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat, CorpusSource
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, check_max_bad
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import Executor
 from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern
 from tokenizer_core.training.count_pretokens import CountingRules
-from tokenizer_core.training.pretoken_counts import CorpusSource
 from tokenizer_core.training.vocabulary_plan import refuse_string
 
 LARGEST_SHARD_BYTES: Final = 256 << 20

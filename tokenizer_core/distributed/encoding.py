@@ -32,12 +32,11 @@ from tokenizer_core.distributed.encode_shards import (
     read_encoded_shard,
 )
 from tokenizer_core.distributed.runs import Run, Stage
-from tokenizer_core.documents import BadDocuments, CorpusFormat, corpus_file_name
+from tokenizer_core.documents import BadDocuments, CorpusFormat, CorpusSource, corpus_file_name
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.splitting.patterns import UNICODE_TABLES
-from tokenizer_core.training.pretoken_counts import CorpusSource
 
 if TYPE_CHECKING:
     from tokenizer_core.corpus.batch_encoding import DocumentEncoder

@@ -14,12 +14,12 @@ from typing import IO, Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt, CommittedFile
 from tokenizer_core.distributed.corpus_sources import check_sum
-from tokenizer_core.documents import BadDocuments
+from tokenizer_core.documents import BadDocuments, CorpusSource
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.training.counts import MAX_RUNS, Entry, FileCounts, merge_runs, write_entry
-from tokenizer_core.training.pretoken_counts import MAX_SUM, CorpusSource, PretokenCounts
+from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts
 
 MERGED: Final = "merged"
 """The name of a partition's only run."""

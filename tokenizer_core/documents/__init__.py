@@ -7,6 +7,7 @@
 
 from tokenizer_core.documents.bad_documents import DEFAULT_MAX_BAD, BadDocument, BadDocuments
 from tokenizer_core.documents.corpus_files import (
+    CorpusSource,
     corpus_file_identity,
     corpus_file_name,
     corpus_file_size,
@@ -47,6 +48,7 @@ __all__ = [
     "BadDocument",
     "BadDocuments",
     "CorpusFormat",
+    "CorpusSource",
     "DocumentReader",
     "DocumentSample",
     "PlainTextCopy",

@@ -33,6 +33,15 @@ BLOCK_BYTES: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
+class CorpusSource:
+    """One file of a corpus: its path, its size, and the sha256 (hex) of the bytes read."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class FileVersion:
     """What the system knows about a local file: another file, or a changed one, differs."""
 

@@ -1,12 +1,13 @@
 """Training: corpus -> counts -> merges -> tokenizer. The names below are the public interface."""
 
+from tokenizer_core.documents import CorpusSource
 from tokenizer_core.training.combine_counts import combine_counts
 from tokenizer_core.training.count_pretokens import count_pretokens
 from tokenizer_core.training.learn_merges import (
     LearningRules,
     learn_merges,
 )
-from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts, Pruning
+from tokenizer_core.training.pretoken_counts import PretokenCounts, Pruning
 from tokenizer_core.training.prune_counts import prune_counts
 from tokenizer_core.training.trainer import (
     TrainingOptions,

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 from tokenizer_core.documents import (
     BY_NAME,
     CorpusFormat,
+    CorpusSource,
     corpus_file_size,
     make_separator,
     plain_text_copies,
@@ -39,7 +40,7 @@ from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.splitting.pretokenize import split_in_windows
 from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, open_chunks
 from tokenizer_core.training.counts import CountTable
-from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
+from tokenizer_core.training.pretoken_counts import PretokenCounts
 from tokenizer_core.training.vocabulary_plan import refuse_string
 
 DecodeErrors = Literal["strict", "replace"]

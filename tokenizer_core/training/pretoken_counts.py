@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 from tokenizer_core.blobs.addresses import open_stored
 from tokenizer_core.blobs.atomic_files import read_whole_file, require_regular, write_whole_file
 from tokenizer_core.blobs.local_files import open_to_read
+from tokenizer_core.documents import CorpusSource
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import CorpusError, FormatError
@@ -39,15 +40,6 @@ MAX_SUM: Final = (1 << 64) - 1
 _MAGIC: Final = b"tokenizer-pretoken-counts-1\n"
 _DIGEST_BYTES: Final = 32
 _HASH_BYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusSource:
-    """One file of a corpus: its path, its size, and the sha256 (hex) of the counted bytes."""
-
-    path: str
-    size_bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)

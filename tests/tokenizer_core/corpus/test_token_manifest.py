@@ -11,9 +11,9 @@ from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import TokenManifest, plan_token_files
 from tokenizer_core.corpus.token_manifest import _FORMAT, render_plan
+from tokenizer_core.documents import CorpusSource
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesPlanError
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.training.pretoken_counts import CorpusSource
 
 
 @pytest.fixture(scope="module", params=["raw", "megatron"])
