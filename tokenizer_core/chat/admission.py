@@ -82,8 +82,33 @@ def is_text(node: nodes.Node) -> bool:
     return isinstance(node, nodes.Const) and type(node.value) is str
 
 
+def formatted_parts(node: nodes.Node) -> list[nodes.Expr] | None:
+    """The parts that a literal form joins, if it has no fields but `{}` or `%s`."""
+    match node:
+        case nodes.Call(node=nodes.Getattr(node=nodes.Const(value=str(form)), attr="format")):
+            field, values, has_names = "{}", node.args, bool(node.kwargs)
+        case nodes.Filter(node=nodes.Const(value=str(form)), name="format"):
+            field, values, has_names = "%s", node.args, bool(node.kwargs)
+        case nodes.Mod(left=nodes.Const(value=str(form)), right=right):
+            field, has_names = "%s", False
+            values = right.items if isinstance(right, nodes.Tuple) else [right]
+        case _:
+            return None
+    literals = form.split(field)
+    if has_names or len(literals) != len(values) + 1 or not values:
+        return None
+    if any(mark in literal for literal in literals for mark in field.removesuffix("s")):
+        return None
+    parts: list[nodes.Expr] = [nodes.Const(literals[0], lineno=node.lineno)]
+    for value, literal in zip(values, literals[1:], strict=True):
+        parts += [value, nodes.Const(literal, lineno=node.lineno)]
+    return parts
+
+
 def _is_known_call(node: nodes.Call) -> bool:
     match node.node:
+        case nodes.Getattr(attr="format"):
+            return not _is_spread(node) and formatted_parts(node) is not None
         case nodes.Getattr(attr=name):
             return not _is_spread(node) and f".{name}" in OPERATIONS and not node.kwargs
         case nodes.Name():
@@ -93,6 +118,7 @@ def _is_known_call(node: nodes.Call) -> bool:
 
 def _is_known_filter(node: nodes.Filter) -> bool:
     is_filter = node.name.isidentifier() and node.name in OPERATIONS
+    is_filter = is_filter or formatted_parts(node) is not None
     return is_filter and node.node is not None and not _is_spread(node)
 
 

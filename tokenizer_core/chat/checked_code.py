@@ -17,7 +17,7 @@ from jinja2.runtime import Context, Macro
 from jinja2.tests import TESTS as ALL_TESTS
 from jinja2.visitor import NodeTransformer
 
-from tokenizer_core.chat.admission import TESTS, is_text
+from tokenizer_core.chat.admission import TESTS, formatted_parts, is_text
 from tokenizer_core.chat.checked_operations import (
     CALL_UNITS,
     LOOP_FIELDS,
@@ -70,6 +70,9 @@ class _Checks(NodeTransformer):
 
 
 def _checked(node: nodes.Node) -> nodes.Node:
+    formatted = formatted_parts(node)
+    if formatted is not None:
+        return _operation("~", *formatted)
     match node:
         case nodes.Call(node=nodes.Getattr() as method):
             # What is sought is no text of the output; the second one may become it.

@@ -17,7 +17,7 @@ from jinja2 import Undefined
 from jinja2.filters import do_default, do_dictsort
 from jinja2.runtime import LoopContext
 
-from tokenizer_core.chat.template import TemplateNamespace, to_json
+from tokenizer_core.chat.template import TemplateNamespace, indent, to_json
 from tokenizer_core.chat.traced_text import (
     Runs,
     TracedMarkup,
@@ -42,6 +42,7 @@ _LARGEST: Final = 1 << 63
 """Numbers up to this size take the same time."""
 
 _LONGEST_SEPARATOR: Final = 64
+_WIDEST_MARGIN: Final = 64
 
 
 class ElsewhereError(Exception):
@@ -409,6 +410,18 @@ def _to_json(budget: Budget, value: Any, **style: Any) -> str:
     return to_json(value, **style)
 
 
+def _indent(
+    budget: Budget, text: Any, width: Any = 4, first: Any = False, blank: Any = False
+) -> str:
+    _require(type(width) is int and 0 <= width <= _WIDEST_MARGIN)
+    _require(type(first) is bool and type(blank) is bool)
+    budget.take(16 * _units(text))
+    n_lines = 1 + len(str.splitlines(text))
+    _take_parts(budget, text, 4 * n_lines)
+    budget.take(n_lines * width)
+    return indent(text, width, first, blank)
+
+
 def _items(budget: Budget, value: Any) -> _Lazy:
     found = {} if type(value) is Undefined else value
     found = _iterate(budget, _METHODS["items"](budget, found))
@@ -472,6 +485,7 @@ OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys(("count", "length"), _length),
     **dict.fromkeys(("d", "default"), lambda _, *values: do_default(*values)),
     "dictsort": _sorted_items,
+    "indent": _indent,
     "items": _items,
     "join": _join,
     "list": lambda budget, value: list(_iterate(budget, value)),

@@ -285,7 +285,7 @@ class TracingEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         self.literals: list[Any] = []
         super().__init__(finalize=_refuse_addresses, **options)
-        self.filters.update(join=_join, indent=_indent, safe=TracedMarkup, tojson=to_json)
+        self.filters.update(join=_join, indent=indent, safe=TracedMarkup, tojson=to_json)
         self.globals.update(
             raise_exception=_raise_exception,
             strftime_now=strftime_now,
@@ -413,7 +413,7 @@ def _join(
     return join_traced(str(d), map(str, value))
 
 
-def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+def indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     """Jinja's `indent`, with origins: that of a line break is that of the one it replaces."""
     if isinstance(s, Markup):
         return jinja2.filters.do_indent(s, width, first, blank)

@@ -68,7 +68,7 @@ SOURCES |= {
     name: family.template.replace("CONTENT", CONTENT.replace("MEDIA", family.media))
     for name, family in PUBLIC.items()
 }
-LEFT_TO_THE_CHILD = {"macros", "broken", "Granite 3", "Hunyuan"}
+LEFT_TO_THE_CHILD = {"macros", "broken"}
 
 
 def of_child(source, chat):
@@ -114,7 +114,8 @@ _FILTERS = (
     "join('X')", "length", "list", "lower", "map('upper')|list", "map(attribute='t')|list",
     "reject('equalto', 'X')|list", "replace('X', t)", "safe", "string", "tojson",
     "select('==', t)|list", "tojson(indent=2)", "trim", "upper", "map('tojson')|join('<a>')",
-    "selectattr('t', 'eq', 'X')|list|length", "items", "map('trim')",
+    "selectattr('t', 'eq', 'X')|list|length", "items", "map('trim')", "indent", "indent(1, true)",
+    "indent(2, blank=true)",
 )  # fmt: skip
 _METHODS = (
     "capitalize()", "endswith('X')", "get('X')", "get('t', u)", "items()|list", "keys()|list",
@@ -141,6 +142,10 @@ def _operations(inner):
         st.builds("({})[{}]".format, inner, inner),
         st.builds("({})[::-1]".format, inner),
         st.builds("(not {})".format, inner),
+        st.builds("{}.format({}, {})".format, st.just("'<a>{}X{}'"), inner, inner),
+        st.builds("({} % ({}, {}))".format, st.just("'%s<a>%s'"), inner, inner),
+        st.builds("({} % {})".format, st.sampled_from(("'<%s>'", "'%s'", "'%d%%'")), inner),
+        st.builds("({}|format({}))".format, st.sampled_from(("'<%s>'", "'%s'")), inner),
         st.builds("({})|{}".format, inner, st.sampled_from(_FILTERS)),
         st.builds("({}).{}".format, inner, st.sampled_from(_METHODS)),
         st.builds("({} is {})".format, inner, st.sampled_from(_TESTS)),
@@ -167,7 +172,10 @@ def turn(body):
     "source",
     [
         "{{ 2 ** 9 }}", "{{ 'a' * 9 }}", "{{ [0] * 9 }}", "{{ 9 // 2 }}", "{{ 9 / 2 }}",
-        "{{ 'x'.center(9) }}", "{{ 'x'.format(1) }}", "{{ 'x'|indent(9) }}", "{{ '%s'|format(1) }}",
+        "{{ 'x'.center(9) }}", "{{ 'x'.format(1) }}", "{{ '{:9}'.format(n) }}",
+        "{{ '%9s'|format(n) }}", "{{ '%(a)s'|format(a=n) }}", "{{ n.format(n) }}",
+        "{{ '{}{0}'.format(n) }}", "{{ '{n}'.format(n=n) }}", "{{ '{}'.format(*n) }}",
+        "{{ 'x'|indent(9) }}", "{{ '%s'|format(1) }}",
         "{{ lipsum() }}".replace("lipsum", "messages.append"), "{{ messages|sort }}",
         "{{ messages|groupby('role') }}", "{{ messages|batch(9) }}", "{{ messages|attr('x') }}",
         "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", "{% include 'x' %}",
@@ -228,6 +236,9 @@ HOSTILE = {
     "deep calls": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "large numbers": grow("9", "ns.x + ns.x + ns.x").replace("range(60)", "range(90)"),
     "remainders of a text": "{{ s % 9 }}".replace("s", "messages[0].content"),
+    "double by form": grow("'a'", "'{}{}'.format(ns.x, ns.x)"),
+    "indent more": grow("'\n'", "(ns.x ~ ns.x)|indent(64, true, true)"),
+    "wide margin": LONG + "{{ s|indent(999999999) }}",
     "wide time": "{{ strftime_now('%09999999d') }}",
     "wide JSON": "{{ messages|tojson(indent=999999999) }}",
     "deep JSON": "{% set ns = namespace(x=[1]) %}{% for i in range(90) %}{% set ns.x = [ns.x, 1] %}"
@@ -247,6 +258,8 @@ HOSTILE = {
             "split at spaces": "s.split()",
             "strip": "s.strip('ab')",
             "trim": "s|trim",
+            "indent": "s|indent",
+            "format": "'%s' % s",
             "upper": "s|upper",
             "lower": "s.lower()",
             "capitalize": "s.capitalize()",
