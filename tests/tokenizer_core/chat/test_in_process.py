@@ -222,6 +222,10 @@ HOSTILE = {
     "double by join": grow("'aa'", "[ns.x, ns.x]|join"),
     "double in set": "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set y %}{{ ns.x }}"
     "{{ ns.x }}{% endset %}{% set ns.x = y %}{% endfor %}",
+    "safe text": LONG
+    + "{% set t = s|safe %}{% set x %}"
+    + LOOP
+    + "{{ t }}{% endfor %}{% endset %}",
     "shared values": grow("[1]", "[ns.x, ns.x]").replace("|length", "|tojson"),
     "shared values as text": grow("[1]", "[ns.x, ns.x]").replace("|length", "|string"),
     "nested values": GROW.replace("60", "9999")
