@@ -168,34 +168,29 @@ def join_printed(budget: Budget, values: Iterable[Any]) -> tuple[str, Runs]:
     """The text of what a template prints, and its origins."""
     texts = list(values)
     if not TEXTS.issuperset(map(type, texts)):
-        texts = list(map(_as_text, texts))
+        texts = [_as_text(budget, value) for value in texts]
     all_runs = [text._runs if type(text) is TracedText else runs_of(text) for text in texts]
     budget.take(sum(map(len, texts)) + _RUN_UNITS * sum(map(len, all_runs)) + OBJECT_UNITS)
     return "".join(texts), join_runs(all_runs)
 
 
-def _as_text(value: Any) -> str:
-    if type(value) in TEXTS:
-        return cast("str", value)
-    _units(value, _PRINTED)
-    return str(value)
+def _as_text(budget: Budget, value: Any) -> str:
+    if type(value) not in TEXTS:
+        budget.take(_units(value, _PRINTED))
+        return str(value)
+    return cast("str", value)
 
 
 def get_field(value: Any, name: str) -> Any:
     """`value.name`"""
     kind = type(value)
-    if kind is dict:
-        if name in value:
-            return value[name]
-    elif kind is LoopContext:
+    if kind is dict and name in value:
+        return value[name]
+    if kind is LoopContext:
         return getattr(value, name) if name in LOOP_FIELDS else _leave()
-    elif kind is TemplateNamespace:
-        try:
-            return getattr(value, name)
-        except AttributeError:
-            pass
-    elif kind not in _FIELDLESS or hasattr(value, name):
-        raise ElsewhereError
+    if kind is TemplateNamespace and hasattr(value, name):
+        return getattr(value, name)
+    _require(kind in (dict, TemplateNamespace) or (kind in _FIELDLESS and not hasattr(value, name)))
     return Undefined(obj=value, name=name)
 
 
@@ -396,7 +391,7 @@ def _string(budget: Budget, value: Any) -> Any:
     if type(value) not in (list, dict):
         _require(type(value) is not TracedMarkup)
         budget.take(_units(value, _PRINTED))
-        return _as_text(value)
+        return value if type(value) in TEXTS else str(value)
     _take_written(budget, value, 2)
     return str(value)
 

@@ -1,11 +1,9 @@
 """Templates in this process: each result is that of the child process, and nothing has no bound."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -222,6 +220,10 @@ HOSTILE = {
     "double by join": grow("'aa'", "[ns.x, ns.x]|join"),
     "double in set": "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set y %}{{ ns.x }}"
     "{{ ns.x }}{% endset %}{% set ns.x = y %}{% endfor %}",
+    "safe text": LONG
+    + "{% set t = s|safe %}{% set x %}"
+    + LOOP
+    + "{{ t }}{% endfor %}{% endset %}",
     "shared values": grow("[1]", "[ns.x, ns.x]").replace("|length", "|tojson"),
     "shared values as text": grow("[1]", "[ns.x, ns.x]").replace("|length", "|string"),
     "nested values": GROW.replace("60", "9999")
@@ -280,27 +282,23 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_what_takes_too_long_is_left_to_the_child(name):
-    chat = {"messages": [{"role": "user", "content": "a" * 300_000}]}
-    assert admit(HOSTILE[name]) is not None
-    started = time.thread_time()
-    assert here(HOSTILE[name], chat) is None
-    assert time.thread_time() - started < 3  # a tenth of it on a machine without other load
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux limits the memory")
-def test_what_is_left_to_the_child_needed_little_memory():
+def test_what_takes_too_long_is_left_to_the_child_and_needs_little_memory():
+    """In a process with a limit, so that an operation without a bound does no harm."""
     program = (
-        "import resource\n"
-        "from tests.tokenizer_core.chat.test_in_process import HOSTILE, here\n"
-        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), resource.RLIM_INFINITY))\n"
+        "import os, time\n"
+        "from tests.tokenizer_core.chat.test_in_process import HOSTILE, admit, here\n"
+        "if hasattr(os, 'sched_getaffinity'):  # Linux limits the memory\n"
+        "    import resource\n"
+        "    used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "    resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), resource.RLIM_INFINITY))\n"
         "chat = {'messages': [{'role': 'user', 'content': chr(0x1f600) * 300_000}]}\n"
-        "errors = []\n"
-        "for source in HOSTILE.values():\n"
-        "    assert here(source, chat, errors=errors) is None\n"
-        "assert not any(isinstance(error, MemoryError) for error in errors), errors\n"
+        "for name, source in HOSTILE.items():\n"
+        "    started, errors = time.thread_time(), []\n"
+        "    assert admit(source) is not None, name\n"
+        "    assert here(source, chat, errors=errors) is None, name\n"
+        "    assert not any(isinstance(error, MemoryError) for error in errors), name\n"
+        "    # A tenth of it on a machine without other load.\n"
+        "    assert time.thread_time() - started < 3, name\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
