@@ -119,7 +119,7 @@ class PlannedRoutes:
             return None
         request = plan.parse(body, services.engine)
         live = find_tokenizer(connection, request.tokenizer, vars(request).get("model"))
-        if live is None or not runs_inline(request, len(body)):
+        if live is None or not runs_inline(request, live, len(body)):
             return None
         rendered = plan.run(request, live)
         content = b"".join(rendered.chunks)
@@ -164,7 +164,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
             lease = None
         request = plan.parse(bytes(body), services.engine)
         live = await choose_tokenizer(connection, request.tokenizer, vars(request).get("model"))
-        if runs_inline(request, n_bytes):
+        if runs_inline(request, live, n_bytes):
             rendered = plan.run(request, live)
     else:
         lease = lease or services.budget.lease()
