@@ -41,9 +41,10 @@ class Job:
 
 @dataclass
 class Result:
-    """The responses within the measured time."""
+    """The responses within the measured time; `n_all` and `n_wrong` count those before too."""
 
     n_requests: int = 0
+    n_all: int = 0
     n_body_bytes: int = 0
     n_wrong: int = 0
     seconds: float = 0.0
@@ -139,6 +140,7 @@ class Load:
 
     def note(self, sent_at, n_bytes, is_right):
         now = time.perf_counter()
+        self._result.n_all += 1
         self._result.n_wrong += not is_right
         if self._from <= now < self._until:
             self._result.n_requests += 1

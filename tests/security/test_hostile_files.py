@@ -138,6 +138,18 @@ def with_regex(expression):
     return changed(WITH_SPLIT, "pre_tokenizer.pretokenizers.0.pattern.Regex", expression)
 
 
+def with_ids_around(n_ids):
+    token = {"id": "a", "ids": [97] * n_ids, "tokens": ["a"] * n_ids}
+    single = [{"SpecialToken": {"id": "a", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    template = {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [],
+        "special_tokens": {"a": token},
+    }
+    return {**TABLE, "post_processor": template}
+
+
 def with_steps(n_steps):
     digits = {"type": "Digits", "individual_digits": True}
     steps = [*[digits] * n_steps, TABLE["pre_tokenizer"]]
@@ -216,6 +228,9 @@ LARGE = {
         lambda: with_added(["<" * 1000 + str(i) for i in range(5000)]), "accepted"
     ),
     "100,000 steps": in_json(lambda: with_steps(100_000), "100001 steps, more than 64"),
+    "400,000 ids around a text": in_json(
+        lambda: with_ids_around(400_000), "puts 400000 ids around a text, more than 64"
+    ),
     "an expression of 1 MB": in_json(
         lambda: with_regex("a|" * 500_000 + "b"), "more than 20000 characters"
     ),

@@ -22,6 +22,9 @@ can always be allocated."""
 MAX_TOKEN_BYTES: Final = 1 << 20
 """Longer tokens are refused: preparing an engine takes seconds for one of 40 MB."""
 
+MAX_IDS_AROUND: Final = 64
+"""Most ids that a post-processor puts around each text; those of models have up to two."""
+
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
 
 
@@ -36,7 +39,12 @@ def check_spec(spec: TokenizerSpec) -> None:
     _check_merges(spec)
     _check_word_suffix(spec)
     _check_byte_ids(spec)
-    for id_ in (*spec.prefix_ids, *spec.suffix_ids):
+    around = *spec.prefix_ids, *spec.suffix_ids
+    if len(around) > MAX_IDS_AROUND:
+        raise InvalidSpecError(
+            f"the post-processor puts {len(around)} ids around a text, more than {MAX_IDS_AROUND}"
+        )
+    for id_ in around:
         if id_ not in spec.vocab:
             raise InvalidSpecError(f"the post-processor adds id {id_}, which has no token")
 

@@ -12,13 +12,16 @@ from typing import Final
 
 from tokenizer_service.access.errors import OverloadedError
 
-INLINE_BODY_BYTES: Final = 4096
-"""Bodies up to this size are processed on the event loop: a thread costs more than the work."""
+INLINE_BODY_BYTES: Final = 2048
+"""Bodies up to this size are processed on the event loop: a thread costs more than the work. Each
+byte gives at most one id of seven digits and a comma, so the response has at most 16 KiB."""
 
 INLINE_ITEMS: Final = 8
-INLINE_DETAILED_BYTES: Final = 512
-"""But batches of more texts, and larger bodies whose response has pieces or offsets, are not: each
-text costs 30 us and each token 3 us, so that 4 kB took 40 ms."""
+INLINE_DETAILED_BYTES: Final = 128
+INLINE_DECODED_BYTES: Final = 896
+"""But batches of more texts, larger bodies whose response has pieces or offsets, and ids of more
+text are not: each text costs 30 us, each token 3 us and 128 bytes, and each byte of text up to six
+bytes under each of three keys."""
 
 INLINE_TEMPLATE_UNITS: Final = 1 << 17
 """What chat templates may take there, at most 4 ms. Eight messages in 4 kB take a third of it with

@@ -16,7 +16,7 @@ from tokenizer_core.engines import ARRAY, JSON, EngineChoice, decode_json_string
 from tokenizer_core.specials.policy import Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS
-from tokenizer_service.access.work_queue import check_not_abandoned
+from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.preconditions import require_known_specials
 from tokenizer_service.http.bodies import read_model
 from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, require_fit
@@ -31,6 +31,9 @@ Source = str | Segments
 
 _DEFAULT: Final = Policy()
 _BEGIN: Final = re.compile(rb'\s*+\{\s*+"text"\s*+:\s*+(?=")')
+_BYTES_PER_ID: Final = 8
+"""Of the post-processor's ids as JSON, which a batch repeats for each text."""
+
 _MOST_OPTIONS: Final = 256
 """The size in bytes of a body without its text, up to which it is kept."""
 
@@ -184,8 +187,12 @@ def encode_all(
     """
     encoded: list[Encoded] = []
     n_tokens = 0
+    spec = live.tokenizer.spec
+    n_around = len(spec.prefix_ids) + len(spec.suffix_ids) if add_special_tokens else 0
     for pointer, source in sources:
         check_not_abandoned()
+        if n_around:
+            reserve_memory(_BYTES_PER_ID * n_around)
         try:
             if unit is None:
                 ids = live.tokenizer.encode_source(

@@ -6,8 +6,9 @@ in one step, no task      | as the next, if the body came with its head   | `res
                           | and the tokenizer is in memory                |
 on the event loop         | bodies up to INLINE_BODY_BYTES, of up to      | `Plan.may_run_inline`,
                           | INLINE_ITEMS texts; with details, bodies up   | `runs_inline`
-                          | to INLINE_DETAILED_BYTES; a template within   |
-                          | INLINE_TEMPLATE_UNITS                         |
+                          | to INLINE_DETAILED_BYTES; ids of up to        |
+                          | INLINE_DECODED_BYTES of text; a template      |
+                          | within INLINE_TEMPLATE_UNITS                  |
 thread for small requests | other bodies up to SMALL_BODY_BYTES are read  | `seconds_of`
                           | there, and served if the work takes up to     |
                           | SMALL_SECONDS                                 |
@@ -23,11 +24,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 from starlette.requests import HTTPConnection
 
 from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.limits import (
     INLINE_BODY_BYTES,
+    INLINE_DECODED_BYTES,
     INLINE_DETAILED_BYTES,
     INLINE_ITEMS,
     repeat_limit,
@@ -77,10 +80,12 @@ def is_conversation(request: Any) -> bool:
     return _TEMPLATE in vars(request)
 
 
-def runs_inline(request: Any, n_bytes: int) -> bool:
+def runs_inline(request: Any, live: LiveTokenizer, n_bytes: int) -> bool:
     """Whether to serve the parsed `request`, whose body of `n_bytes` may run inline, there."""
     fields = vars(request)  # a missing attribute of a model costs an exception
     if _count_items(fields) > INLINE_ITEMS:
+        return False
+    if _count_text_bytes(fields, live) > INLINE_DECODED_BYTES:
         return False
     return n_bytes <= INLINE_DETAILED_BYTES or not request.wants_more_than_ids
 
@@ -99,6 +104,16 @@ def seconds_of(request: Any, n_bytes: int) -> float:
 def seconds_to_parse(n_bytes: int) -> float:
     """As `seconds_of`, before the request is parsed."""
     return _SECONDS_PER_BYTE * n_bytes
+
+
+def _count_text_bytes(fields: dict[str, Any], live: LiveTokenizer) -> int:
+    """The bytes of the tokens whose ids a request has."""
+    n_bytes, lengths = 0, live.token_lengths
+    for value in fields.values():
+        for ids in value if type(value) is list else (value,):
+            if type(ids) is np.ndarray:
+                n_bytes += int(lengths[ids[ids < len(lengths)]].sum(dtype=np.uint64))
+    return n_bytes
 
 
 def _count_items(fields: dict[str, Any]) -> int:

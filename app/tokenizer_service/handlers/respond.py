@@ -123,7 +123,7 @@ class PlannedRoutes:
             return None
         request = plan.parse(body, services.engine)
         live = find_tokenizer(connection, request.tokenizer, vars(request).get("model"))
-        if live is None or not runs_inline(request, len(body)):
+        if live is None or not runs_inline(request, live, len(body)):
             return None
         rendered = _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
         if rendered is None:
@@ -170,7 +170,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
             lease = None
         request = plan.parse(bytes(body), services.engine)
         live = await choose_tokenizer(connection, request.tokenizer, vars(request).get("model"))
-        if runs_inline(request, n_bytes):
+        if runs_inline(request, live, n_bytes):
             rendered = _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
     else:
         lease = lease or services.budget.lease()

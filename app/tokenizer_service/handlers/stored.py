@@ -8,11 +8,13 @@ for it: see `access.shared_work`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 
 from tokenizer_service.access.auth import check_read
@@ -96,6 +98,22 @@ def respond_stored(request: Request, body: StoredBody) -> Response:
     response = ChunkedBody([body.content], media_type=body.media_type)
     response.headers.update(headers)
     return response
+
+
+async def respond_json(
+    make: Callable[[], BaseModel],
+    headers: Mapping[str, str] | None = None,
+    *,
+    only_set_fields: bool = False,
+) -> Response:
+    """A response with the value that `make` returns as JSON, which a thread makes: FastAPI would
+    serialise it on the event loop. Raises as `make`."""
+
+    def render() -> bytes:
+        return make().model_dump_json(by_alias=True, exclude_unset=only_set_fields).encode()
+
+    content = await asyncio.to_thread(render)
+    return Response(content, headers=headers, media_type="application/json")
 
 
 def _find(scope: Scope) -> StoredRoute | None:

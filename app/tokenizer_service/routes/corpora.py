@@ -14,6 +14,7 @@ from tokenizer_core.documents import format_of_name
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.handlers.disk import off_the_loop
 from tokenizer_service.handlers.preconditions import PlainName, refuse_match, require_known_query
+from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.jobs.corpora import CorpusUpload
@@ -91,16 +92,20 @@ async def upload_corpus(
 @router.get(
     "/corpora",
     summary="Every uploaded corpus",
+    response_model=CorpusList,
     responses=problem_responses(403, 503),
 )
-async def list_corpora(request: Request) -> CorpusList:
+async def list_corpora(request: Request) -> Response:
     """List all corpora in order of id, and the quota they use."""
     corpora = services_of(request).corpora
     stored = await off_the_loop(corpora.all)
-    return CorpusList(
-        corpora=[Corpus.model_validate(corpus) for corpus in stored],
-        bytes=await off_the_loop(corpora.used_bytes),
-        max_bytes=corpora.max_bytes,
+    used = await off_the_loop(corpora.used_bytes)
+    return await respond_json(
+        lambda: CorpusList(
+            corpora=[Corpus.model_validate(corpus) for corpus in stored],
+            bytes=used,
+            max_bytes=corpora.max_bytes,
+        )
     )
 
 

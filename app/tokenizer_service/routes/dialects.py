@@ -34,6 +34,7 @@ from tokenizer_service.handlers.preconditions import (
     require_known_query,
 )
 from tokenizer_service.handlers.respond import planned
+from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.http.dialects import choose_dialect, prefix_of
 from tokenizer_service.responses.dialects import describe_props, describe_tokenizer
@@ -87,36 +88,33 @@ def detokenize(request: HTTPConnection) -> Plan:
 @router.get(
     "/tokenizer_info",
     summary="The tokenizer in vLLM's format",
-    response_model_exclude_unset=True,
+    response_model=TokenizerInfoResponse,
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def tokenizer_info(
     request: Request,
-    response: Response,
     tokenizer: TokenizerQuery = None,
     model: ModelName = None,
-) -> TokenizerInfoResponse:
+) -> Response:
     """Show the values of its `tokenizer_config.json`, or those that it would have."""
     require_known_query(request, "tokenizer", "model")
     live = await choose_tokenizer(request, tokenizer, model)
-    response.headers.update(live.headers)
-    return describe_tokenizer(live)
+    return await respond_json(lambda: describe_tokenizer(live), live.headers, only_set_fields=True)
 
 
 @router.get(
     "/props",
     summary="The tokenizer in llama.cpp's format",
+    response_model=PropsResponse,
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def props(
     request: Request,
-    response: Response,
     tokenizer: TokenizerQuery = None,
     model: ModelName = None,
-) -> PropsResponse:
+) -> Response:
     """Show what is known of the model: its length, its chat template, its first and last token."""
     require_known_query(request, "tokenizer", "model", "autoload")
     live = await choose_tokenizer(request, tokenizer, model)
-    response.headers.update(live.headers)
-    n_slots = services_of(request).settings.thread_count
-    return describe_props(live, n_slots, request.app.version)
+    n_slots, build = services_of(request).settings.thread_count, request.app.version
+    return await respond_json(lambda: describe_props(live, n_slots, build), live.headers)

@@ -30,6 +30,7 @@ from tokenizer_service.handlers.jobs import (
     WaitSeconds,
 )
 from tokenizer_service.handlers.preconditions import require_known_query
+from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
@@ -92,13 +93,15 @@ async def list_training_jobs(
 ) -> Any:
     """List the latest training jobs, newest first."""
     require_known_query(request, "limit")
-    return await jobs.list_jobs(request, limit, "train")
+    found = await jobs.list_jobs(request, limit, "train")
+    return await respond_json(lambda: JobList.model_validate(found))
 
 
 @training.get("/train/{job_id}", response_model=JobView, responses=problem_responses(403, 404, 503))
 async def show_training_job(request: Request, job_id: str) -> Any:
     """Show one training job: its state, its progress and the end of its log."""
-    return await jobs.show_job(request, job_id, "train")
+    view = await jobs.show_job(request, job_id, "train")
+    return await respond_json(lambda: view)
 
 
 @training.get("/train/{job_id}/events", response_model=None, responses=EVENTS)
@@ -136,7 +139,8 @@ async def list_jobs(
 ) -> Any:
     """List the latest jobs of every kind, newest first."""
     require_known_query(request, "limit", "kind")
-    return await jobs.list_jobs(request, limit, kind)
+    found = await jobs.list_jobs(request, limit, kind)
+    return await respond_json(lambda: AnyJobList.model_validate(found))
 
 
 @any_job.get(
@@ -146,7 +150,8 @@ async def list_jobs(
 )
 async def show_job(request: Request, job_id: str) -> Any:
     """Show one job: its state, its progress and the end of its log."""
-    return await jobs.show_job(request, job_id)
+    view = await jobs.show_job(request, job_id)
+    return await respond_json(lambda: view)
 
 
 @any_job.get("/jobs/{job_id}/events", response_model=None, responses=EVENTS)

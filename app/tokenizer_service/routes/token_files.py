@@ -31,6 +31,7 @@ from tokenizer_service.handlers.preconditions import (
     not_modified,
     refuse_match,
 )
+from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.http.responses import FileBody, requested_span
 from tokenizer_service.jobs.errors import TokenFilesExistError
@@ -108,22 +109,23 @@ async def encode_corpus(
 async def list_token_files(request: Request) -> Any:
     """List all token files in order of id, and the disk space they use."""
     store = services_of(request).token_files
-    return TokenFilesList(
-        token_files=await off_the_loop(store.all),
-        bytes=await off_the_loop(store.used_bytes),
-        max_bytes=store.max_bytes,
+    found, used = await off_the_loop(store.all), await off_the_loop(store.used_bytes)
+    return await respond_json(
+        lambda: TokenFilesList(token_files=found, bytes=used, max_bytes=store.max_bytes)
     )
 
 
 @router.get(
     "/token-files/{token_files_id}",
     summary="One set of token files",
+    response_model=TokenFilesView,
     responses=problem_responses(403, 404, 409, 422, 503),
 )
-async def show_token_files(request: Request, token_files_id: PlainName) -> TokenFilesView:
+async def show_token_files(request: Request, token_files_id: PlainName) -> Response:
     """Show the manifest: the tokenizer, the corpora, the splits and each file."""
     store = services_of(request).token_files
-    return await off_the_loop(store.describe, token_files_id)
+    view = await off_the_loop(store.describe, token_files_id)
+    return await respond_json(lambda: view)
 
 
 @router.get(

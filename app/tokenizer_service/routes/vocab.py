@@ -33,24 +33,25 @@ _ID = r"^(0|[1-9][0-9]{0,9})$"
 @router.get(
     "/vocab/{token_id}",
     summary="One token and its merge tree",
+    response_model=VocabResponse,
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def show_token(
     request: Request,
-    response: Response,
     token_id: Annotated[str, Path(pattern=_ID, description="The id in decimal.")],
     tokenizer: TokenizerQuery = None,
     depth: Annotated[
         int, Query(ge=0, le=MAX_TREE_DEPTH, description="Depth of the merge tree.")
     ] = 8,
-) -> VocabResponse:
+) -> Response:
     """Show its bytes, its rank and its merge tree, down to `depth` levels."""
     require_known_query(request, "tokenizer", "depth")
     services = services_of(request)
     live = await choose_tokenizer(request, tokenizer)
-    answer = await services.quick_queue.run(token_details, live, int(token_id), depth)
-    response.headers.update(live.headers)
-    return answer
+    content = await services.quick_queue.run(
+        lambda: token_details(live, int(token_id), depth).model_dump_json()
+    )
+    return Response(content, media_type="application/json", headers=dict(live.headers))
 
 
 @router.post(
@@ -70,7 +71,5 @@ async def show_merges(request: Request) -> Response:
     most = min(_MAX_MERGES_BYTES, services.settings.max_body_bytes)
     wanted = await read_json(request, MergesRequest, max_bytes=most)
     live = await choose_tokenizer(request, wanted.tokenizer)
-    answer = await services.quick_queue.run(list_merges, wanted, live)
-    return Response(
-        answer.model_dump_json(), media_type="application/json", headers=dict(live.headers)
-    )
+    content = await services.quick_queue.run(lambda: list_merges(wanted, live).model_dump_json())
+    return Response(content, media_type="application/json", headers=dict(live.headers))

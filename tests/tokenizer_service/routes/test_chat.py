@@ -618,7 +618,7 @@ def test_no_control_token_comes_from_the_request(post, refused, shared_store):
     assert post("/count", segments=segments, **name)["count"] == 8
 
 
-@pytest.mark.parametrize(("path", "size"), [("/chat/encode", 10), ("/tokenize", 100_000)])
+@pytest.mark.parametrize(("path", "size"), [("/chat/encode", 10), ("/tokenize", 200_000)])
 @pytest.mark.parametrize("template", ["default", "centred"])
 def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
     client, post, monkeypatch, shared_store, path, size, template
