@@ -32,6 +32,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -268,6 +269,10 @@ def compare(texts, args):
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         one = Path(scratch) / "one.txt"
         one.write_text(f"One document.{END}")
+        # Copies, because a file that is named twice is read once.
+        copies = [(text, Path(scratch) / f"{n}-{text.name}")
+                  for n in range(1, args.times) for text in texts]  # fmt: skip
+        texts = (*texts, *(shutil.copyfile(text, copy) for text, copy in copies))
         jobs = [(contender, which) for contender in contenders for which in (texts, (one,))]
         seconds = {job: [] for job in jobs}
         seen = {contender: set() for contender in contenders}
@@ -326,7 +331,7 @@ def main():
     all_equal = True
     paths = tuple(map(text_path, args.texts))
     for texts in [paths] if args.together else [(path,) for path in paths]:
-        found, are_equal = compare(texts * args.times, args)
+        found, are_equal = compare(texts, args)
         all_equal &= are_equal
         size = args.times * sum(text.stat().st_size for text in texts) / 1e6
         name = f"{len(texts)} texts" if args.together else label(texts[0])
