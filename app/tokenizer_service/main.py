@@ -27,7 +27,7 @@ from tokenizer_core.chat.renderer import end_render_processes
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.registry import open_artifacts
 from tokenizer_service.access.auth import AccessKeys, access_keys, weak_keys
-from tokenizer_service.access.limits import ByteBudget
+from tokenizer_service.access.limits import ByteBudget, give_back_memory
 from tokenizer_service.access.shared_work import SharedWork
 from tokenizer_service.access.work_queue import FairThreads, WorkQueue
 from tokenizer_service.handlers.respond import PlannedRoutes
@@ -108,6 +108,10 @@ _LEAST_CHAT_THREADS: Final = 3
 conversations do not wait for each other."""
 
 _SAMPLE_SECONDS: Final = 0.5
+_QUIET_SAMPLES: Final = 4
+_LEAST_GIVEN_BACK: Final = 1 << 24
+"""Memory is given back when no request held any for some samples, after requests that held so
+much."""
 
 # FastAPI's telemetry would record input of clients, which a problem document never repeats.
 _NO_TELEMETRY: Final = {
@@ -316,13 +320,17 @@ def _log_engine(engine: EngineChoice) -> None:
 
 async def _sample(service_metrics: ServiceMetrics, services: Services) -> None:
     """Measure the lag of the event loop, and update the metrics from caches and tallies."""
-    service_metrics.memory_limit.set(services.budget.maximum)
+    budget, n_quiet = services.budget, 0
+    service_metrics.memory_limit.set(budget.maximum)
     while True:
         started = time.perf_counter()
         await asyncio.sleep(_SAMPLE_SECONDS)
         lag = time.perf_counter() - started - _SAMPLE_SECONDS
         service_metrics.loop_lag.set(max(0.0, lag))
-        service_metrics.request_memory.set(services.budget.used)
+        service_metrics.request_memory.set(budget.used)
+        n_quiet = 0 if budget.used else n_quiet + 1
+        if n_quiet >= _QUIET_SAMPLES and budget.most >= _LEAST_GIVEN_BACK:
+            await asyncio.to_thread(give_back_memory, budget)
         service_metrics.count_cache([loaded.tokenizer for loaded in services.live.loaded()])
         service_metrics.measure_process()
         service_metrics.hand_over()

@@ -6,13 +6,12 @@ import threading
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from tokenizer_service.access.limits import INLINE_BODY_BYTES
 from tokenizer_service.handlers.respond import PLANNED
 from tokenizer_service.handlers.stored import STORED
 
 MOST_BYTES = 16 << 10
 LOOP = "asyncio"
-LETTERS = "".join(random.Random(7).choices("qxzjkvw", k=INLINE_BODY_BYTES))
+LETTERS = "".join(random.Random(7).choices("qxzjkvw", k=4000))
 
 ON_A_THREAD = {
     ("GET", "/tokenizers/active"),
@@ -98,7 +97,7 @@ def on_the_loop(monkeypatch):
 
 def bodies(path, special):
     """The bodies with the largest responses that may run on the loop, and some that may not."""
-    for n_bytes in (100, 500, INLINE_BODY_BYTES, 2 * INLINE_BODY_BYTES):
+    for n_bytes in (60, 110, 440, 1000, 1900, 3900):
         text, ids = LETTERS[:n_bytes], [special] * (n_bytes // 4)
         yield from {
             "/encode": (

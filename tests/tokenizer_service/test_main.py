@@ -1,12 +1,14 @@
 import json
 import re
 import sys
+import time
 
 import pytest
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core.engines import choose_engine, native_loading
 from tokenizer_core.errors import EngineUnavailableError
+from tokenizer_service import main
 from tokenizer_service.http.dialects import dialects_of_route
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings
@@ -138,3 +140,19 @@ def test_the_lifespan_leaves_nothing_behind(make_client):
         sys.setswitchinterval(at_first)
     assert services.queue._executor._shutdown
     assert not list((services.store.root / "run" / "workers").glob("*.json"))
+
+
+def test_memory_is_given_back_in_a_quiet_moment_after_large_requests(make_client, monkeypatch):
+    budgets = []
+    monkeypatch.setattr(main, "_SAMPLE_SECONDS", 0.01)
+    monkeypatch.setattr(main, "_LEAST_GIVEN_BACK", 50_000)
+    monkeypatch.setattr(main, "give_back_memory", lambda budget: budgets.append(budget.most))
+    with make_client() as client:
+        client.post("/encode", json={"text": "a" * 10_000})
+        time.sleep(0.2)
+        assert budgets == []
+        client.post("/encode", json={"text": "a" * 100_000})
+        start = time.monotonic()
+        while not budgets and time.monotonic() - start < 20:
+            time.sleep(0.01)
+    assert budgets[0] > 100_000

@@ -7,6 +7,7 @@ refused and may be sent again.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import Final
 
@@ -80,11 +81,24 @@ class ByteBudget:
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.used = 0
+        self.most = 0
+        """The most that was used since `give_back_memory`."""
         self.lock = threading.Lock()
 
     def lease(self) -> Lease:
         """The share of one request, which must release it at its end."""
         return Lease(self)
+
+
+def give_back_memory(budget: ByteBudget) -> None:
+    """Return to the system what the C library keeps of the memory of large requests.
+
+    glibc keeps up to 64 MB at the end of each arena, and pages between blocks in use for ever.
+    """
+    budget.most = 0
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # of glibc only
+        trim(0)
 
 
 class Lease:
@@ -119,6 +133,7 @@ class Lease:
             if n_bytes > self._held and used and used + n_bytes > budget.maximum:
                 raise OverloadedError("use all the memory reserved for requests")
             budget.used = used + n_bytes
+            budget.most = max(budget.most, budget.used)
             self._held = n_bytes
 
     def release(self) -> None:

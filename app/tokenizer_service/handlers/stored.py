@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StoredBody(NamedTuple):
-    """A body that is ready to send, with its headers beside those of all responses."""
+    """A body that is ready to send, and the headers of its own."""
 
     content: bytes
     media_type: str = "application/json"

@@ -60,4 +60,4 @@ def _plan(request: HTTPConnection, whole: type[BaseModel], stream: type[BaseMode
     require_json_exchange(request)
     run = partial(derender, max_decoded_bytes=services_of(request).settings.response_limit)
     parse = partial(parse_derender, whole=whole, stream=stream)
-    return Plan(parse, reporting_ignored(run), is_decoding=True)
+    return Plan(parse, reporting_ignored(run), is_cheap=False, is_decoding=True)

@@ -5,7 +5,12 @@ import threading
 
 import pytest
 
-from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_DETAILED_BYTES, INLINE_ITEMS
+from tokenizer_service.access.limits import (
+    INLINE_BODY_BYTES,
+    INLINE_DECODED_BYTES,
+    INLINE_DETAILED_BYTES,
+    INLINE_ITEMS,
+)
 from tokenizer_service.handlers.plan import SMALL_BODY_BYTES
 from tokenizer_service.handlers.respond import PLANNED
 
@@ -27,7 +32,8 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
         ("/encode", {"text": "a " * 10_000, "return": ["pieces"]}, LARGE),
         ("/encode", {"text": "a" * SMALL_BODY_BYTES}, LARGE),
         ("/encode", {"text": ["a"] * INLINE_BODY_BYTES}, LARGE),
-        ("/decode", {"tokens": [1] * 500}, LOOP),
+        ("/decode", {"tokens": [1] * INLINE_DECODED_BYTES}, LOOP),
+        ("/decode", {"tokens": [1] * (INLINE_DECODED_BYTES + 1)}, SMALL),
         ("/decode", {"tokens": [[1]] * (INLINE_ITEMS + 1)}, SMALL),
         ("/count", {"text": ["a"] * (INLINE_ITEMS + 1)}, SMALL),
         ("/tokenize", {"prompt": LONG, "return_token_strs": True}, SMALL),
