@@ -182,7 +182,7 @@ fn forged_sections_are_refused_or_stay_within_their_tables() {
     let mut n_opened = 0;
     for (_, content) in files() {
         let sections = section_starts(&content);
-        for round in 0..40 * sections.len() {
+        for round in 0..8 * sections.len() {
             let mut changed = content.clone();
             for _ in 0..1 + random(3) {
                 let (start, end) = sections[round % sections.len()];
@@ -205,7 +205,7 @@ fn forged_sections_are_refused_or_stay_within_their_tables() {
         }
     }
     // Not everything is refused: else this test would test nothing.
-    assert!(n_opened > 200, "{n_opened}");
+    assert!(n_opened > 40, "{n_opened}");
 }
 
 /// Where the sections begin and end, with the sizes of all as the first; none is empty.
