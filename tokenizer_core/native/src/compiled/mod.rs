@@ -40,7 +40,7 @@ fn identity_of(key: [u8; 32]) -> Identity {
     Identity { layout, key }
 }
 
-/// The content of a file. `key` names what the encoder was built from.
+/// The content of a file. `key` identifies the source of the encoder.
 pub fn compile(
     encoder: &Encoder,
     pattern: Option<&Pattern>,

@@ -1,9 +1,9 @@
 //! The bytes of a compiled file, which never change once they are here.
 //!
-//! Mapping an ordinary file is unsound: whoever may write it changes memory that was checked, and
-//! truncating it ends the process at the next read. So a file is read once, into memory of the process.
-//! Only a sealed memfd (Linux) is mapped: nobody can write, shrink or grow it, not even its owner, and
-//! all processes that map it share its pages.
+//! Mapping an ordinary file is unsound: its owner can change memory that was checked, and a truncated
+//! file ends the process at the next read. So a file is read once, into memory of the process. Only a
+//! sealed memfd (Linux) is mapped: not even its owner can write, shrink or grow it, and all processes that
+//! map it share its pages.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Writer and reader go through the sections in the same order, so that these have no names. The checksum
-//! detects accidents only: whoever may write the file can compute it. What reads a section checks every
+//! detects accidents only: the writer of a forged file can compute it. The reader of a section checks every
 //! number that unsafe code, a loop or an index depends on.
 
 use std::sync::Arc;

@@ -23,7 +23,8 @@ unsafe impl Plain for Block {}
 // SAFETY: an array has no padding.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// Read as a slice, whose address and length are here whoever owns the memory: no loop pays for it.
+/// A slice with its owner. The address and the length are here for every kind of owner, so that loops read
+/// it like a vector.
 pub struct Table<T> {
     values: *const [T],
     owner: Owner<T>,
