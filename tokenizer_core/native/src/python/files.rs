@@ -28,11 +28,7 @@ struct NativeModel {
 }
 
 /// The vocabulary, the merges, and the ids of both sides and the product of each merge.
-type Parts<'py> = (
-    Bound<'py, PyDict>,
-    Bound<'py, PyList>,
-    Bound<'py, PyBytes>,
-);
+type Parts<'py> = (Bound<'py, PyDict>, Bound<'py, PyList>, Bound<'py, PyBytes>);
 
 #[pymethods]
 impl NativeModel {
