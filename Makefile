@@ -35,7 +35,7 @@ LINT_FUZZ := CUSTOM_LIBFUZZER_PATH=none/libFuzzer.a \
 
 # A change of one of these installs everything again.
 REQUIREMENTS := pyproject.toml constraints.txt setup.py $(NATIVE)/Cargo.toml $(NATIVE)/Cargo.lock \
-	tokenizer_core/_native.pyi $(shell find $(NATIVE)/src -name '*.rs')
+	tokenizer_core/_native.pyi $(NATIVE)/build.rs $(shell find $(NATIVE)/src -name '*.rs')
 
 SAY_COMPILES = if command -v $(CARGO) >/dev/null; \
 	then echo "compiling the native engine: one to two minutes on two cores, most of it the last crate"; \

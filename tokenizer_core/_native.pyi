@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 __all__ = [
     "KERNEL",
+    "LAYOUT",
     "STUB",
     "UNICODE_TABLES",
+    "CompiledTokenizer",
     "NativeAutomaton",
     "NativeDecodeStreams",
     "NativeEncoder",
@@ -26,7 +28,9 @@ __all__ = [
     "StopFlag",
     "UncountableChunkError",
     "UnknownIdError",
+    "UnusableFileError",
     "WordCounts",
+    "compile_tokenizer",
     "count_ids",
     "decode_json_string",
     "join_segments",
@@ -47,6 +51,9 @@ __all__ = [
 KERNEL: Final[str]
 """The instructions encoding uses: `avx512`, `avx2`, `neon` or `portable`. The environment variable
 TOKENIZER_KERNEL names a lesser one, for tests; the ids are the same with each."""
+
+LAYOUT: Final[str]
+"""A hash of the crate's sources: compiled files of other sources are unusable."""
 
 STUB: Final[str]
 """This file at the time of compiling: a module with another text serves other callers."""
@@ -69,6 +76,27 @@ _StepTables = (
 """A step of a normalizer: the tables of a normal form (decompositions, combining classes,
 compositions), what becomes of single characters, or what the step is named after. A `replace` by an
 automaton replaces its pre-tokens."""
+
+@final
+class CompiledTokenizer:
+    """The tables of an encoder, read from a file that `compile_tokenizer` made."""
+
+    def __new__(cls, descriptor: int, key: bytes) -> CompiledTokenizer:
+        """Copies the file, or maps a memfd that is sealed against writing, shrinking and growing.
+        What happens to the file later changes nothing. On Windows `descriptor` is the handle of the
+        file. Checks in linear time that no content leads out of the tables.
+
+        Raises UnusableFileError for another key or other sources of the engine, and for damage.
+        """
+
+    @property
+    def encoder(self) -> NativeEncoder: ...
+    @property
+    def is_shared(self) -> bool:
+        """Whether the memory is that of a memfd, which other processes may map too."""
+
+    def extra(self, name: str) -> bytes:
+        """A copy of what the caller added under this name. Raises KeyError."""
 
 @final
 class NativeAutomaton:
@@ -190,6 +218,12 @@ class NativeEncoder:
         """The first index of each row where encoding its text differs, -1 if there is none, shape
         (n_rows,). With `is_nfc` -2 for a text that NFC may change. None as for `decode_batch`."""
 
+    def vocab(self) -> dict[int, bytes]:
+        """The tokens by id, without ids whose token is empty."""
+
+    def token_sizes(self) -> NDArray[np.uint32]:
+        """The bytes of each id, 0 for one without a token, shape (n_ids,)."""
+
     def cache_statistics(self) -> tuple[int, int, int, int]:
         """Hits, misses, entries, and the most entries the cache can hold."""
 
@@ -268,6 +302,9 @@ class NativeSpecials:
 class RefusedStreamError(ValueError):
     """`args[0]` is the position in the call of the first stream that does not take its ids."""
 
+class UnusableFileError(ValueError):
+    """The message says why a compiled file cannot be used."""
+
 class UnknownIdError(ValueError):
     """`args[0]` is the index of the first element that is no id with a token."""
 
@@ -286,6 +323,9 @@ class StopFlag:
 def look_at(flag: StopFlag | None) -> StopFlag | None:
     """From now on calls on this thread that encode or count raise CancelledError soon after
     `flag` is set. Returns the flag before."""
+
+def compile_tokenizer(encoder: NativeEncoder, key: bytes, extras: dict[str, bytes]) -> bytes:
+    """The content of a compiled file. `key`: 32 bytes that name what the encoder was built from."""
 
 def count_ids(ids: NDArray[np.uint16] | NDArray[np.uint32], counts: NDArray[np.uint64]) -> None:
     """Add to `counts`, shape (n,), how often each id occurs in `ids`, shape (n_tokens,); holds the

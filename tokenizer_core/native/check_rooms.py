@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LAYERS = (
     {"lib"},
     {"python"},
+    {"compiled"},
     {"encode", "train::count"},
     {"normalize"},
     {"split"},

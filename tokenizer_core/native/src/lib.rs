@@ -4,6 +4,7 @@
 //! (`cargo test --no-default-features`).
 
 mod cache;
+pub mod compiled;
 pub mod decode;
 pub mod encode;
 pub mod formats;

@@ -54,6 +54,10 @@ const _: () = assert!(((MAX_SHORT_BYTES as u8).wrapping_neg() as u64) << 56 & NA
 const SHORT_BITS: (u32, u32) = (14, 19);
 const MIDDLE_BITS: (u32, u32) = (15, 18);
 
+/// Of the first and the second table of a small cache. It holds some thousand pieces: entering the seeds
+/// takes as long as merging these.
+const SMALL_BITS: (u32, u32) = (12, 10);
+
 /// A new cache has at most this many tokens: a quarter of the greatest table, so that the words of the
 /// texts have room beside them.
 pub const MAX_SEEDS: usize = ShortTable::SLOTS_PER_LINE << (SHORT_BITS.1 - 2);
@@ -177,13 +181,25 @@ impl PieceCache {
         })
     }
 
+    /// Without seeds, 320 kB: for a process that encodes little.
+    pub fn small() -> Result<PieceCache, NoMemory> {
+        Ok(PieceCache {
+            keys: HashKeys::random(),
+            short: Arc::new(ShortTable::new(SMALL_BITS.0)?),
+            middle: Arc::new(MiddleTable::new(SMALL_BITS.1)?),
+        })
+    }
+
     /// The successor of a full cache: twice as large, or empty but for the seeds. Fails without
     /// memory.
     pub fn successor<'t>(
         &self,
         kernel: Kernel,
-        seeds: impl Iterator<Item = (&'t [u8], u32)>,
+        seeds: impl ExactSizeIterator<Item = (&'t [u8], u32)>,
     ) -> Result<PieceCache, NoMemory> {
+        if self.short.line_bits() < SHORT_BITS.0 {
+            return PieceCache::seeded(kernel, seeds);
+        }
         let keys = &self.keys;
         let mut short = grown(&self.short, SHORT_BITS.1, |key| {
             hash(kernel, keys, word(*key))

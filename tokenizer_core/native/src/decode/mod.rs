@@ -15,6 +15,9 @@ pub mod vocabulary;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::mem::sections::{Reader, Unusable, Writer, check};
+use crate::mem::table::Table;
+
 /// Bytes of a slot; a token shorter than that fits.
 const SLOT: usize = 16;
 /// In the last byte of a slot: the token does not fit.
@@ -74,29 +77,37 @@ pub struct Measure {
 /// The tables of a vocabulary.
 pub struct DecodeTables {
     /// Of each id, about the bytes of its token.
-    sizes: Vec<u8>,
-    slots: Vec<[u8; SLOT]>,
+    sizes: Table<u8>,
+    slots: Table<[u8; SLOT]>,
 }
 
 impl DecodeTables {
-    /// Of the bytes of each id from 0 on, empty for an id without a token.
-    pub fn new<'t>(tokens: impl Iterator<Item = &'t [u8]>) -> DecodeTables {
-        let (mut sizes, mut slots) = (Vec::new(), Vec::new());
-        for token in tokens {
-            let kind = if token.is_ascii() { 0 } else { NOT_ASCII };
-            let is_usual = (1..=SIZE.into()).contains(&token.len());
-            sizes.push(kind | if is_usual { token.len() as u8 } else { UNUSUAL });
-            let mut slot = [0; SLOT];
-            if token.len() < SLOT {
-                slot[..token.len()].copy_from_slice(token);
-                slot[SLOT - 1] = token.len() as u8;
-            } else {
-                slot.copy_from_slice(&token[..SLOT]);
-                slot[SLOT - 1] = LONG;
-            }
-            slots.push(slot);
+    /// Of the bytes of each id from 0 on, empty for an id without a token: `starts` says where they begin
+    /// and the last ones end.
+    pub fn new(bytes: &[u8], starts: &[u32]) -> DecodeTables {
+        let (sizes, slots): (Vec<u8>, Vec<_>) = sizes_and_slots(bytes, starts).unzip();
+        DecodeTables {
+            sizes: sizes.into(),
+            slots: slots.into(),
         }
-        DecodeTables { sizes, slots }
+    }
+
+    pub fn write(&self, to: &mut Writer) {
+        to.table(&self.sizes);
+        to.table(&self.slots);
+    }
+
+    /// They must be those that `new` makes: the length in a slot says how far `fill` writes, and bytes that
+    /// are ASCII by their size become a `str` unchecked.
+    pub fn read(from: &mut Reader, bytes: &[u8], starts: &[u32]) -> Result<DecodeTables, Unusable> {
+        let (sizes, slots): (Table<u8>, Table<_>) = (from.table()?, from.table()?);
+        let n_ids = starts.len() - 1;
+        let entries = sizes.iter().copied().zip(slots.iter().copied());
+        let are_equal = sizes.len() == n_ids
+            && slots.len() == n_ids
+            && entries.eq(sizes_and_slots(bytes, starts));
+        check(are_equal, "the tables of decoding are of other tokens")?;
+        Ok(DecodeTables { sizes, slots })
     }
 
     /// The size of decoded `ids`, or the index of the first without a token as an error. `token`
@@ -179,6 +190,31 @@ impl DecodeTables {
         }
         at
     }
+}
+
+fn sizes_and_slots(bytes: &[u8], starts: &[u32]) -> impl Iterator<Item = (u8, [u8; SLOT])> {
+    const LAST: u32 = u8::BITS * (SLOT as u32 - 1);
+    let ends = starts.windows(2);
+    ends.map(|ends| {
+        let token = &bytes[ends[0] as usize..ends[1] as usize];
+        let first = match bytes[ends[0] as usize..].first_chunk() {
+            Some(first) => *first,
+            None => std::array::from_fn(|at| token.get(at).copied().unwrap_or(0)),
+        };
+        // As a number: written byte by byte and then read as a whole, it would wait for the writes.
+        let n_kept = token.len().min(SLOT - 1) as u32;
+        let kept = u128::from_le_bytes(first) & ((1 << (u8::BITS * n_kept)) - 1);
+        let is_short = token.len() < SLOT;
+        let last = if is_short { token.len() as u8 } else { LONG };
+        let is_ascii = match is_short {
+            true => kept & u128::from_le_bytes([NOT_ASCII; SLOT]) == 0,
+            false => token.is_ascii(),
+        };
+        let is_usual = (1..=SIZE.into()).contains(&token.len());
+        let size = if is_usual { token.len() as u8 } else { UNUSUAL };
+        let kind = if is_ascii { 0 } else { NOT_ASCII };
+        (kind | size, (kept | u128::from(last) << LAST).to_le_bytes())
+    })
 }
 
 /// Writes one token if there is room; returns where it ends.

@@ -5,17 +5,21 @@ use std::mem::MaybeUninit;
 use crate::decode::{DecodeTables, Ids, Measure};
 use crate::mem::growth::{Grow, NoMemory};
 use crate::mem::hash::HashKeys;
+use crate::mem::sections::{Reader, Unusable, Writer, all, check};
+use crate::mem::table::Table;
+use crate::merge::pair_table::ID_BITS;
 
 /// The bytes of every id; an id without a token has none.
 pub struct Vocabulary {
-    bytes: Vec<u8>,
+    bytes: Table<u8>,
     /// Where the bytes of each id begin; one more than there are ids.
-    starts: Vec<usize>,
+    starts: Table<u32>,
     tables: DecodeTables,
 }
 
 impl Vocabulary {
-    /// Of `(id, bytes)` in any order; ids are below 2^20, so the tables can always be held.
+    /// Of `(id, bytes)` in any order; ids are below 2^20, so the tables can always be held. Panics if the
+    /// bytes are 4 GB or more.
     pub fn new(mut tokens: Vec<(u32, &[u8])>) -> Vocabulary {
         tokens.sort_by_key(|token| token.0);
         let n_ids = tokens.last().map_or(0, |token| token.0 as usize + 1);
@@ -24,17 +28,40 @@ impl Vocabulary {
         let mut next = 0;
         for (id, token) in tokens {
             let id = id as usize;
-            starts[next..=id].fill(bytes.len());
+            starts[next..=id].fill(position(bytes.len()));
             bytes.extend_from_slice(token);
             next = id + 1;
         }
-        starts[next..].fill(bytes.len());
-        let tables = DecodeTables::new(starts.windows(2).map(|ends| &bytes[ends[0]..ends[1]]));
+        starts[next..].fill(position(bytes.len()));
+        let tables = DecodeTables::new(&bytes, &starts);
         Vocabulary {
+            bytes: bytes.into(),
+            starts: starts.into(),
+            tables,
+        }
+    }
+
+    pub fn write(&self, to: &mut Writer) {
+        to.table(&self.bytes);
+        to.table(&self.starts);
+        self.tables.write(to);
+    }
+
+    pub fn read(from: &mut Reader) -> Result<Vocabulary, Unusable> {
+        let (bytes, starts): (Table<u8>, Table<u32>) = (from.table()?, from.table()?);
+        let are_ends = starts.first() == Some(&0)
+            && starts.last().map(|&end| end as usize) == Some(bytes.len());
+        check(
+            are_ends && starts.is_sorted(),
+            "a token is beyond the bytes",
+        )?;
+        check(starts.len() - 1 <= 1 << ID_BITS, "an id is too large")?;
+        let tables = DecodeTables::read(from, &bytes, &starts)?;
+        Ok(Vocabulary {
             bytes,
             starts,
             tables,
-        }
+        })
     }
 
     /// One more than the largest id.
@@ -49,7 +76,7 @@ impl Vocabulary {
         if id >= self.n_ids() {
             return &[];
         }
-        &self.bytes[self.starts[id]..self.starts[id + 1]]
+        &self.bytes[self.starts[id] as usize..self.starts[id + 1] as usize]
     }
 
     /// The size of decoded `ids`, or the index of the first without a token as an error.
@@ -78,10 +105,14 @@ impl Vocabulary {
     }
 }
 
+fn position(n_bytes: usize) -> u32 {
+    u32::try_from(n_bytes).expect("tokens of less than 4 GB")
+}
+
 /// bytes -> id of the tokens that encoding can produce, in a table at most half full.
 pub struct TokenTable {
     /// `tag << 32 | id`; the tag is other bits of the hash than those that choose the slot.
-    slots: Vec<u64>,
+    slots: Table<u64>,
     shift: u32,
     keys: HashKeys,
     longest: usize,
@@ -93,23 +124,50 @@ impl TokenTable {
     /// Of ids whose bytes `vocabulary` has.
     pub fn new(vocabulary: &Vocabulary, ids: &[u32]) -> TokenTable {
         let bits = (2 * ids.len().max(8)).next_power_of_two().trailing_zeros();
-        let mut table = TokenTable {
-            slots: vec![EMPTY; 1 << bits],
-            shift: 64 - bits,
-            keys: HashKeys::random(),
-            longest: 0,
-        };
+        let (mut slots, shift, keys) = (vec![EMPTY; 1 << bits], 64 - bits, HashKeys::random());
+        let mut longest = 0;
         for &id in ids {
             let token = vocabulary.token(id);
-            table.longest = table.longest.max(token.len());
-            let hash = table.keys.of_bytes(token);
-            let mut at = (hash >> table.shift) as usize;
-            while table.slots[at] != EMPTY {
-                at = (at + 1) & (table.slots.len() - 1);
+            longest = longest.max(token.len());
+            let hash = keys.of_bytes(token);
+            let mut at = (hash >> shift) as usize;
+            while slots[at] != EMPTY {
+                at = (at + 1) & (slots.len() - 1);
             }
-            table.slots[at] = hash << 32 | u64::from(id);
+            slots[at] = hash << 32 | u64::from(id);
         }
-        table
+        TokenTable {
+            slots: slots.into(),
+            shift,
+            keys,
+            longest,
+        }
+    }
+
+    pub fn write(&self, to: &mut Writer) {
+        let [key, other_key] = self.keys.to_words();
+        to.table(&[key, other_key, self.longest as u64]);
+        to.table(&self.slots);
+    }
+
+    /// An empty slot ends every search; the bytes of a token are compared.
+    pub fn read(from: &mut Reader, n_ids: usize) -> Result<TokenTable, Unusable> {
+        let [key, other_key, longest] = from.array()?;
+        let slots: Table<u64> = from.table()?;
+        let is_id = |&slot: &u64| slot == EMPTY || (slot as u32 as usize) < n_ids;
+        check(
+            slots.len().is_power_of_two()
+                && slots.len() > 1
+                && slots.contains(&EMPTY)
+                && all(&slots, is_id),
+            "a whole token is none",
+        )?;
+        Ok(TokenTable {
+            shift: 64 - slots.len().trailing_zeros(),
+            slots,
+            keys: HashKeys::from_words([key, other_key]),
+            longest: longest as usize,
+        })
     }
 
     /// The id of the token that has exactly these bytes.

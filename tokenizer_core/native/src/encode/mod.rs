@@ -49,6 +49,7 @@ use crate::encode::windows::{
 };
 use crate::mem::buffer_pool::{self, LARGE_BYTES};
 use crate::mem::growth::{Grow, with_room};
+use crate::mem::sections::{Reader, Unusable, Writer};
 use crate::merge::Merge;
 use crate::simd::Kernel;
 use crate::split::Scanner;
@@ -96,15 +97,31 @@ impl Encoder {
         from: Start,
     ) -> Result<Encoder, String> {
         let tables = Tables::build(vocabulary, tokens, merges, takes_whole, from)?;
+        Ok(Encoder::of(tables, false))
+    }
+
+    /// Writes its tables to a compiled file.
+    pub fn write(&self, to: &mut Writer) {
+        self.tables.write(to);
+    }
+
+    /// Of the tables in a compiled file.
+    pub fn read(from: &mut Reader) -> Result<Encoder, Unusable> {
+        Ok(Encoder::of(Tables::read(from)?, true))
+    }
+
+    /// A process that opens a file may encode little: its cache starts small. Building the tables takes
+    /// longer than entering the seeds.
+    fn of(tables: Tables, starts_small: bool) -> Encoder {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let n_buffers = (2 * cpus).clamp(4, MAX_BUFFERS);
-        Ok(Encoder {
+        Encoder {
             tables,
-            cache: SharedCache::default(),
+            cache: SharedCache::new(starts_small),
             buffers: (0..n_buffers).map(|_| Mutex::new(None)).collect(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
-        })
+        }
     }
 
     /// The same with another set of instructions, counted from the fastest; None where the processor

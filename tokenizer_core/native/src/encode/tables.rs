@@ -8,6 +8,8 @@ use crate::cache::key::MAX_SHORT_BYTES;
 use crate::cache::{MAX_SEEDS, PieceCache};
 use crate::decode::vocabulary::{TokenTable, Vocabulary};
 use crate::mem::growth::NoMemory;
+use crate::mem::sections::{Reader, Unusable, Writer, check};
+use crate::mem::table::Table;
 use crate::merge::boundaries::Boundaries;
 use crate::merge::pair_table::ID_BITS;
 use crate::merge::{END_OF_WORD, Merge, MergeScratch, Merger};
@@ -38,6 +40,28 @@ impl MissingBytes {
             is_fused,
             is_end: set_of(ends),
         }
+    }
+
+    fn write(&self, to: &mut Writer) {
+        let unknown = self.unknown.map_or(u64::MAX, u64::from);
+        to.table(&[unknown, u64::from(self.is_fused)]);
+        to.table(&self.is_missing.map(u8::from));
+        to.table(&self.is_end.map(u8::from));
+    }
+
+    fn read(from: &mut Reader, n_ids: usize) -> Result<MissingBytes, Unusable> {
+        let [unknown, is_fused]: [u64; 2] = from.array()?;
+        check(
+            unknown == u64::MAX || unknown < n_ids as u64,
+            "the unknown token is none",
+        )?;
+        let is_set = |byte: u8| byte != 0;
+        Ok(MissingBytes {
+            is_missing: from.array::<u8, 256>()?.map(is_set),
+            unknown: (unknown != u64::MAX).then_some(unknown as u32),
+            is_fused: is_fused != 0,
+            is_end: from.array::<u8, 256>()?.map(is_set),
+        })
     }
 
     /// Whether a byte that is left out after this one separates what is around it.
@@ -85,7 +109,7 @@ pub struct Tables {
     /// The tokens that a whole piece becomes, though merging does not make them.
     whole: Option<TokenTable>,
     /// Short tokens that merging makes of their own bytes: the cache starts with them.
-    seeds: Vec<u32>,
+    seeds: Table<u32>,
     /// The pieces that these are, if words have marks.
     pieces: Option<Vocabulary>,
 }
@@ -203,6 +227,71 @@ impl Tables {
             missing,
             marks_words: has_ends,
             whole,
+            seeds: seeds.into(),
+            pieces,
+        })
+    }
+
+    pub fn write(&self, to: &mut Writer) {
+        let (has_missing, has_whole) = (self.missing.is_some(), self.whole.is_some());
+        let flags = [
+            has_missing,
+            has_whole,
+            self.pieces.is_some(),
+            self.marks_words,
+        ];
+        to.table(&flags.map(u64::from));
+        self.vocabulary.write(to);
+        if let Some(missing) = &self.missing {
+            missing.write(to);
+        }
+        self.merger.write(to);
+        self.boundaries.write(to);
+        if let Some(whole) = &self.whole {
+            whole.write(to);
+        }
+        if let Some(pieces) = &self.pieces {
+            pieces.write(to);
+        }
+        to.table(&self.seeds);
+    }
+
+    pub fn read(from: &mut Reader) -> Result<Tables, Unusable> {
+        let flags = from.array::<u64, 4>()?.map(|flag| flag != 0);
+        let [has_missing, has_whole, has_pieces, marks_words] = flags;
+        let vocabulary = Vocabulary::read(from)?;
+        let n_ids = vocabulary.n_ids();
+        let missing = has_missing
+            .then(|| MissingBytes::read(from, n_ids))
+            .transpose()?;
+        check(
+            n_ids < 1 << ID_BITS || !marks_words,
+            "no id is left for the ends of words",
+        )?;
+        let merger = Merger::read(from, n_ids)?;
+        let boundaries = Boundaries::read(from)?;
+        let whole = has_whole
+            .then(|| TokenTable::read(from, n_ids))
+            .transpose()?;
+        let pieces = has_pieces.then(|| Vocabulary::read(from)).transpose()?;
+        let seeds: Table<u32> = from.table()?;
+        let spelt = pieces.as_ref().unwrap_or(&vocabulary);
+        let is_seed = |&id: &u32| {
+            let n_bytes = spelt.token(id).len();
+            (id as usize) < n_ids && (1..=MAX_SHORT_BYTES).contains(&n_bytes)
+        };
+        check(
+            seeds.len() <= MAX_SEEDS && seeds.iter().all(is_seed),
+            "a seed is no short token",
+        )?;
+        Ok(Tables {
+            vocabulary,
+            merger,
+            boundaries,
+            kernel: Kernel::chosen(),
+            missing,
+            marks_words,
+            whole,
             seeds,
             pieces,
         })
@@ -252,20 +341,32 @@ fn pieces_of(tokens: &[(&[u8], u32)], vocabulary: &Vocabulary, ends: &[(u8, u32)
 
 /// The cache of all calls, made when it is first needed and replaced when it is full. No call waits
 /// for another, so a process forked at any moment continues.
-#[derive(Default)]
 pub struct SharedCache {
     cache: ArcSwapOption<PieceCache>,
+    /// Whether the first one is small; the next one has the seeds.
+    starts_small: bool,
     /// Held while a full cache is being replaced.
     replacing: Mutex<()>,
 }
 
 impl SharedCache {
+    pub fn new(starts_small: bool) -> SharedCache {
+        SharedCache {
+            cache: ArcSwapOption::empty(),
+            starts_small,
+            replacing: Mutex::new(()),
+        }
+    }
+
     pub fn current(&self, tables: &Tables) -> Result<Arc<PieceCache>, NoMemory> {
         if let Some(cache) = self.cache.load_full() {
             return Ok(cache);
         }
         // Two calls that come first together both make one.
-        let cache = Arc::new(PieceCache::seeded(tables.kernel, tables.seeds())?);
+        let cache = Arc::new(match self.starts_small {
+            true => PieceCache::small()?,
+            false => PieceCache::seeded(tables.kernel, tables.seeds())?,
+        });
         let none: Option<Arc<PieceCache>> = None;
         let before = self.cache.compare_and_swap(&none, Some(cache.clone()));
         Ok(before.clone().unwrap_or(cache))

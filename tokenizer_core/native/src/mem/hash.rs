@@ -1,6 +1,6 @@
 //! Keyed hashing: tables and caches whose slots nobody outside the process can choose.
 //!
-//! The keys are random for each process, so a text or a vocabulary made to collide under one key
+//! The keys are random for each process, or for each compiled file, so a text or a vocabulary made to collide under one key
 //! collides no more than any other. A hash is one multiplication to 128 bits, both halves joined:
 //! the mixing step of wyhash. That is enough where a flood of collisions costs misses and never a
 //! wrong id.
@@ -22,6 +22,14 @@ impl HashKeys {
             first: state.hash_one(1u64) | 1,
             second: state.hash_one(2u64) | 1,
         }
+    }
+
+    pub fn to_words(self) -> [u64; 2] {
+        [self.first, self.second]
+    }
+
+    pub fn from_words([first, second]: [u64; 2]) -> HashKeys {
+        HashKeys { first, second }
     }
 
     /// As two round keys of AES.

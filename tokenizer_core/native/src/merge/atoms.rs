@@ -17,34 +17,42 @@
 //! those bytes are in the text. So each atom has the set of neighbouring bytes that rule it out;
 //! next to one of those it starts as its bytes. The text must be UTF-8.
 
+use crate::mem::sections::{Reader, Unusable, Writer, all, check};
+use crate::mem::table::{Plain, Table};
 use crate::merge::pair_table::{NO_RANK, Pair};
 
 /// The table covers code points below this; the rest are rare ideographs.
 const N_CODE_POINTS: usize = 0x2_0000;
+/// Twelve bits: six of each of two bytes.
+const N_PREFIXES: usize = 1 << 12;
 /// A neighbouring byte as a number: continuation bytes, leading bytes, and all of ASCII as one.
 const N_NEIGHBOURS: usize = 129;
 const LEADING: usize = 64;
 const ASCII: usize = 128;
 
-#[derive(Clone)]
 pub struct Atoms {
     /// Code point -> position in `found`, 0 for none.
-    of_character: Vec<u32>,
+    of_character: Table<u32>,
     /// First two bytes of a longer character, six bits each -> position in `found`, 0 for none.
-    of_prefix: Vec<u32>,
-    found: Vec<Atom>,
+    of_prefix: Table<u32>,
+    found: Table<Atom>,
 }
 
 #[derive(Clone, Copy, Default)]
+#[repr(C)]
 struct Atom {
     id: u32,
     /// ASCII before it (1) or after it (2) rules it out.
-    not_ascii: u8,
+    not_ascii: u32,
     /// Bytes before it and after it that rule it out, by their low six bits. Before it there are
     /// only continuation bytes, after a prefix too, after a character leading bytes.
     not_before: u64,
     not_after: u64,
 }
+
+// SAFETY: integers, and no padding: the size is that of the fields.
+unsafe impl Plain for Atom {}
+const _: () = assert!(size_of::<Atom>() == 2 * size_of::<u32>() + 2 * size_of::<u64>());
 
 /// A way from bytes to a token: its symbols at both ends at each step, and its highest rank.
 struct Formation {
@@ -59,11 +67,38 @@ struct Formation {
 impl Atoms {
     /// No atoms: every text starts as bytes.
     pub fn none() -> Atoms {
+        Atoms::of_tables(Vec::new(), Vec::new(), Vec::new())
+    }
+
+    fn of_tables(of_character: Vec<u32>, of_prefix: Vec<u32>, found: Vec<Atom>) -> Atoms {
         Atoms {
-            of_character: Vec::new(),
-            of_prefix: Vec::new(),
-            found: Vec::new(),
+            of_character: of_character.into(),
+            of_prefix: of_prefix.into(),
+            found: found.into(),
         }
+    }
+
+    pub fn write(&self, to: &mut Writer) {
+        to.table(&self.of_character);
+        to.table(&self.of_prefix);
+        to.table(&self.found);
+    }
+
+    pub fn read(from: &mut Reader, n_ids: usize) -> Result<Atoms, Unusable> {
+        let atoms = Atoms {
+            of_character: from.table()?,
+            of_prefix: from.table()?,
+            found: from.table()?,
+        };
+        let n_found = atoms.found.len();
+        let is_found = |&position: &u32| (position as usize) < n_found;
+        let are_sound = atoms.are_none()
+            || atoms.of_prefix.len() == N_PREFIXES
+                && all(&atoms.of_prefix, is_found)
+                && all(&atoms.of_character, is_found)
+                && all(&atoms.found, |atom| (atom.id as usize) < n_ids);
+        check(are_sound, "an atom is no id")?;
+        Ok(atoms)
     }
 
     pub fn are_none(&self) -> bool {
@@ -78,19 +113,16 @@ impl Atoms {
             .map(|(token, id)| (code_point(token), id))
             .collect();
         let n_codes = characters.iter().map(|(code, _)| code + 1).max();
-        let mut atoms = Atoms {
-            of_character: vec![0; n_codes.unwrap_or(0)],
-            of_prefix: vec![0; 1 << 12],
-            found: vec![Atom::default()],
-        };
+        let mut of_character = vec![0; n_codes.unwrap_or(0)];
+        let mut found = vec![Atom::default()];
         for (code, id) in characters {
-            atoms.of_character[code] = atoms.found.len() as u32;
-            atoms.found.push(Atom {
+            of_character[code] = found.len() as u32;
+            found.push(Atom {
                 id,
                 ..Atom::default()
             });
         }
-        atoms
+        Atoms::of_tables(of_character, vec![0; N_PREFIXES], found)
     }
 
     /// Of tokens with their ids, given `start`, the ids of bytes; `rank` and `product` of a pair
@@ -109,30 +141,27 @@ impl Atoms {
             return Atoms::none();
         }
         let (before, after) = lowest_ranks(&formations, pairs, bytes_of);
-        let mut atoms = Atoms {
-            of_character: vec![0; N_CODE_POINTS],
-            of_prefix: vec![0; 1 << 12],
-            found: vec![Atom::default()],
-        };
+        let (mut of_character, mut of_prefix) = (vec![0; N_CODE_POINTS], vec![0; N_PREFIXES]);
+        let mut found = vec![Atom::default()];
         for formation in formations {
             let Formation { formed, .. } = formation;
             let after_from = if formation.is_prefix { 0 } else { LEADING };
             let (not_before, ascii_before) = before.at_most(formed, &formation.firsts, 0);
             let (not_after, ascii_after) = after.at_most(formed, &formation.lasts, after_from);
             let table = if formation.is_prefix {
-                &mut atoms.of_prefix
+                &mut of_prefix
             } else {
-                &mut atoms.of_character
+                &mut of_character
             };
-            table[formation.code] = atoms.found.len() as u32;
-            atoms.found.push(Atom {
+            table[formation.code] = found.len() as u32;
+            found.push(Atom {
                 id: formation.id,
-                not_ascii: u8::from(ascii_before) | u8::from(ascii_after) << 1,
+                not_ascii: u32::from(ascii_before) | u32::from(ascii_after) << 1,
                 not_before,
                 not_after,
             });
         }
-        atoms
+        Atoms::of_tables(of_character, of_prefix, found)
     }
 
     /// Calls `push` with the symbols that `text` starts as, in order.
@@ -177,7 +206,7 @@ impl Atoms {
 impl Atom {
     #[inline]
     fn id_between(&self, position: u32, before: Option<u8>, after: Option<u8>) -> Option<u32> {
-        let is_barred = |byte: Option<u8>, barred: u64, ascii: u8| match byte {
+        let is_barred = |byte: Option<u8>, barred: u64, ascii: u32| match byte {
             None => false,
             Some(byte) if byte < 0x80 => self.not_ascii & ascii != 0,
             Some(byte) => barred >> (byte & 63) & 1 != 0,

@@ -8,6 +8,8 @@
 //! `may_join` may be wrongly true, which costs only speed: pairs of characters are kept as bits of
 //! a hash, and other pairs, such as those that cut a character, as the bytes that meet.
 
+use crate::mem::sections::{Reader, Unusable, Writer, check};
+use crate::mem::table::Table;
 use crate::merge::pair_table::Pair;
 
 /// Bits of the characters that may follow one; those of frequent characters stay in the first
@@ -23,7 +25,7 @@ pub struct Boundaries {
     by_bytes: Box<[u64; 1 << 10]>,
     /// A bit for each pair of characters, the one before outside ASCII: a line for what the one
     /// before hashes to, in it a bit for the one after.
-    by_characters: Vec<u64>,
+    by_characters: Table<u64>,
     /// A hash shifted right by this is the number of a line.
     shift: u32,
 }
@@ -39,7 +41,7 @@ impl Boundaries {
     ) -> Boundaries {
         let mut boundaries = Boundaries {
             by_bytes: Box::new([0; 1 << 10]),
-            by_characters: vec![0; 1 << (N_LINES.0 + LINE_BITS - 6)],
+            by_characters: vec![0; 1 << (N_LINES.0 + LINE_BITS - 6)].into(),
             shift: u32::BITS - N_LINES.0,
         };
         for Pair { left, right, .. } in pairs {
@@ -59,9 +61,30 @@ impl Boundaries {
     pub fn none() -> Boundaries {
         Boundaries {
             by_bytes: Box::new([u64::MAX; 1 << 10]),
-            by_characters: vec![0; 1 << (N_LINES.1 + LINE_BITS - 6)],
+            by_characters: vec![0; 1 << (N_LINES.1 + LINE_BITS - 6)].into(),
             shift: u32::BITS - N_LINES.1,
         }
+    }
+
+    pub fn write(&self, to: &mut Writer) {
+        to.table(&self.by_bytes[..]);
+        to.table(&self.by_characters);
+    }
+
+    pub fn read(from: &mut Reader) -> Result<Boundaries, Unusable> {
+        let by_bytes = Box::new(from.array()?);
+        let by_characters: Table<u64> = from.table()?;
+        let n_bits = by_characters.len().trailing_zeros() + 6;
+        let are_lines = (LINE_BITS + N_LINES.1..=LINE_BITS + N_LINES.0).contains(&n_bits);
+        check(
+            by_characters.len().is_power_of_two() && are_lines,
+            "the boundaries have another size",
+        )?;
+        Ok(Boundaries {
+            by_bytes,
+            by_characters,
+            shift: u32::BITS + LINE_BITS - n_bits,
+        })
     }
 
     /// No position next to a character that begins with `byte` is a boundary, though no pair of the
@@ -87,7 +110,7 @@ impl Boundaries {
                 let text = [before, after].concat();
                 let (before, after) = (Meeting::at_start(&text), Meeting::at(&text, before.len()));
                 let (word, bit) = self.position_of_characters(before, after);
-                self.by_characters[word] |= 1 << bit;
+                self.by_characters.values_mut()[word] |= 1 << bit;
             }
             _ => {
                 let (word, bit) = Meeting::at(&[last, first], 1).position_of_bytes();
@@ -111,7 +134,7 @@ impl Boundaries {
                 let (first, second) = lines.split_at(WORDS);
                 first.iter().zip(second).map(|(a, b)| a | b)
             });
-            self.by_characters = folded.collect();
+            self.by_characters = folded.collect::<Vec<u64>>().into();
         }
         self.shift = u32::BITS - n_lines;
     }

@@ -28,6 +28,8 @@ mod windows;
 use std::thread;
 
 use crate::mem::growth::NoMemory;
+use crate::mem::sections::{Reader, Unusable, Writer, all, check};
+use crate::mem::table::Table;
 use crate::merge::atoms::Atoms;
 use crate::merge::long::LongMerge;
 use crate::merge::pair_table::{ID_BITS, NO_RANK, Pair, PairTable};
@@ -41,6 +43,9 @@ const MAX_SHORT: usize = 64;
 const MAX_SHORTEST: usize = 16;
 /// From this many tokens on, merging them takes ten times as long as starting a thread.
 const MANY_TOKENS: usize = 4096;
+
+/// A rank for each two bytes.
+const N_START_RANKS: usize = 1 << 16;
 
 /// `(left id, right id, product id)`.
 pub type Merge = (u32, u32, u32);
@@ -82,10 +87,10 @@ pub struct Merger {
     /// The id of each byte.
     start: Box<[u32; 256]>,
     /// The rank of each pair of bytes, `first << 8 | second`: the first look-up of every piece.
-    start_ranks: Box<[u32]>,
+    start_ranks: Table<u32>,
     pairs: PairTable,
     atoms: Atoms,
-    /// Until `find_atoms`: whether merging comes to each id, by id.
+    /// While the tables are built: whether merging comes to each id, by id.
     made: Vec<bool>,
 }
 
@@ -124,8 +129,8 @@ impl Merger {
         } else {
             Atoms::none()
         };
-        let all = Merger {
-            atoms: atoms.clone(),
+        let mut all = Merger {
+            atoms,
             ..Merger::of_all(start, merges)
         };
         let n_ids = tokens.iter().map(|token| token.1 + 1).max().unwrap_or(0);
@@ -146,6 +151,7 @@ impl Merger {
             let last = last_pairs.get(product as usize).copied().flatten();
             last.is_none_or(|last| last == (left, right))
         });
+        let atoms = std::mem::replace(&mut all.atoms, Atoms::none());
         let pruned = if merges.len() == n_merges {
             all
         } else {
@@ -210,7 +216,7 @@ impl Merger {
     fn without_pairs(start: [u32; 256], n_pairs: usize, products: Vec<u32>) -> Merger {
         Merger {
             start: Box::new(start),
-            start_ranks: vec![NO_RANK; 1 << 16].into(),
+            start_ranks: vec![NO_RANK; N_START_RANKS].into(),
             pairs: PairTable::new(n_pairs, products),
             atoms: Atoms::none(),
             made: Vec::new(),
@@ -255,18 +261,46 @@ impl Merger {
         self.made = Vec::new();
     }
 
+    pub fn write(&self, to: &mut Writer) {
+        to.table(&self.start[..]);
+        to.table(&self.start_ranks);
+        self.pairs.write(to);
+        self.atoms.write(to);
+    }
+
+    /// Of ids below `n_ids`; the next one marks the end of a word.
+    pub fn read(from: &mut Reader, n_ids: usize) -> Result<Merger, Unusable> {
+        let (start, start_ranks): ([u32; 256], Table<u32>) = (from.array()?, from.table()?);
+        check(
+            start.iter().all(|&id| id as usize <= n_ids),
+            "a byte is no id",
+        )?;
+        let pairs = PairTable::read(from, n_ids)?;
+        let is_rank = |&rank: &u32| rank == NO_RANK || (rank as usize) < pairs.n_ranks();
+        check(
+            start_ranks.len() == N_START_RANKS && all(&start_ranks, is_rank),
+            "a rank of two bytes is none",
+        )?;
+        Ok(Merger {
+            start: Box::new(start),
+            start_ranks,
+            pairs,
+            atoms: Atoms::read(from, n_ids)?,
+            made: Vec::new(),
+        })
+    }
+
     /// All pairs that merge.
     pub fn pairs(&self) -> impl Iterator<Item = Pair> {
         self.pairs.iter()
     }
 
     fn fill_start_ranks(&mut self) {
-        for first in 0..256 {
-            for second in 0..256 {
-                self.start_ranks[first << 8 | second] =
-                    self.pairs.rank(self.start[first], self.start[second]);
-            }
-        }
+        let rank_of = |pair: usize| {
+            let [left, right] = [pair >> 8, pair & 0xFF].map(|byte| self.start[byte]);
+            self.pairs.rank(left, right)
+        };
+        self.start_ranks = (0..N_START_RANKS).map(rank_of).collect::<Vec<_>>().into();
     }
 
     /// The last pair of each token, by two threads where there are many.

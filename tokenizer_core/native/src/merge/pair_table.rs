@@ -5,6 +5,8 @@
 
 use crate::mem::hash::HashKeys;
 use crate::mem::prefetch::prefetch;
+use crate::mem::sections::{Reader, Unusable, Writer, all, check};
+use crate::mem::table::Table;
 use crate::mem::zeroed::ZeroedTable;
 
 /// Ids are below this: two of them and a rank fit one word.
@@ -14,6 +16,8 @@ const RANK_BITS: u32 = 24;
 pub const NO_RANK: u32 = (1 << RANK_BITS) - 1;
 
 const EMPTY: u64 = u64::MAX;
+/// In place of the first product: the products are listed.
+const LISTED: u64 = u64::MAX;
 /// Bits of the filter for each slot, as a power of two.
 const FILTER_BITS: u32 = 3;
 
@@ -34,8 +38,8 @@ pub struct Pair {
 /// memory and were slower: with a branch the processor continues with the next merge before the
 /// line arrives, and it usually predicts right.
 pub struct PairTable {
-    may_be: Vec<u64>,
-    slots: ZeroedTable<u64>,
+    may_be: Table<u64>,
+    slots: Table<u64>,
     shift: u32,
     keys: HashKeys,
     products: Products,
@@ -47,7 +51,7 @@ enum Products {
     /// The ids are in the order of the ranks, from this one on, as in most vocabularies: no memory
     /// to wait for.
     From(u32),
-    Listed(Vec<u32>),
+    Listed(Table<u32>),
 }
 
 impl Products {
@@ -56,7 +60,7 @@ impl Products {
         if (first..).zip(&listed).all(|(id, listed)| id == *listed) {
             Products::From(first)
         } else {
-            Products::Listed(listed)
+            Products::Listed(listed.into())
         }
     }
 }
@@ -68,13 +72,64 @@ impl PairTable {
         let mut slots = ZeroedTable::new(n_slots);
         slots.fill(EMPTY);
         PairTable {
-            may_be: vec![0; n_slots << FILTER_BITS >> 6],
-            slots,
+            may_be: vec![0; n_slots << FILTER_BITS >> 6].into(),
+            slots: Table::zeroed(slots),
             shift: 64 - n_slots.trailing_zeros(),
             keys: HashKeys::random(),
             n_ranks: products.len(),
             products: Products::new(products),
         }
+    }
+
+    pub fn write(&self, to: &mut Writer) {
+        let (first, listed) = match &self.products {
+            Products::From(first) => (u64::from(*first), &[][..]),
+            Products::Listed(listed) => (LISTED, &listed[..]),
+        };
+        let [key, other_key] = self.keys.to_words();
+        to.table(&[key, other_key, self.n_ranks as u64, first]);
+        to.table(listed);
+        to.table(&self.may_be);
+        to.table(&self.slots);
+    }
+
+    /// An empty slot ends every search, and each rank has a product below `n_ids`.
+    pub fn read(from: &mut Reader, n_ids: usize) -> Result<PairTable, Unusable> {
+        let [key, other_key, n_ranks, first] = from.array::<u64, 4>()?;
+        let listed: Table<u32> = from.table()?;
+        let (may_be, slots): (Table<u64>, Table<u64>) = (from.table()?, from.table()?);
+        let n_listed = if first == LISTED { n_ranks } else { 0 };
+        let are_ids = match first {
+            LISTED => all(&listed, |&id| (id as usize) < n_ids),
+            first => first.saturating_add(n_ranks) <= n_ids as u64,
+        };
+        check(
+            are_ids && listed.len() as u64 == n_listed && n_ranks < u64::from(NO_RANK),
+            "a product is no id",
+        )?;
+        let n_slots = slots.len();
+        check(
+            n_slots.is_power_of_two()
+                && n_slots >= 64
+                && may_be.len() == n_slots << FILTER_BITS >> 6,
+            "the pairs have another size",
+        )?;
+        let has_rank = |&slot: &u64| slot == EMPTY || slot & u64::from(NO_RANK) < n_ranks;
+        check(
+            slots.contains(&EMPTY) && all(&slots, has_rank),
+            "a pair has no rank",
+        )?;
+        Ok(PairTable {
+            may_be,
+            shift: 64 - n_slots.trailing_zeros(),
+            slots,
+            keys: HashKeys::from_words([key, other_key]),
+            products: match first {
+                LISTED => Products::Listed(listed),
+                first => Products::From(first as u32),
+            },
+            n_ranks: n_ranks as usize,
+        })
     }
 
     /// More than any rank.
@@ -99,7 +154,7 @@ impl PairTable {
         let key = key(left, right);
         let hash = self.keys.of_u64(key);
         let (word, bit) = self.filter_position(hash);
-        self.may_be[word] |= 1 << bit;
+        self.may_be.values_mut()[word] |= 1 << bit;
         let mut at = self.slot_of(hash);
         while self.slots[at] != EMPTY {
             if self.slots[at] >> RANK_BITS == key {
@@ -107,7 +162,7 @@ impl PairTable {
             }
             at = self.slot_after(at);
         }
-        self.slots[at] = key << RANK_BITS | u64::from(rank);
+        self.slots.values_mut()[at] = key << RANK_BITS | u64::from(rank);
         true
     }
 

@@ -28,7 +28,7 @@ use crate::python::json::json_bytes;
 use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
 use crate::python::splitting::pattern_of;
 use crate::python::text::{self as texts, memory_error, stopped_error, with_text, with_texts};
-use crate::python::unfilled::new_list;
+use crate::python::unfilled::{bytes_of, int_of, new_list};
 use crate::simd::Kernel;
 use crate::split::{Pattern, Scanner};
 use crate::unicode::{UNICODE_TABLES, class_of};
@@ -177,12 +177,27 @@ impl NativeEncoder {
         let encoder = py
             .detach(|| build(vocab, &known, merges, take_whole, from))
             .map_err(PyValueError::new_err)?;
-        Ok(NativeEncoder {
-            encoder,
-            pattern,
-            ints: Ints::default(),
-            no_specials: SpecialTokens::none(),
-        })
+        Ok(NativeEncoder::of(encoder, pattern))
+    }
+
+    /// id -> bytes
+    fn vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (vocabulary, vocab) = (self.vocabulary(), PyDict::new(py));
+        for id in 0..vocabulary.n_ids() {
+            let token = vocabulary.token(id as u32);
+            if !token.is_empty() {
+                vocab.set_item(int_of(py, id)?, bytes_of(py, token)?)?;
+            }
+        }
+        Ok(vocab)
+    }
+
+    /// The number of bytes of each id
+    fn token_sizes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
+        let vocabulary = self.vocabulary();
+        let size_of = |id| vocabulary.token(id).len() as u32;
+        let sizes: Vec<u32> = (0..vocabulary.n_ids() as u32).map(size_of).collect();
+        sizes.into_pyarray(py)
     }
 
     fn encode<'py>(
@@ -392,6 +407,20 @@ impl NativeEncoder {
 }
 
 impl NativeEncoder {
+    pub fn of(encoder: Encoder, pattern: Option<Arc<Pattern>>) -> NativeEncoder {
+        NativeEncoder {
+            encoder,
+            pattern,
+            ints: Ints::default(),
+            no_specials: SpecialTokens::none(),
+        }
+    }
+
+    /// What a compiled file holds.
+    pub fn parts(&self) -> (&Encoder, Option<&Pattern>) {
+        (&self.encoder, self.pattern.as_deref())
+    }
+
     /// The bytes of every id.
     pub fn vocabulary(&self) -> &Vocabulary {
         self.encoder.vocabulary()
@@ -503,7 +532,7 @@ fn flagged_of_pass<'p>(
     pass.iter().map(token).collect()
 }
 
-fn pairs_of<'py, K, V>(dict: &Bound<'py, PyDict>) -> PyResult<Vec<(K, V)>>
+pub fn pairs_of<'py, K, V>(dict: &Bound<'py, PyDict>) -> PyResult<Vec<(K, V)>>
 where
     K: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
     V: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,

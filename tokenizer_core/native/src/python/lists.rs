@@ -1,6 +1,7 @@
 //! Lists of ids for Python, made of ints that exist already; and sequences as arguments.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -36,37 +37,54 @@ pub fn with_short_ids<T>(
     taken
 }
 
-/// The Python int of each id, made at the first call that returns a list: reusing one costs a third
-/// of making one.
+/// The Python int of each id: reusing one costs a third of making one. They are made, for all ids, once
+/// calls have returned a quarter as many.
 #[derive(Default)]
-pub struct Ints(PyOnceLock<Vec<Py<PyAny>>>);
+pub struct Ints {
+    all: PyOnceLock<Vec<Py<PyAny>>>,
+    n_listed: AtomicUsize,
+}
 
 impl Ints {
-    /// A list of ids, which are below `n_ids`.
+    /// A list of ids, most of them below `n_ids`.
     pub fn list_of<'py>(
         &self,
         py: Python<'py>,
         n_ids: usize,
         ids: &[u32],
     ) -> PyResult<Bound<'py, PyList>> {
-        let ints = self.0.get_or_try_init(py, || {
-            let mut ints = with_room(n_ids).map_err(memory_error)?;
-            for id in 0..n_ids {
-                ints.push(int_of(py, id)?.unbind());
+        let Some(ints) = self.all.get(py) else {
+            let n_listed = self.n_listed.fetch_add(ids.len(), Relaxed) + ids.len();
+            if n_listed > n_ids / 4 {
+                self.all.get_or_try_init(py, || all_ints(py, n_ids))?;
+                return self.list_of(py, n_ids, ids);
             }
-            Ok::<_, PyErr>(ints)
-        })?;
-        let ask_for_pointer = |id: &u32| prefetch(&raw const ints[*id as usize]);
-        let ask_for = |id: &u32| prefetch(ints[*id as usize].as_ptr());
+            return new_list(py, ids.iter().map(|&id| int_of(py, id as usize)));
+        };
+        let int = |id: &u32| ints.get(*id as usize);
+        let ask_for_pointer = |id: &u32| prefetch(ints.as_ptr().wrapping_add(*id as usize));
+        let ask_for = |id: &u32| {
+            if let Some(int) = int(id) {
+                prefetch(int.as_ptr());
+            }
+        };
         ids.iter().take(2 * AHEAD).for_each(ask_for_pointer);
         ids.iter().take(AHEAD).for_each(ask_for);
-        let taken = ids.iter().enumerate().map(|(position, &id)| {
+        let taken = ids.iter().enumerate().map(|(position, id)| {
             ids.get(position + 2 * AHEAD).map(ask_for_pointer);
             ids.get(position + AHEAD).map(ask_for);
-            Ok(ints[id as usize].bind(py).clone())
+            int(id).map_or_else(|| int_of(py, *id as usize), |int| Ok(int.bind(py).clone()))
         });
         new_list(py, taken)
     }
+}
+
+fn all_ints(py: Python<'_>, n_ids: usize) -> PyResult<Vec<Py<PyAny>>> {
+    let mut ints = with_room(n_ids).map_err(memory_error)?;
+    for id in 0..n_ids {
+        ints.push(int_of(py, id)?.unbind());
+    }
+    Ok(ints)
 }
 
 /// The items of a sequence. PyO3's vectors end the process where there is no memory for them.

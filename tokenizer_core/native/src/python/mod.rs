@@ -1,6 +1,7 @@
 //! The Python module: conversions, the GIL, exceptions, and no algorithm.
 
 mod arrays;
+mod compiled;
 mod decode_streams;
 mod decoding;
 mod documents;
@@ -20,6 +21,7 @@ use pyo3::prelude::*;
 
 /// Adds everything to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    compiled::register(module)?;
     encoder::register(module)?;
     decode_streams::register(module)?;
     documents::register(module)?;

@@ -301,13 +301,13 @@ fn number_symbols(merges: &[(PyBackedBytes, PyBackedBytes)]) -> PyResult<Vec<(u3
 
 /// What names an open file to the system: a descriptor, on Windows a handle.
 #[cfg(unix)]
-type RawFile = std::os::fd::RawFd;
+pub type RawFile = std::os::fd::RawFd;
 #[cfg(windows)]
-type RawFile = isize;
+pub type RawFile = isize;
 
 /// The same open file once more, which stays open when `raw` is closed.
 #[cfg(unix)]
-fn reopen(raw: RawFile) -> io::Result<File> {
+pub fn reopen(raw: RawFile) -> io::Result<File> {
     // SAFETY: `raw` is not -1, and is borrowed only for the copy made here. Were it closed
     // meanwhile, copying or reading it would fail with an error.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(raw) };
@@ -315,7 +315,7 @@ fn reopen(raw: RawFile) -> io::Result<File> {
 }
 
 #[cfg(windows)]
-fn reopen(raw: RawFile) -> io::Result<File> {
+pub fn reopen(raw: RawFile) -> io::Result<File> {
     let handle = raw as std::os::windows::io::RawHandle;
     // SAFETY: `handle` is borrowed only for the copy made here. Were it closed meanwhile, copying
     // or reading it would fail with an error.

@@ -26,6 +26,8 @@
 use std::ops::Range;
 
 use crate::mem::growth::{NoMemory, filled};
+use crate::mem::sections::{Reader, Unusable, Writer, all, check};
+use crate::mem::table::Table;
 use crate::split::pieces::MAX_BATCH_BYTES;
 use crate::split::pre_tokens::PreTokens;
 use crate::stop::{self, Stopped};
@@ -52,7 +54,10 @@ const MIN_READS: u64 = 1 << 20;
 /// After so many a cancelled call ends.
 const MANY_READS: usize = 1 << 14;
 
-/// What becomes of the matches of a step; see `patterns.SplitPattern`.
+/// In place of the number of rules in a compiled file.
+const NO_RULES: u64 = u64::MAX;
+
+/// What becomes of the matches of a step; see `patterns.SplitPattern`. In the order of `NAMES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behavior {
     Isolated,
@@ -63,15 +68,17 @@ pub enum Behavior {
 }
 
 impl Behavior {
+    const NAMES: [(&str, Behavior); 5] = [
+        ("isolated", Behavior::Isolated),
+        ("removed", Behavior::Removed),
+        ("contiguous", Behavior::Contiguous),
+        ("merged-with-previous", Behavior::MergedWithPrevious),
+        ("merged-with-next", Behavior::MergedWithNext),
+    ];
+
     pub fn from_name(name: &str) -> Option<Behavior> {
-        Some(match name {
-            "isolated" => Behavior::Isolated,
-            "removed" => Behavior::Removed,
-            "contiguous" => Behavior::Contiguous,
-            "merged-with-previous" => Behavior::MergedWithPrevious,
-            "merged-with-next" => Behavior::MergedWithNext,
-            _ => return None,
-        })
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name)?;
+        Some(found.1)
     }
 }
 
@@ -81,7 +88,7 @@ pub const SAMPLES: [char; 11] = [
     'É', 'é', 'ǅ', 'ʰ', 'א', '\u{301}', '²', '\u{2003}', '“', '中', 'か',
 ];
 
-/// The rules by name.
+/// The rules by name, in the order of `NAMES`.
 #[derive(Clone, Copy)]
 pub enum Rules {
     Metaspace,
@@ -95,19 +102,21 @@ pub enum Rules {
 }
 
 impl Rules {
+    const NAMES: [(&str, Rules); 8] = [
+        ("metaspace", Rules::Metaspace),
+        ("digits", Rules::Digits),
+        ("digit_runs", Rules::DigitRuns),
+        ("qwen3_5", Rules::Qwen35),
+        ("tekken", Rules::Tekken),
+        ("kimi_k2", Rules::KimiK2),
+        ("deepseek_v3", Rules::DeepSeekV3),
+        ("clip", Rules::Clip),
+    ];
+
     /// The rules of a published pattern; None for any other name.
     pub fn from_name(name: &str) -> Option<Rules> {
-        Some(match name {
-            "metaspace" => Rules::Metaspace,
-            "digits" => Rules::Digits,
-            "digit_runs" => Rules::DigitRuns,
-            "qwen3_5" => Rules::Qwen35,
-            "tekken" => Rules::Tekken,
-            "kimi_k2" => Rules::KimiK2,
-            "deepseek_v3" => Rules::DeepSeekV3,
-            "clip" => Rules::Clip,
-            _ => return None,
-        })
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name)?;
+        Some(found.1)
     }
 }
 
@@ -133,8 +142,8 @@ struct Step {
 pub struct Automaton {
     ascii: [u8; 128],
     /// Of each block of code points, where it begins in `blocks`.
-    index: Vec<u32>,
-    blocks: Vec<u8>,
+    index: Table<u32>,
+    blocks: Table<u8>,
     /// Columns of a row: the classes and the end of the text.
     width: usize,
     steps: Vec<Step>,
@@ -197,21 +206,94 @@ impl Automaton {
             });
             index.push(start);
         }
-        let mut ascii = [0; 128];
-        ascii.copy_from_slice(&classes[..128]);
-        let drops = steps.iter().any(Step::drops);
-        let samples = SAMPLES.map(|sample| usize::from(classes[sample as usize]));
-        Ok(Automaton {
-            ascii,
-            index,
-            blocks,
-            width,
+        Ok(Automaton::of(
+            index.into(),
+            blocks.into(),
             steps,
             cuts,
-            drops,
             rules,
-            samples,
-        })
+        ))
+    }
+
+    /// Of blocks that are whole and of classes that the steps and `cuts` know.
+    fn of(
+        index: Table<u32>,
+        blocks: Table<u8>,
+        steps: Vec<Step>,
+        cuts: Vec<bool>,
+        rules: Option<Rules>,
+    ) -> Automaton {
+        let mut automaton = Automaton {
+            ascii: [0; 128],
+            index,
+            blocks,
+            width: cuts.len().isqrt() + 1,
+            drops: steps.iter().any(Step::drops),
+            steps,
+            cuts,
+            rules,
+            samples: [0; SAMPLES.len()],
+        };
+        automaton.ascii = std::array::from_fn(|code| automaton.class_of(code as u32) as u8);
+        automaton.samples = SAMPLES.map(|sample| automaton.class_of(sample.into()));
+        automaton
+    }
+
+    pub fn write(&self, to: &mut Writer) {
+        let rules = self.rules.map_or(NO_RULES, |rules| rules as u64);
+        to.table(&[rules, self.steps.len() as u64]);
+        to.table(&self.index);
+        to.table(&self.blocks);
+        to.table(&self.cuts.iter().copied().map(u8::from).collect::<Vec<_>>());
+        for step in &self.steps {
+            let flags = [
+                step.behavior as u64,
+                step.invert.into(),
+                step.drops_unmatched.into(),
+            ];
+            to.table(&flags);
+            // States as in `StepTables`.
+            let state = |entry: &u32| entry & MATCHED | ((entry & !MATCHED) / self.width as u32);
+            to.table(&step.moves.iter().map(state).collect::<Vec<_>>());
+        }
+    }
+
+    /// No path leads out of the tables, and no match is empty.
+    pub fn read(from: &mut Reader) -> Result<Automaton, Unusable> {
+        let [rules, n_steps]: [u64; 2] = from.array()?;
+        let rules = match rules {
+            NO_RULES => None,
+            number => {
+                let named = Rules::NAMES.get(number as usize);
+                Some(named.ok_or(Unusable("rules without a name"))?.1)
+            }
+        };
+        let (index, blocks): (Table<u32>, Table<u8>) = (from.table()?, from.table()?);
+        let cuts: Vec<bool> = from.table::<u8>()?.iter().map(|&cut| cut != 0).collect();
+        let n_classes = cuts.len().isqrt();
+        let is_block = |&start: &u32| start as usize + BLOCK_SIZE <= blocks.len();
+        check(
+            index.len() == N_CODE_POINTS as usize >> BLOCK_SHIFT
+                && index.iter().all(is_block)
+                && all(&blocks, |&class| usize::from(class) < n_classes)
+                && n_classes * n_classes == cuts.len(),
+            "the classes of a split automaton are malformed",
+        )?;
+        let mut steps = Vec::new();
+        for _ in 0..n_steps {
+            let [behavior, invert, drops_unmatched] = from.array::<u64, 3>()?;
+            let behavior = Behavior::NAMES.get(behavior as usize);
+            let tables = StepTables {
+                moves: from.table()?.to_vec(),
+                behavior: behavior.ok_or(Unusable("a behavior without a name"))?.1,
+                invert: invert != 0,
+                drops_unmatched: drops_unmatched != 0,
+            };
+            let step = Step::build(tables, n_classes + 1);
+            steps.push(step.map_err(|_| Unusable("the moves of a split automaton are malformed"))?);
+        }
+        check(!steps.is_empty(), "a split automaton without a step")?;
+        Ok(Automaton::of(index, blocks, steps, cuts, rules))
     }
 
     /// The rules by which blocks are split, if the pattern has some.

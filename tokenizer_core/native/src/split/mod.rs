@@ -27,6 +27,8 @@ mod pre_tokens;
 mod rules;
 pub mod safe_cuts;
 
+use crate::mem::sections::{Reader, Unusable, Writer};
+use crate::mem::table::Table;
 use crate::split::automaton::Automaton;
 use crate::split::rules::{
     SpaceRun, bytes_run, cased_word, contraction, contraction_after, contraction_of_any_case,
@@ -60,6 +62,28 @@ impl Pattern {
             Pattern::Automaton(automaton) => Scanner::Automaton(automaton),
         }
     }
+
+    /// Writes it to a compiled file.
+    pub fn write(&self, to: &mut Writer) {
+        match self {
+            Pattern::Named(scanner) => to.table(scanner.name().as_bytes()),
+            Pattern::Automaton(automaton) => {
+                to.table::<u8>(&[]);
+                automaton.write(to);
+            }
+        }
+    }
+
+    pub fn read(from: &mut Reader) -> Result<Pattern, Unusable> {
+        let name: Table<u8> = from.table()?;
+        if name.is_empty() {
+            return Ok(Pattern::Automaton(Box::new(Automaton::read(from)?)));
+        }
+        let scanner = str::from_utf8(&name).ok().and_then(Scanner::from_name);
+        Ok(Pattern::Named(
+            scanner.ok_or(Unusable("a split pattern without a name"))?,
+        ))
+    }
 }
 
 impl Scanner<'static> {
@@ -79,6 +103,18 @@ impl Scanner<'static> {
 }
 
 impl Scanner<'_> {
+    /// The name of a named pattern.
+    fn name(self) -> &'static str {
+        match self {
+            Scanner::Gpt2 => "gpt2",
+            Scanner::Cl100k => "cl100k",
+            Scanner::Llama3 => "llama3",
+            Scanner::Qwen2 => "qwen2",
+            Scanner::O200k => "o200k",
+            Scanner::Automaton(_) => "",
+        }
+    }
+
     /// Calls `visit` with the bytes of every pre-token, in order; joined they are `text`, unless the
     /// pattern drops text. Fails if an automaton takes too long.
     pub fn for_each<'t>(
