@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
-    from tokenizer_core.errors import UnknownTokenIdError
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
 from tokenizer_core.specials.parts import Part
