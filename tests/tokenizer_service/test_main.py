@@ -1,5 +1,6 @@
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -138,3 +139,20 @@ def test_the_lifespan_leaves_nothing_behind(make_client):
         sys.setswitchinterval(at_first)
     assert services.queue._executor._shutdown
     assert not list((services.store.root / "run" / "workers").glob("*.json"))
+
+
+SLOW = {
+    *("botocore", "fsspec", "jinja2", "psycopg", "pyarrow", "ray", "regex", "tqdm"),
+    *(
+        "tokenizer_core.distributed",
+        "tokenizer_core.evaluation",
+        "tokenizer_core.formats.any_format",
+    ),
+}
+"""What a request or a job may need, and no start."""
+
+
+def test_the_service_starts_without_slow_packages():
+    code = "import sys, tokenizer_service.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not SLOW.intersection(done.stdout.split())
