@@ -217,7 +217,7 @@ class Artifacts(PointerMoves):
             manifest, files = read_version(folder, ref.name, ref.version)
             _check_digest(ref, manifest.fingerprint)
             spec, made = compiled.load(
-                partial(key_of_version, manifest, files),
+                partial(key_of_version, manifest),
                 partial(build_spec_of, manifest, files),
                 engine,
                 beside=self._compiled_path(ref),

@@ -108,10 +108,11 @@ def build_spec_of(manifest: Manifest, files: Mapping[str, bytes]) -> TokenizerSp
     return spec.with_chat(parse_chat_file(manifest.spec_fields, files[CHAT_FILE]))
 
 
-def key_of_version(manifest: Manifest, files: Mapping[str, bytes]) -> bytes:
-    """The key of its compiled file."""
-    fields = json.dumps(manifest.spec_fields, sort_keys=True)
-    return compiled.key_of(b"version", fields.encode(), *files.values())
+def key_of_version(manifest: Manifest) -> bytes:
+    """The key of the compiled file of a version, by the hashes of its files."""
+    records = [manifest.record_of(name) for name in (*FILE_NAMES, CHAT_FILE)]
+    hashes = [record and record.sha256 for record in records]
+    return compiled.key_of(b"version", json.dumps([manifest.spec_fields, hashes]).encode())
 
 
 def check_version_folder(staged: Path, ref: ArtifactRef) -> None:
@@ -129,7 +130,7 @@ def check_version_folder(staged: Path, ref: ArtifactRef) -> None:
     check_golden_text(tokenizer)
     if compiled.is_used():
         with contextlib.suppress(OSError, MemoryError):  # it is loaded without
-            key = key_of_version(manifest, files)
+            key = key_of_version(manifest)
             compiled.keep(staged / COMPILED_NAME, key, spec, tokenizer.engine)
 
 
