@@ -21,7 +21,8 @@ document.
 `--what list`: microseconds of one call that returns a list, the median of distinct texts.
 `--what decode`: MB/s from an array of ids to the bytes (or the `str`) of the text.
 `--what start`: a process from its start to the first ids and its end: ms of wall time, ms of
-processor time, and the most MB; of no text. Each engine reads its own form of the vocabulary. The
+processor time, and the most MB; of no text. Each engine reads its own form of the vocabulary. Ours
+has a compiled tokenizer from earlier starts; the engine `uncompiled` is the first start. The
 command `tokenizer encode Hello` and `python -c pass` are the last rows.
 """
 
@@ -44,7 +45,11 @@ from typing import Any
 from corpora import label, text_in, vocab_path
 from figures import NOT_INSTALLED, Table, make_parser, report
 
-OURS = {"native": "native engine", "python": "Python engine"}
+OURS = {
+    "native": "native engine",
+    "python": "Python engine",
+    "uncompiled": "native engine without compiled file",
+}
 DOCUMENT = 10_000
 LIST_SIZES = (20, 100, 1000, 10_000)
 LIST_TEXTS = 3000
@@ -208,6 +213,7 @@ from gigatoken.gigatoken_rs import BPETokenizer
 print(BPETokenizer.from_hf({json!r}).encode("Hello, world!").tolist())
 """,
 }
+START["uncompiled"] = START["native"]
 """What a fresh process runs for `--what start`."""
 
 COMMANDS = {
@@ -317,6 +323,7 @@ def documents_of(text):
 def run(job, python):
     """`measure` in a fresh process of `python`; {"error": ...} when it fails."""
     if job["what"] == "start":
+        os.environ["TOKENIZER_COMPILED"] = "off" if job["engine"] == "uncompiled" else "on"
         return measure_start([python, "-c", START[job["engine"]].format(**job)])
     command = [python, __file__, "--job", json.dumps(job)]
     environment = {
@@ -347,8 +354,8 @@ def take_turns(job, args):
     that most have."""
     engines = args.engines.split(",")
     runs = {engine: [] for engine in engines}
-    if job["what"] == "start":  # compile the modules
-        for engine in engines:
+    if job["what"] == "start":  # compile the modules, and at the second load the tokenizer
+        for engine in 2 * engines:
             run(job | {"engine": engine}, python_of(engine, args))
     for round_number in range(args.rounds):
         turn = round_number % len(engines)
@@ -391,8 +398,8 @@ def share(found):
 
 def measure_command(command, rounds):
     """The median figures of `measure_start`, in the cell of ours."""
-    runs = [measure_start(command)["figures"] for _ in range(rounds + 1)]
-    return [list(map(statistics.median, zip(*runs[1:], strict=True)))]
+    runs = [measure_start(command)["figures"] for _ in range(rounds + 2)]
+    return [list(map(statistics.median, zip(*runs[2:], strict=True)))]
 
 
 def describe(vocab, engines, folder):
@@ -465,6 +472,7 @@ def main():
         if args.what == "start":
             os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")  # as installed packages
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+            os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
             for vocab, job in vocabularies.items():
                 found, is_right = take_turns(job | {"what": "start", "text": job["vocab"]}, args)
                 are_ours_right &= is_right

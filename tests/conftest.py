@@ -13,6 +13,7 @@ from tests.reliability.names import pytest_itemcollected
 __all__ = ["pytest_itemcollected"]
 
 profiles.register()
+os.environ["TOKENIZER_COMPILED"] = "off"  # tests write nothing to the cache of the user
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
+from tokenizer_core.blobs.local_files import user_cache_folder
 from tokenizer_core.errors import FormatError, HubError, PresetError
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import resolve_pattern
@@ -74,6 +75,15 @@ class Preset:
         """Whether `data` is the published file, byte for byte."""
         return hashlib.sha256(data).hexdigest() == self.sha256
 
+    def check(self, data: bytes) -> None:
+        """Raise FormatError if `data` is not the published file."""
+        if not self.matches(data):
+            raise FormatError(
+                f"the file is not {self.file_name} as published (sha256 {self.sha256}), so the "
+                f"preset {self.name} does not fit; for another vocabulary give its pattern and "
+                f"special tokens (--pattern and --special; Tokenizer.from_tiktoken)"
+            )
+
     def build_spec(self, data: bytes) -> TokenizerSpec:
         """The spec of the rank file `data`.
 
@@ -82,12 +92,7 @@ class Preset:
         """
         from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks
 
-        if not self.matches(data):
-            raise FormatError(
-                f"the file is not {self.file_name} as published (sha256 {self.sha256}), so the "
-                f"preset {self.name} does not fit; for another vocabulary give its pattern and "
-                f"special tokens (--pattern and --special; Tokenizer.from_tiktoken)"
-            )
+        self.check(data)
         ranks = parse_tiktoken_ranks(data)
         return TokenizerSpec.from_ranks(ranks, self.special_tokens, pattern=self.pattern)
 
@@ -248,6 +253,16 @@ def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
     """The spec of a preset, from the file at `path`, the package or a cache folder.
 
     Raises:
+        Exception: as `read_preset`.
+    """
+    preset, data = read_preset(name, path)
+    return preset.build_spec(data)
+
+
+def read_preset(name: str, path: StrPath | None = None) -> tuple[Preset, bytes]:
+    """A preset and its file: the one at `path`, in the package or in a cache folder.
+
+    Raises:
         PresetError: no preset has this name, or no cache folder has its file.
         FormatError: the file at `path` is not the published one.
         OSError: the file at `path` cannot be read.
@@ -256,17 +271,19 @@ def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
 
     preset = find_preset(name)
     if path is not None:
-        return preset.build_spec(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+        data = read_whole_file(path, max_bytes=MAX_FILE_BYTES)
+        preset.check(data)
+        return preset, data
     rejected: list[str] = []
     for cached in cached_paths(preset):
-        data = _read_cached(cached)
-        if data is not None and preset.matches(data):
-            return preset.build_spec(data)
-        if data is not None:
+        found = _read_cached(cached)
+        if found is not None and preset.matches(found):
+            return preset, found
+        if found is not None:
             rejected.append(f"; {cached} is damaged or another file (its sha256 differs)")
-    found = "".join(rejected)
+    others = "".join(rejected)
     raise PresetError(
-        f"{preset.file_name}, the file of the preset {name}, is not on this machine{found}. Fetch "
+        f"{preset.file_name}, the file of the preset {name}, is not on this machine{others}. Fetch "
         f"it with: tokenizer pull {name}. Without a network, copy the file from {preset.url} to "
         f"{own_cache_path(preset)}, or give its path"
     )
@@ -291,8 +308,7 @@ def cached_paths(preset: Preset) -> Iterator[Path]:
 
 def own_cache_path(preset: Preset) -> Path:
     """Where `tokenizer pull` puts the file: in the user's cache folder, by the XDG rules."""
-    above = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(above) / "tokenizer-service" / "vocabularies" / preset.file_name
+    return user_cache_folder() / "vocabularies" / preset.file_name
 
 
 def _read_cached(path: Path) -> bytes | None:

@@ -14,6 +14,7 @@ from operator import index
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from tokenizer_core import compiled
 from tokenizer_core.engines import (
     ARRAY,
     ARRAYS,
@@ -27,7 +28,7 @@ from tokenizer_core.engines import (
 from tokenizer_core.engines.base import require_characters, require_text
 from tokenizer_core.engines.protocol import is_array
 from tokenizer_core.errors import ChatInputError
-from tokenizer_core.presets import download_model_folder, load_path_spec, load_preset_spec
+from tokenizer_core.presets import download_model_folder, load_path_spec, read_preset
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
 from tokenizer_core.spec.document_end import find_document_end
@@ -110,10 +111,12 @@ class Tokenizer:
         self._set_up(spec, create_engine(spec, engine))
 
     @classmethod
-    def from_spec(cls, spec: TokenizerSpec, *, engine: str = "auto") -> Tokenizer:
-        """Create a tokenizer for an existing spec."""
+    def from_spec(cls, spec: TokenizerSpec, *, engine: str | Engine = "auto") -> Tokenizer:
+        """Create a tokenizer for an existing spec, with an engine of this name, or this one of the
+        spec."""
         tokenizer = cls.__new__(cls)
-        tokenizer._set_up(spec, create_engine(spec, engine))
+        made = create_engine(spec, engine) if isinstance(engine, str) else engine
+        tokenizer._set_up(spec, made)
         return tokenizer
 
     @classmethod
@@ -137,7 +140,10 @@ class Tokenizer:
             InvalidSpecError: the parts do not form a tokenizer.
             OSError: a file cannot be read.
         """
-        return cls.from_spec(load_path_spec(path, file_ids=file_ids), engine=engine)
+        find_key = partial(compiled.key_of_path, path, file_ids=file_ids)
+        read = partial(load_path_spec, path, file_ids=file_ids)
+        spec, made = compiled.load(find_key, read, engine)
+        return cls.from_spec(spec, engine=made)
 
     @classmethod
     def from_preset(cls, name: str, *, path: Path | None = None, engine: str = "auto") -> Tokenizer:
@@ -153,7 +159,10 @@ class Tokenizer:
             PresetError: no preset has this name, or its file is not on this machine.
             FormatError: the file at `path` is not the published one.
         """
-        return cls.from_spec(load_preset_spec(name, path), engine=engine)
+        preset, data = read_preset(name, path)
+        find_key = partial(compiled.key_of, b"preset", preset.name.encode(), data)
+        spec, made = compiled.load(find_key, partial(preset.build_spec, data), engine)
+        return cls.from_spec(spec, engine=made)
 
     @classmethod
     def from_pretrained(
@@ -282,7 +291,7 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """The number of tokens, including added ones; ids may have gaps, see `spec.largest_id`."""
-        return len(self._spec.vocab)
+        return self._spec.vocab_size
 
     @property
     def n_vocab(self) -> int:
@@ -1074,7 +1083,7 @@ class Tokenizer:
 
     def __len__(self) -> int:
         """`vocab_size`."""
-        return len(self._spec.vocab)
+        return self._spec.vocab_size
 
     def __eq__(self, other: object) -> bool:
         """Whether both give the same ids by definition: equal fingerprints, with any engine."""
@@ -1221,7 +1230,7 @@ class Tokenizer:
     def _token_sizes(self) -> NDArray[np.uint32] | None:
         from tokenizer_core.text.offsets import token_sizes
 
-        return token_sizes(self._spec)
+        return token_sizes(self._spec, self._engine)
 
 
 def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:

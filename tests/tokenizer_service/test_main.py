@@ -1,5 +1,6 @@
 import json
 import re
+import subprocess
 import sys
 import time
 
@@ -156,3 +157,20 @@ def test_memory_is_given_back_in_a_quiet_moment_after_large_requests(make_client
         while not budgets and time.monotonic() - start < 20:
             time.sleep(0.01)
     assert budgets[0] > 100_000
+
+
+SLOW = {
+    *("botocore", "fsspec", "jinja2", "psycopg", "pyarrow", "ray", "regex", "tqdm"),
+    *(
+        "tokenizer_core.distributed",
+        "tokenizer_core.evaluation",
+        "tokenizer_core.formats.any_format",
+    ),
+}
+"""What a request or a job may need, and no start."""
+
+
+def test_the_service_starts_without_slow_packages():
+    code = "import sys, tokenizer_service.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not SLOW.intersection(done.stdout.split())

@@ -12,6 +12,12 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 HAS_OPEN_FOLDERS: Final = os.open in os.supports_dir_fd
 """Whether the system opens folders, and files relative to an open folder."""
 
@@ -29,6 +35,16 @@ Folder = int | Path
 """An open folder: its descriptor, on Windows its path."""
 
 _position_lock = threading.Lock()
+
+
+def user_cache_folder() -> Path:
+    """The folder of this program in the user's cache, by the XDG rules.
+
+    Raises:
+        RuntimeError: the user has no home folder.
+    """
+    above = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(above) / "tokenizer-service"
 
 
 def open_to_read(path: str | os.PathLike[str]) -> int:
@@ -64,6 +80,40 @@ def write_at(descriptor: int, data: memoryview, position: int) -> int:
     with _position_lock:
         os.lseek(descriptor, position, os.SEEK_SET)
         return os.write(descriptor, data)
+
+
+def sealed_copy(descriptor: int) -> int | None:
+    """A descriptor of memory with the content of an open file, which nobody can change, not even
+    this process. None where the system has no such memory (all but Linux).
+
+    Raises:
+        OSError: the file cannot be read, or the memory is full.
+    """
+    if not hasattr(os, "memfd_create"):
+        return None
+    copy = os.memfd_create("tokenizer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        position, size = 0, os.fstat(descriptor).st_size
+        while n_sent := os.sendfile(copy, descriptor, position, size - position):
+            position += n_sent
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, _seals())
+    except BaseException:
+        os.close(copy)
+        raise
+    return copy
+
+
+def is_sealed(descriptor: int) -> bool:
+    """Whether nobody can change the open file."""
+    try:
+        seals: int = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:  # no memory
+        return False
+    return seals & _seals() == _seals()
+
+
+def _seals() -> int:
+    return int(fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
 
 
 def system_file(descriptor: int) -> int:

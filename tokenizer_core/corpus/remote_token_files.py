@@ -22,6 +22,7 @@ from tokenizer_core.blobs.atomic_files import (
     sync_file,
     sync_folder,
 )
+from tokenizer_core.blobs.local_files import user_cache_folder
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.corpus.token_manifest import (
     MANIFEST_NAME,
@@ -192,8 +193,7 @@ class StoredTokenFiles:
 
 def default_cache_folder() -> Path:
     """The default folder for cached token files: the user's, by the XDG rules."""
-    above = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(above) / "tokenizer-service" / "token-files"
+    return user_cache_folder() / "token-files"
 
 
 def _has_size(path: Path, record: TokenFile) -> bool:

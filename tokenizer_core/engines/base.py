@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
-    from tokenizer_core.errors import UnknownTokenIdError
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
 from tokenizer_core.specials.parts import Part
@@ -95,6 +94,13 @@ class BaseEngine(ABC):
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         return list(chain.from_iterable(self._tokens_of(pre_tokens)))
+
+    def token_sizes(self) -> NDArray[np.uint32]:
+        import numpy as np
+
+        vocab, sizes = self._spec.vocab, np.zeros(self._spec.largest_id + 1, dtype=np.uint32)
+        sizes[list(vocab)] = list(map(len, vocab.values()))
+        return sizes
 
     def decode_batch(
         self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tokenizer_core.blobs.local_files import system_file
 from tokenizer_core.engines.base import BaseEngine, join_tokens, require_characters, require_text
 from tokenizer_core.engines.native_loading import native, unavailable_reason
 from tokenizer_core.engines.native_stages import (
@@ -53,25 +54,21 @@ class NativeEngine(BaseEngine):
     name = "native"
     has_threads = True
 
-    def __init__(self, spec: TokenizerSpec) -> None:
-        """Raises EngineUnavailableError if the compiled module is missing or does not match."""
+    def __init__(self, spec: TokenizerSpec, encoder: native.NativeEncoder | None = None) -> None:
+        """`encoder`: the one of a compiled file; without it, one is built.
+
+        Raises EngineUnavailableError if the compiled module is missing or does not match.
+        """
         reason = unavailable_reason()
         if reason is not None:
             raise EngineUnavailableError(f"there is no native engine: {reason}")
         super().__init__(spec, native.json_of_ids)
-        pattern = compiled_pattern(spec.pattern)
-        self._is_compiled = pattern is not None
-        self._vocab = spec.vocab
-        self._encoder = native.NativeEncoder(
-            _plain_dict(spec.vocab),
-            _plain_dict(spec.token_to_id),
-            spec.merge_ids.tobytes() if spec.kind == "merges" else None,
-            spec.kind == "ranks" or spec.ignore_merges,
-            pattern,
-            by_characters=spec.alphabet.has_characters,
-            missing=_missing_of(spec),
-            word_ends=spec.word_end_ids() or None,
-        )
+        self._is_compiled = True
+        if encoder is None:
+            pattern = compiled_pattern(spec.pattern)
+            self._is_compiled = pattern is not None
+            encoder = _build_encoder(spec, pattern)
+        self._encoder = encoder
         normalizer = spec.normalizer
         self._is_nfc = isinstance(normalizer, Nfc)
         puts_spaces = self._is_compiled and not (self._is_nfc or normalizer.steps)
@@ -82,6 +79,10 @@ class NativeEngine(BaseEngine):
             self.normalize = normalize_near_marks
         elif (compiled := compiled_normalizer(normalizer.steps)) is not None:
             self.normalize = partial(_normalize, compiled)
+
+    def compile(self, key: bytes, extras: dict[str, bytes]) -> bytes | None:
+        """The content of a compiled file; None if Python splits the texts."""
+        return native.compile_tokenizer(self._encoder, key, extras) if self._is_compiled else None
 
     def _inner_encoder(
         self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any]
@@ -186,7 +187,10 @@ class NativeEngine(BaseEngine):
         except native.UnknownIdError:
             # Names the id; or joins integers of other types, and empty tokens, which the module
             # takes for gaps. Another thread may change the caller's list meanwhile.
-            return join_tokens(self._vocab, list(listed))
+            return join_tokens(self._spec.vocab, list(listed))
+
+    def token_sizes(self) -> NDArray[np.uint32]:
+        return self._encoder.token_sizes()
 
     def decode_batch(
         self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False
@@ -225,6 +229,29 @@ class NativeEngine(BaseEngine):
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> list[list[int]]:
         return [self._encoder.encode_pre_tokens(pre_tokens)]
+
+
+def open_compiled(descriptor: int, key: bytes) -> native.CompiledTokenizer | None:
+    """The content of an open compiled file of this key; None if it cannot be used."""
+    try:
+        return native.CompiledTokenizer(system_file(descriptor), key)
+    except native.UnusableFileError:
+        return None
+
+
+def _build_encoder(
+    spec: TokenizerSpec, pattern: str | native.NativeAutomaton | None
+) -> native.NativeEncoder:
+    return native.NativeEncoder(
+        _plain_dict(spec.vocab),
+        _plain_dict(spec.token_to_id),
+        spec.merge_ids.tobytes() if spec.kind == "merges" else None,
+        spec.kind == "ranks" or spec.ignore_merges,
+        pattern,
+        by_characters=spec.alphabet.has_characters,
+        missing=_missing_of(spec),
+        word_ends=spec.word_end_ids() or None,
+    )
 
 
 def _normalize(

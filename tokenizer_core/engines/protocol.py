@@ -216,6 +216,10 @@ class Engine(Protocol):
         """
         ...
 
+    def token_sizes(self) -> NDArray[np.uint32]:
+        """The bytes of each id, 0 for one without a token, shape (largest_id + 1,)."""
+        ...
+
     def decode_batch(
         self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False
     ) -> list[str] | None:

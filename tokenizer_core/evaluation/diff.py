@@ -18,7 +18,7 @@ from tokenizer_core.specials.parts import join_parts, parts_as_encoded
 from tokenizer_core.splitting.pretokenize import split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 

@@ -292,6 +292,8 @@ def _followed(
 ) -> tuple[str, NDArray[np.int64] | None]:
     """The text after a step, and the spans of what its characters came from, as
     `Steps._follow`."""
+    import numpy as np
+
     changed = _normalized(step, text, begins_part=begins_part)
     if step.kind == "Replace":
         matches = _matches(step, text)

@@ -49,7 +49,12 @@ from tokenizer_core.registry.aliases import ALIASES_NAME, MAX_ALIASES_BYTES, par
 from tokenizer_core.registry.manifest import FILE_NAMES, Manifest
 from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, StoredState
 from tokenizer_core.registry.store import Artifacts, Names
-from tokenizer_core.registry.version_folder import check_version_folder, reading, reading_file
+from tokenizer_core.registry.version_folder import (
+    COMPILED_NAME,
+    check_version_folder,
+    reading,
+    reading_file,
+)
 from tokenizer_core.registry.versions import (
     ACTIVE,
     NAME,
@@ -206,8 +211,7 @@ class BucketArtifactStore(Artifacts):
 
     def _write_version(self, ref: ArtifactRef, files: Mapping[str, bytes]) -> bool:
         with self._cache.staged(files) as staged:
-            with open_folder(staged) as folder:
-                check_version_folder(folder, ref)
+            check_version_folder(staged, ref)
             written = self._request(functools.partial(_write, ref=ref, files=files))
         self._listed = None
         if written:
@@ -326,6 +330,9 @@ class BucketArtifactStore(Artifacts):
             with self._cache.opened(name, version) as folder:
                 yield folder
 
+    def _compiled_path(self, ref: ArtifactRef) -> Path:
+        return self._cache.path(ref.name, ref.version) / COMPILED_NAME
+
     @contextlib.contextmanager
     def _fetched(self, name: str, version: str) -> Iterator[Path]:
         """A folder with a verified copy of a version in the storage."""
@@ -337,8 +344,7 @@ class BucketArtifactStore(Artifacts):
                 if manifest.record_of(file) is not None:
                     with reading_file(file):
                         self._copy(f"{prefix}/{file}", staged / file)
-            with open_folder(staged) as folder:
-                check_version_folder(folder, ArtifactRef(name, version, manifest.fingerprint))
+            check_version_folder(staged, ArtifactRef(name, version, manifest.fingerprint))
             yield staged
 
     def _check_sound(self, ref: ArtifactRef) -> None:
@@ -399,7 +405,7 @@ class VersionCache:
 
     def has(self, name: str, version: str) -> bool:
         """Whether a version is cached, sound or damaged; raise ArtifactNameError for a bad name."""
-        return self._path(name, version).is_dir()
+        return self.path(name, version).is_dir()
 
     def versions(self, name: str) -> list[str]:
         """The cached versions of a tokenizer, oldest first."""
@@ -424,7 +430,7 @@ class VersionCache:
     @contextlib.contextmanager
     def opened(self, name: str, version: str) -> Iterator[Folder]:
         """A descriptor of the folder of a cached version, which now counts as used."""
-        os.utime(self._path(name, version))
+        os.utime(self.path(name, version))
         with open_folder(self._folder, "tokenizers", name, version) as folder:
             yield folder
 
@@ -442,14 +448,14 @@ class VersionCache:
 
     def put(self, staged: Path, name: str, version: str) -> None:
         """Add a staged and verified version, unless another process was first."""
-        path = self._path(name, version)
+        path = self.path(name, version)
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
             staged.rename(path)
 
     def drop(self, name: str, version: str) -> None:
         """Remove a version."""
-        remove_folder(self._path(name, version))
+        remove_folder(self.path(name, version))
 
     def trim(self, served: Callable[[], str | None]) -> None:
         """Remove the least recently used versions, except the active one, which `served` names.
@@ -466,7 +472,8 @@ class VersionCache:
                 if f"{path.parent.name}@{path.name}" != kept:
                     remove_folder(path)
 
-    def _path(self, name: str, version: str) -> Path:
+    def path(self, name: str, version: str) -> Path:
+        """Where the folder of a cached version is."""
         return self._tokenizers / checked_name(name) / checked_version(version)
 
 

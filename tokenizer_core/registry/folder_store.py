@@ -33,6 +33,7 @@ from tokenizer_core.registry.aliases import ALIASES_NAME, MAX_ALIASES_BYTES
 from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, StoredState
 from tokenizer_core.registry.store import Artifacts, Names
 from tokenizer_core.registry.version_folder import (
+    COMPILED_NAME,
     check_version_folder,
     reading,
     storage_error,
@@ -177,6 +178,9 @@ class ArtifactStore(Artifacts):
                     f"there is no version {version} of {name!r}; list the versions there are"
                 ) from None
 
+    def _compiled_path(self, ref: ArtifactRef) -> Path:
+        return self._tokenizers / ref.name / ref.version / COMPILED_NAME
+
     def _locked(self, name: str) -> contextlib.AbstractContextManager[None]:
         refusal = ArtifactError(
             f"another process has been writing to the store for {LOCK_TIMEOUT_SECONDS:g} "
@@ -202,8 +206,7 @@ class ArtifactStore(Artifacts):
             for name, data in files.items():
                 atomic_files.write_synced(staged / name, data)
             atomic_files.sync_folder(staged)
-            with open_folder(staged) as folder:
-                check_version_folder(folder, ref)
+            check_version_folder(staged, ref)
             atomic_files.make_folder(parent)
             staged.rename(target)
             current = target

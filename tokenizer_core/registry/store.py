@@ -11,8 +11,10 @@ import contextlib
 import hashlib
 import json
 from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tokenizer_core import compiled
 from tokenizer_core.errors import (
     AliasTakenError,
     ArtifactCorruptError,
@@ -44,9 +46,12 @@ from tokenizer_core.registry.manifest import (
 )
 from tokenizer_core.registry.promotion import MAX_MOVES, PointerMoves
 from tokenizer_core.registry.version_folder import (
+    build_spec_of,
+    key_of_version,
     open_artifact,
     read_artifact_file,
     read_manifest,
+    read_version,
     reading,
     writing,
 )
@@ -64,6 +69,7 @@ from tokenizer_core.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from tokenizer_core.blobs.local_files import Folder
     from tokenizer_core.registry.pointer import StoredState
@@ -196,6 +202,29 @@ class Artifacts(PointerMoves):
         _check_digest(ref, spec.fingerprint)
         return spec
 
+    def load(
+        self, ref: ArtifactRef, *, engine: str = "auto", shared: Path | None = None
+    ) -> Tokenizer:
+        """The tokenizer of a version, from its compiled file if there is one. Sizes and hashes are
+        checked in either case. `shared`: a folder by which processes of this host share one copy
+        in memory.
+
+        Raises:
+            ArtifactNotFoundError, ArtifactCorruptError: as `open`.
+            Exception: as `Tokenizer.from_spec`.
+        """
+        with self._version_folder(ref.name, ref.version) as folder:
+            manifest, files = read_version(folder, ref.name, ref.version)
+            _check_digest(ref, manifest.fingerprint)
+            spec, made = compiled.load(
+                partial(key_of_version, manifest),
+                partial(build_spec_of, manifest, files),
+                engine,
+                beside=self._compiled_path(ref),
+                shared=shared,
+            )
+        return Tokenizer.from_spec(spec, engine=made)
+
     def verify(self, ref: ArtifactRef) -> None:
         """Open a version and check it with the golden text; raise as `open`."""
         with reading(str(ref)):
@@ -217,6 +246,10 @@ class Artifacts(PointerMoves):
             data, fingerprint = read_artifact_file(folder, ref.name, ref.version, filename)
         _check_digest(ref, fingerprint)
         return data
+
+    @abstractmethod
+    def _compiled_path(self, ref: ArtifactRef) -> Path:
+        """Where the compiled file of a version may be."""
 
     # Writing
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.blobs.atomic_files import read_file_in
+from tokenizer_core import compiled
+from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -35,11 +37,15 @@ from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tokenizer_core.blobs.local_files import Folder
     from tokenizer_core.registry.versions import ArtifactRef
     from tokenizer_core.spec import TokenizerSpec
+
+
+COMPILED_NAME: Final = "compiled"
+"""The compiled file in the folder of a version. The manifest does not list it."""
 
 
 def read_manifest(folder: Folder, name: str, version: str) -> Manifest:
@@ -63,36 +69,69 @@ def open_artifact(folder: Folder, name: str, version: str) -> TokenizerSpec:
     Raises:
         ArtifactCorruptError, FormatError, InvalidSpecError: what is damaged.
     """
+    return build_spec_of(*read_version(folder, name, version))
+
+
+def read_version(folder: Folder, name: str, version: str) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest and the other files in an open version folder, after checking links, sizes and
+    hashes.
+
+    Raises:
+        ArtifactCorruptError, FormatError: what is damaged.
+    """
     manifest = read_manifest(folder, name, version)
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_symlink():
                 with reading_file(entry.name):
                     raise ArtifactCorruptError(f"{entry.name!a:.60} is a symbolic link")
-    vocab, merges = (
-        parse_plain_pickle(_read_verified(folder, file, manifest.files[file]))
-        for file in FILE_NAMES
-    )
+    records = {file: manifest.record_of(file) for file in (*FILE_NAMES, CHAT_FILE)}
+    return manifest, {
+        file: _read_verified(folder, file, record)
+        for file, record in records.items()
+        if record is not None
+    }
+
+
+def build_spec_of(manifest: Manifest, files: Mapping[str, bytes]) -> TokenizerSpec:
+    """The spec of a version, of which all files were read.
+
+    Raises:
+        ArtifactCorruptError, FormatError, InvalidSpecError: what is damaged.
+    """
+    vocab, merges = (parse_plain_pickle(files[file]) for file in FILE_NAMES)
     if not isinstance(vocab, dict) or not isinstance(merges, list):
         raise ArtifactCorruptError("vocab.pkl is no dict, or merges.pkl no list")
     spec = manifest.build_spec(vocab, merges)
-    chat_record = manifest.record_of(CHAT_FILE)
-    if chat_record is None:
+    if CHAT_FILE not in files:
         return spec
-    data = _read_verified(folder, CHAT_FILE, chat_record)
-    return spec.with_chat(parse_chat_file(manifest.spec_fields, data))
+    return spec.with_chat(parse_chat_file(manifest.spec_fields, files[CHAT_FILE]))
 
 
-def check_version_folder(folder: Folder, ref: ArtifactRef) -> None:
-    """Open a staged version as a reader would, and check it with the golden text.
+def key_of_version(manifest: Manifest) -> bytes:
+    """The key of the compiled file of a version, by the hashes of its files."""
+    records = [manifest.record_of(name) for name in (*FILE_NAMES, CHAT_FILE)]
+    hashes = [record and record.sha256 for record in records]
+    return compiled.key_of(b"version", json.dumps([manifest.spec_fields, hashes]).encode())
+
+
+def check_version_folder(staged: Path, ref: ArtifactRef) -> None:
+    """Open a staged version as a reader would, check it with the golden text, and compile it.
 
     Raises:
         ArtifactCorruptError, FormatError, InvalidSpecError: what is wrong with it.
     """
-    spec = open_artifact(folder, ref.name, ref.version)
+    with open_folder(staged) as folder:
+        manifest, files = read_version(folder, ref.name, ref.version)
+    spec = build_spec_of(manifest, files)
     if spec.fingerprint != ref.digest:
         raise ArtifactCorruptError("what was read back has another fingerprint")
-    check_golden_text(Tokenizer.from_spec(spec))
+    tokenizer = Tokenizer.from_spec(spec)
+    check_golden_text(tokenizer)
+    if compiled.is_used():
+        with contextlib.suppress(OSError, MemoryError):  # it is loaded without
+            key = key_of_version(manifest)
+            compiled.keep(staged / COMPILED_NAME, key, spec, tokenizer.engine)
 
 
 def read_artifact_file(folder: Folder, name: str, version: str, filename: str) -> tuple[bytes, str]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise, starmap
 from operator import add
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.normalizers import Normalizer, normalizer_for
@@ -80,6 +80,32 @@ class TokenizerSpec:
         # The added tokens decide where they are searched.
         normalizer = normalizer_for(self.normalizer, self.added_tokens)
         object.__setattr__(self, "normalizer", normalizer)
+
+    @classmethod
+    def with_tables(
+        cls,
+        read_tables: Callable[[], tuple[Mapping[int, bytes], tuple[Merge, ...]]],
+        known: Mapping[str, object],
+        **others: Any,
+    ) -> TokenizerSpec:
+        """A spec whose vocabulary and merges `read_tables` returns when they are first used. The
+        other arguments are those of the constructor."""
+        spec = cls(vocab={}, merges=(), known=known, **others)
+        for name in ("vocab", "merges"):
+            object.__delattr__(spec, name)
+        object.__setattr__(spec, "_read_tables", read_tables)
+        return spec
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """The tables of `with_tables`; called for attributes that are not there."""
+            if name not in ("vocab", "merges") or "_read_tables" not in vars(self):
+                raise AttributeError(f"a TokenizerSpec has no attribute {name!r}")
+            vocab, merges = self._read_tables()
+            object.__setattr__(self, "vocab", MappingProxyType(vocab))
+            object.__setattr__(self, "merges", merges)
+            return getattr(self, name)
 
     @classmethod
     def from_merges(
@@ -325,6 +351,11 @@ class TokenizerSpec:
         return [byte for byte in range(256) if bytes([byte]) not in present]
 
     @cached_property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self.vocab)
+
+    @cached_property
     def largest_id(self) -> int:
         """The largest id; it determines the width of ids in token files."""
         return max(self.vocab)
@@ -354,9 +385,15 @@ class TokenizerSpec:
         by_characters = self.alphabet.has_characters
         return _spell(token, normalizer=self.normalizer, by_characters=by_characters)
 
+    @cached_property
+    def added_bytes(self) -> Mapping[int, bytes]:
+        """id -> bytes of the added tokens, as in the vocabulary: those of its first name."""
+        ids = reversed(self.added_tokens)
+        return MappingProxyType({token.id: self.spelling(token) for token in ids})
+
     def second_names(self) -> list[str]:
         """The added tokens whose id decodes to another one, in order."""
-        return [t.content for t in self.added_tokens if self.vocab[t.id] != self.spelling(t)]
+        return [t.content for t in self.added_tokens if self.added_bytes[t.id] != self.spelling(t)]
 
     def start_parts(self, token: bytes) -> list[bytes]:
         """The parts that merging these bytes alone starts from: the bytes, or with `byte_ids` the

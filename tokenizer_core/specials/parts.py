@@ -62,7 +62,7 @@ def parts_as_encoded(spec: TokenizerSpec, text: str) -> list[Part]:
     token after it, as that is spelled in the vocabulary."""
     ids, contents = _content_of(spec.added_token_set)
     return [
-        (plain, None if token is None else spec.vocab[ids[token]].decode())
+        (plain, None if token is None else spec.added_bytes[ids[token]].decode())
         for plain, token in normalized_parts(spec, matcher_of_spec(spec, contents), text)
     ]
 

@@ -20,17 +20,15 @@ if TYPE_CHECKING:
     from tokenizer_core.specials.matcher import Span, SpecialTokenMatcher
 
 
-def token_sizes(spec: TokenizerSpec) -> NDArray[np.uint32] | None:
-    """The number of bytes of each id, shape (largest_id + 1,), 0 for a gap. None if the bytes of a
-    text's ids may differ from the normalized text: text is dropped, words have a suffix, or an
-    added token decodes to another one."""
+def token_sizes(spec: TokenizerSpec, engine: Engine) -> NDArray[np.uint32] | None:
+    """The `token_sizes` of an engine. None if the bytes of a text's ids may differ from the
+    normalized text: text is dropped, words have a suffix, or an added token decodes to another
+    one."""
     if spec.loses_text or spec.alphabet.word_suffix:
         return None
-    if any(spec.vocab[token.id] != token.content.encode() for token in spec.added_tokens):
+    if any(spec.added_bytes[token.id] != token.content.encode() for token in spec.added_tokens):
         return None
-    sizes = np.zeros(spec.largest_id + 1, dtype=np.uint32)
-    sizes[list(spec.vocab)] = list(map(len, spec.vocab.values()))
-    return sizes
+    return engine.token_sizes()
 
 
 def find_byte_offsets(

@@ -42,7 +42,6 @@ from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.errors import StorageError, TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
-from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.access.auth import check_keys
 from tokenizer_service.commands.command_line import CommandError, add_command, parse_folder
 from tokenizer_service.http.connections import raise_open_files
@@ -480,7 +479,7 @@ def _encode_sample(settings: Settings) -> list[int] | None:
     store = open_artifacts(settings.store, settings.artifacts_dir)
     try:
         ref = store.active() or store.resolve(settings.default)
-        return Tokenizer.from_spec(store.open(ref)).encode(_TRIED_TEXT)
+        return store.load(ref).encode(_TRIED_TEXT)
     except TokenizerCoreError as error:
         print(
             f"no tokenizer to serve yet: {error}. Train one as below, or publish one: "

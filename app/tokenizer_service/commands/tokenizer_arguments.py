@@ -177,7 +177,7 @@ def load_one(
         artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
         try:
             store, ref = resolve_tokenizer(arguments, what)
-            return Tokenizer.from_spec(store.open(ref)), ref, what or str(ref)
+            return store.load(ref), ref, what or str(ref)
         except (CommandError, ArtifactNameError):
             if what is not None and what in PRESETS:
                 return Tokenizer.from_preset(what), None, what

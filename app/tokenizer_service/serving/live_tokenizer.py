@@ -40,10 +40,7 @@ class LiveTokenizer:
     @classmethod
     def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
         """Prepare the headers and lengths that every response needs."""
-        spec = tokenizer.spec
         _ = tokenizer.control_tokens  # cached: no request waits for the parsing of its templates
-        lengths = np.zeros(spec.largest_id + 1, dtype=np.uint32)
-        lengths[list(spec.vocab)] = [len(token) for token in spec.vocab.values()]
         identity = identity_of(ref)
         headers = identity_headers(ref)
         raw_headers = tuple(
@@ -53,7 +50,7 @@ class LiveTokenizer:
             ref=ref,
             tokenizer=tokenizer,
             loaded_at=time.time(),
-            token_lengths=lengths,
+            token_lengths=tokenizer.engine.token_sizes(),
             identity=identity,
             identity_json=json.dumps(identity, separators=(",", ":")).encode(),
             headers=headers,
@@ -85,7 +82,7 @@ def check_round_trip(tokenizer: Tokenizer) -> None:
     every = matcher_of_spec(spec, spec.added_ids)
     for content, id_ in spec.special_tokens.items():
         # A second name decodes to the first (o200k_harmony, 200018).
-        first_name = spec.vocab[id_].decode()
+        first_name = spec.added_bytes[id_].decode()
         if spec.normalizer.strips_space:
             first_name = first_name.removeprefix(" ")
         # Of tokens with flags, one may hide another.

@@ -42,7 +42,6 @@ from tokenizer_core.errors import (
     TokenizerCoreError,
 )
 from tokenizer_core.registry import ArtifactRef, Artifacts, StoredState
-from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.observability.metrics import ServedRow, ServiceMetrics
 from tokenizer_service.serving.errors import NoTokenizerError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip
@@ -487,8 +486,8 @@ class LiveTokenizers:
 
     def _load(self, ref: ArtifactRef) -> LiveTokenizer:
         """Read a version, verify its hashes and fingerprint, build the tokenizer and test it."""
-        spec = self._store.open(ref)
-        tokenizer = Tokenizer.from_spec(spec, engine=self._settings.engine)
+        shared = self._run_dir / "compiled"
+        tokenizer = self._store.load(ref, engine=self._settings.engine, shared=shared)
         check_round_trip(tokenizer)
         return LiveTokenizer.of(ref, tokenizer)
 

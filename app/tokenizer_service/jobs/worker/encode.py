@@ -80,7 +80,7 @@ def _open_pinned(job: WorkerJob) -> tuple[Tokenizer, TokenFilesPlan]:
     store = open_artifacts(job.request["store"], job.artifacts_dir)
     ref = store.resolve(f"{pinned['name']}@{pinned['version']}")
     engine = choose_engine(job.request["engine"])
-    tokenizer = Tokenizer.from_spec(store.open(ref), engine=engine.name)
+    tokenizer = store.load(ref, engine=engine.name)
     if tokenizer.spec.fingerprint != pinned["fingerprint"]:
         raise TokenizerMismatchError(
             f"{ref} is not the tokenizer it was when the job was made; post the request again"
