@@ -99,8 +99,8 @@ class InProcessTemplate(ChatTemplate):
         """
         units = budget.left
         try:
-            for name in ("messages", "tools", "documents", "variables", "kwargs"):
-                take_plain(budget, request[name])
+            given = ("messages", "tools", "documents", "variables", "kwargs")
+            take_plain(budget, [request[name] for name in given])
             # A template that never ends costs a small conversation little time.
             taken = units - budget.left
             budget.left = min(budget.left, _LEAST_UNITS + _UNITS_PER_UNIT * taken)
