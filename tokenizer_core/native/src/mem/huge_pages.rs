@@ -5,7 +5,7 @@
 
 /// Smaller results are left alone.
 const MIN_BYTES: usize = 8 << 20;
-const PAGE: usize = 2 << 20;
+pub const PAGE: usize = 2 << 20;
 
 /// Asks for large pages in this memory. Memory that has been written to gains nothing.
 ///
@@ -32,6 +32,16 @@ pub fn advise_table(start: *const u8, n_bytes: usize) {
     if n_bytes >= PAGE {
         advise_pages(start as usize, n_bytes);
     }
+}
+
+/// Moves memory that has content to large pages, also that of a memfd; the processes that map it share
+/// them.
+#[cfg(target_os = "linux")]
+pub fn collapse(start: *mut u8, n_bytes: usize) {
+    /// Since Linux 6.1; `libc` does not have it for all C libraries.
+    const MADV_COLLAPSE: libc::c_int = 25;
+    // SAFETY: changes no content; a system without it returns an error, which is ignored.
+    unsafe { libc::madvise(start.cast(), n_bytes, MADV_COLLAPSE) };
 }
 
 #[cfg(target_os = "linux")]
