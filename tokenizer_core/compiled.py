@@ -32,7 +32,7 @@ from tokenizer_core.blobs.local_files import (
     user_cache_folder,
 )
 from tokenizer_core.blobs.locks import hold_lock
-from tokenizer_core.engines import create_engine, resolve_engine
+from tokenizer_core.engines import choose_engine, create_engine
 from tokenizer_core.engines.native_engine import NativeEngine, open_compiled
 from tokenizer_core.errors import FormatError
 from tokenizer_core.spec.stored import parse_spec, render_spec
@@ -100,7 +100,7 @@ def load(
 def is_used(engine: str = "auto") -> bool:
     """Whether compiled files are used for an engine of this name."""
     is_on = HAS_OPEN_FOLDERS and os.environ.get(COMPILED_VARIABLE) != "off"
-    return is_on and resolve_engine(engine) == "native"
+    return is_on and choose_engine(engine).name == "native"
 
 
 def key_of(*parts: bytes) -> bytes:

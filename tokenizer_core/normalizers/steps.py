@@ -300,7 +300,6 @@ def _followed(
         return changed, _around(matches, len(text), len(step.content), whole) if matches else None
     if changed == text:
         return text, None
-    import numpy as np
 
     sources = np.arange(len(text))
     match step.kind:
