@@ -20,6 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.native_module import native_module
 from tests.parity.vocabularies import NAMES, OPEN_FILES, load_ours
 from tests.profiles import first_and_thorough
 from tests.tokenizer_service.conftest import ADMIN_KEY
@@ -641,3 +642,19 @@ def test_an_unmounted_store_is_degraded_and_not_empty(client, store, other):
     wait_until(is_ready, "degraded")
     gone.rename(pointer)
     wait_until(is_ready, "ok")
+
+
+async def test_processes_load_a_published_version_without_its_vocabulary(
+    settings, other_spec, monkeypatch, tmp_path
+):
+    native_module()
+    monkeypatch.setenv("TOKENIZER_COMPILED", "on")
+    tmp_path.chmod(0o700)
+    store = ArtifactStore(settings.artifacts_dir)
+    ref = store.publish(other_spec, name="compiled")
+    async with started(settings, store) as live, started(settings, store) as again:
+        found = [await asyncio.to_thread(one.get, str(ref)) for one in (live, again)]
+        for one in found:
+            assert one.tokenizer.encode("low") == Tokenizer.from_spec(other_spec).encode("low")
+            assert "vocab" not in vars(one.tokenizer.spec)
+        assert list((settings.artifacts_dir / "run" / "compiled").glob(f"*.{os.getpid()}"))
