@@ -96,7 +96,7 @@ def _problem_of_disk(error: OSError) -> Problem:
 
 
 def _problem_of_disk_error(error: serving.DiskError) -> Problem:
-    return (Row(507) if error.is_full else Row(503, retry_after=30)).problem(error)
+    return (Row(507) if error.refuses_writes else Row(503, retry_after=30)).problem(error)
 
 
 def _problem_of_placed(error: responses.PlacedError) -> Problem | None:
@@ -127,7 +127,7 @@ def _problem_of_shape(error: core.ChatShapeError) -> Problem:
 
 def _problem_of_full_disk(error: OSError) -> Problem | None:
     """Map any OSError for a full disk to the 507; a full disk is never a defect."""
-    return _problem_of_disk(error) if error.errno in serving.DISK_FULL else None
+    return _problem_of_disk(error) if error.errno in serving.REFUSES_WRITES else None
 
 
 def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
