@@ -8,7 +8,11 @@ builtin.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import errno
+from typing import Any, ClassVar, Final
+
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error numbers of a disk without space for the caller; free some."""
 
 
 class TokenizerCoreError(Exception):

@@ -1,6 +1,7 @@
 """PointerMoves: when a version becomes active, and what refuses it.
 
-The pointer moves by compare-and-set, so of two processes that read the same state one moves it. A
+The pointer moves by compare-and-set, so of two processes that read the same state one moves it; the
+other tries again, so the later one wins (in the service: if its `check` accepts the new state). A
 fence makes a new state of the same version, which refuses whoever read the one before.
 
 An active version exists: a promotion opens it first, `_move_pointer` refuses a version that was

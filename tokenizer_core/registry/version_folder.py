@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core import compiled
 from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
 from tokenizer_core.errors import (
+    DISK_FULL,
     ArtifactCorruptError,
     ArtifactError,
     ArtifactNotFoundError,
@@ -217,7 +218,7 @@ def storage_error(what: str, error: OSError) -> ArtifactStorageError:
     if isinstance(error.filename, str):  # a file of a version: which one
         file = Path(error.filename).name
         reason = f"{file!a:.60}: {reason}"
-    remedy = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    remedy = "; free some space" if error.errno in DISK_FULL else ""
     translated = ArtifactStorageError(
         error.errno or errno.EIO, f"cannot {what}: {reason}{remedy}. Nothing has changed."
     )

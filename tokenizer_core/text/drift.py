@@ -51,7 +51,7 @@ def continue_text(
     spec: TokenizerSpec, last_id: int | None, text: str
 ) -> tuple[str, Literal["text", "part", "inside"]]:
     """The text that encoding sees after `last_id`, and where it begins there, as
-    `normalization.normalized_parts` says. A token with the flag `rstrip` takes the white space
+    `specials.parts.normalized_parts` says. A token with the flag `rstrip` takes the white space
     after it. A token that is found in the normalized text does not begin another part, unless a
     pre-tokenizer puts a space after every token."""
     if last_id is None:

@@ -1,4 +1,4 @@
-r"""Counted pre-tokens -> merges: the reference learner, exact and incremental.
+r"""Counted pre-tokens -> merges: the Python learner, exact and incremental.
 
 How it works. A word (a distinct pre-token) is a `str` whose characters are symbols: code point `i`
 below 256 is byte `i`, and `256 + k` is the product of merge `k`. A pair is a `str` of two such
@@ -27,7 +27,8 @@ occurrences are merged in the same way, so they all become one token in the same
 The ordered count buckets used here take a tenth to a quarter less time than a lazy max-heap of all
 pairs, and a quarter less memory.
 
-`learn_natively` does the same in the compiled module.
+`learn_natively` does the same in the compiled module (ties: `native/src/train/learn/ties.rs`), and
+`tokenizer_core/reference.py` does it as a textbook, for the tests.
 """
 
 from __future__ import annotations

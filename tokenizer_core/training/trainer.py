@@ -67,7 +67,7 @@ class TrainingOptions:
     """What to learn from a corpus, and with what.
 
     - `vocab_size` counts the bytes, the special tokens and the merges.
-    - `pattern`: the split pattern or its name. `tie_break`: see `LearningRules`.
+    - `pattern`: the split pattern or its name. `tie_break`: see the head of `learn_merges.py`.
     - `vocabulary`: further options of the vocabulary.
     - `engine` counts and learns. For the native engine, the Python engine counts custom patterns
       without an automaton and `errors="replace"`; the report names both.

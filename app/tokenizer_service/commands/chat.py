@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from tokenizer_core.chat.encoding import ChatEncoding
 from tokenizer_core.chat.messages import left_out
+from tokenizer_core.strict_json import StrictJsonError, read_json
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     CommandError,
@@ -133,22 +133,20 @@ def _read_conversations(path: Path) -> list[tuple[list[Any], list[Any] | None]]:
     name = "standard input" if path == STANDARD_INPUT else str(path)
     data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
     try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{name} is not UTF-8 at byte {error.start}; convert it first") from None
-    try:
-        return [_conversation(json.loads(text), name)]
-    except (ValueError, RecursionError):
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return [_conversation(read_json(data), name)]
+    except StrictJsonError as error:
+        if error.code != "malformed_json":  # otherwise it may be JSON lines
+            raise CommandError(f"{name} {error}; mend it") from None
+    lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
     if not lines:
         raise CommandError(f"{name} is empty; {_FORM}")
     found = []
     for number, line in lines:
+        where = f"{name}, line {number},"
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise CommandError(f"{name} is not JSON, line {number}: {error}; {_FORM}") from None
-        found.append(_conversation(value, f"{name}, line {number},"))
+            found.append(_conversation(read_json(line), where))
+        except StrictJsonError as error:
+            raise CommandError(f"{where} {error}; {_FORM}") from None
     return found
 
 
@@ -166,9 +164,9 @@ def _read_tools(path: Path | None) -> list[Any] | None:
     if path is None:
         return None
     try:
-        tools = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CommandError(f"{path} is not JSON: {error}; give a list of tools") from None
+        tools = read_json(path.read_bytes())
+    except StrictJsonError as error:
+        raise CommandError(f"{path} {error}; give a list of tools") from None
     if not isinstance(tools, list):
         raise CommandError(f"{path} has no list; give a JSON list of tools")
     return tools
@@ -178,9 +176,9 @@ def _parse_kwargs(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--kwargs is not JSON: {error}") from None
+        value = read_json(text.encode())
+    except StrictJsonError as error:
+        raise UsageError(f"--kwargs {error}") from None
     if not isinstance(value, dict):
         raise UsageError('--kwargs takes a JSON object, such as {"enable_thinking": false}')
     return value

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import json
 import logging
 import math
@@ -40,7 +39,7 @@ from uvicorn.supervisors.multiprocess import Process
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
-from tokenizer_core.errors import StorageError, TokenizerCoreError
+from tokenizer_core.errors import DISK_FULL, StorageError, TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
 from tokenizer_service.access.auth import check_keys
 from tokenizer_service.commands.command_line import CommandError, add_command, parse_folder
@@ -168,7 +167,7 @@ def _check_settings(settings: Settings) -> None:
             pass
     except OSError as error:
         has_jobs = settings.jobs_database is not None or os.access(folder / DATABASE_NAME, os.F_OK)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) or has_jobs:
+        if error.errno in DISK_FULL or has_jobs:
             return  # tokenizers are served from a full or read-only disk too
         raise CommandError(
             f"the artifacts folder {folder} cannot be used ({error.strerror}); check "

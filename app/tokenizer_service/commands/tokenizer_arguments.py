@@ -141,11 +141,7 @@ def named_files(words: list[str]) -> list[Path]:
         >>> [path.name for path in named_files(["starter", "mine=vocab.json,merges.txt"])]
         ['vocab.json', 'merges.txt']
     """
-    found = []
-    for word in words:
-        what = split_label(word)[1]
-        found += files_of(what)[0] or [path for path in (Path(what),) if path.exists()]
-    return found
+    return [path for word in words for path in _files_of(split_label(word)[1])[0]]
 
 
 def split_label(word: str) -> tuple[str | None, str]:
@@ -170,20 +166,17 @@ def load_one(
     name in the output.
 
     Raises:
-        CommandError: there is none; names those there are.
+        CommandError: there is none, or it is in doubt; names those there are.
     """
-    files, pattern = files_of(what) if what else ([], None)
+    files, pattern = find_files(arguments, what) if what else ([], None)
     if not files:
-        artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
         try:
             store, ref = resolve_tokenizer(arguments, what)
             return store.load(ref), ref, what or str(ref)
         except (CommandError, ArtifactNameError):
             if what is not None and what in PRESETS:
                 return Tokenizer.from_preset(what), None, what
-            if what is None or not Path(what).exists():
-                raise
-            files = [Path(what)]
+            raise
     try:
         spec = _load_files(files, pattern)
     except FormatError as error:
@@ -213,18 +206,39 @@ def _load_files(
     return load_spec(files, pattern=pattern, detected=detected)
 
 
-def files_of(what: str) -> tuple[list[Path], str | None]:
-    """The files and the pattern after a colon; no files for a bare word, which names a published
-    tokenizer, a preset, or a file or folder here, in this order.
+def find_files(arguments: argparse.Namespace, what: str) -> tuple[list[Path], str | None]:
+    """The files and the pattern that a word names; no files for a published tokenizer or a preset.
+
+    Raises:
+        UsageError: the word is one of these, and a file or folder here.
+    """
+    files, pattern, is_bare = _files_of(what)
+    if is_bare:
+        artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
+    if not (is_bare and files):
+        return files, pattern
+    kind, other = "a published tokenizer", f"{what}@VERSION"
+    try:
+        resolve_tokenizer(arguments, what)
+    except (CommandError, ArtifactNameError):
+        if what not in PRESETS:
+            return files, None
+        kind, other = "a preset", f"--preset {what}" if "preset" in arguments else "rename it"
+    raise UsageError(
+        f"{what} is {kind}, and a file or folder here; write ./{what} for this one, or {other}"
+    )
+
+
+def _files_of(what: str) -> tuple[list[Path], str | None, bool]:
+    """The files, the pattern after a colon, and whether it is a bare word, which may be a name.
 
     Example:
-        >>> files_of("r50k.tiktoken:gpt2")[1], files_of("gpt2"), len(files_of("v.json,m.txt")[0])
-        ('gpt2', ([], None), 2)
+        >>> _files_of("r50k.tiktoken:gpt2")[1], _files_of("gpt2"), len(_files_of("v.json,m.txt")[0])
+        ('gpt2', ([], None, True), 2)
     """
     named, colon, pattern = what.partition(":")
     files = [Path(name) for name in named.split(",") if name]
-    if not (colon or len(files) > 1 or "/" in what or _SUFFIXES.search(named)):
-        return [], None
-    if Path(what).exists():
-        return [Path(what)], None
-    return files, pattern or None
+    is_bare = not (colon or len(files) > 1 or "/" in what or _SUFFIXES.search(named))
+    if is_bare or Path(what).exists():
+        return [path for path in (Path(what),) if path.exists()], None, is_bare
+    return files, pattern or None, False

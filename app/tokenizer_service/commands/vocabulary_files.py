@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.errors import ArtifactError, ArtifactNameError, FormatError, InvalidSpecError
+from tokenizer_core.errors import ArtifactError, FormatError, InvalidSpecError
 from tokenizer_core.formats.any_format import detect_file, load_spec
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import sole_rank_file
@@ -25,7 +25,7 @@ from tokenizer_service.commands.command_line import (
     require_files,
     resolve_tokenizer,
 )
-from tokenizer_service.commands.tokenizer_arguments import files_of
+from tokenizer_service.commands.tokenizer_arguments import find_files
 
 
 def add_reading_options(parser: Any) -> None:
@@ -77,28 +77,15 @@ def read_source(
         UsageError: a word is both a published tokenizer and a file or folder here.
         CommandError: it is neither, or cannot be read.
     """
-    files, is_bare = [Path(word) for word in words], False
+    files = [Path(word) for word in words]
     if len(files) == 1:
-        named, pattern = files_of(words[0])
-        files, is_bare = named or files, not named
-        if pattern is not None and arguments.pattern is not None:
-            raise UsageError(f"{words[0]} names a pattern; leave --pattern out")
+        named, pattern = find_files(arguments, words[0])
+        files = named or files
         if pattern is not None:
+            if arguments.pattern is not None:
+                raise UsageError(f"{words[0]} names a pattern; leave --pattern out")
             arguments = argparse.Namespace(**vars(arguments) | {"pattern": pattern})
-    is_file = len(files) > 1 or files[0].exists() or files[0].name != words[0]
-    if is_file and is_bare:
-        try:
-            resolve_tokenizer(arguments, words[0])
-        except (CommandError, ArtifactNameError):
-            kind, other = ("a preset", f"--preset {words[0]}") if words[0] in PRESETS else ("", "")
-        else:
-            kind, other = "a published tokenizer", f"{words[0]}@VERSION"
-        if kind:
-            raise UsageError(
-                f"{words[0]} is {kind}, and a file or folder here; write ./{words[0]} for this "
-                f"one, or {other}"
-            )
-    if is_file:
+    if len(files) > 1 or files[0].exists() or files[0].name != words[0]:
         return read_files(files, arguments, name=name or files[0].stem)
     if arguments.preset or arguments.pattern or arguments.special or arguments.no_special:
         raise UsageError(

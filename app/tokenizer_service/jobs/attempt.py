@@ -7,13 +7,13 @@ progress and never a final state: the runner acts on the outcome (promote, reque
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from tokenizer_core.errors import DISK_FULL
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.kinds import KINDS
@@ -234,7 +234,7 @@ def _lower_memory_limit(limits: Mapping[str, Any], operators_bytes: int | None) 
 
 
 def _failed_to_start(error: OSError) -> Outcome:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in DISK_FULL:
         return Outcome(
             "failed",
             code="disk_full",

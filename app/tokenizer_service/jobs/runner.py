@@ -329,7 +329,7 @@ class JobRunner:
         """Repeat a write until the database accepts it.
 
         A job without a written end would block the queue. If the server shuts down meanwhile, the
-        next start finds the owner gone and fails the job.
+        next start finds the owner gone and ends the job or queues it again (`restarts`).
         """
         while True:
             try:

@@ -1,8 +1,8 @@
 """Every error of the domain as a problem document: the one table of status, header and detail.
 
 The domain raises errors with a stable `code` and values; only this module maps them to an HTTP
-status and `Retry-After`. What is wrong with a request as HTTP is a `Problem` where it is found. A
-detail never repeats client input.
+status and `Retry-After`; `http.dialects` translates a status for the API of another server. What is
+wrong with a request as HTTP is a `Problem` where it is found. A detail never repeats client input.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _problem_of_disk(error: OSError) -> Problem:
 
 
 def _problem_of_disk_error(error: serving.DiskError) -> Problem:
-    return (Row(507) if error.is_full else Row(503, retry_after=30)).problem(error)
+    return (Row(507) if error.refuses_writes else Row(503, retry_after=30)).problem(error)
 
 
 def _problem_of_placed(error: responses.PlacedError) -> Problem | None:
@@ -127,7 +127,7 @@ def _problem_of_shape(error: core.ChatShapeError) -> Problem:
 
 def _problem_of_full_disk(error: OSError) -> Problem | None:
     """Map any OSError for a full disk to the 507; a full disk is never a defect."""
-    return _problem_of_disk(error) if error.errno in serving.DISK_FULL else None
+    return _problem_of_disk(error) if error.errno in serving.REFUSES_WRITES else None
 
 
 def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:

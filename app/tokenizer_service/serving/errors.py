@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""Error numbers of a disk that refuses every write."""
+from tokenizer_core.errors import DISK_FULL
+
+REFUSES_WRITES: Final = DISK_FULL | {errno.EROFS}
+"""Error numbers of a full disk, and of a read-only one."""
 
 
 class ServingError(Exception):
@@ -53,18 +55,18 @@ class PromotionInProgressError(ServingError):
 
 
 class DiskError(ServingError):
-    """The disk refuses every write (`is_full`), or fails. The message hides paths; the log has
-    `str` of the OSError."""
+    """The disk `refuses_writes`, or fails. The message hides paths; the log has `str` of the
+    OSError."""
 
     def __init__(self, error: OSError) -> None:
-        self.is_full = error.errno in DISK_FULL
+        self.refuses_writes = error.errno in REFUSES_WRITES
         if error.errno == errno.EROFS:
             self.code = "disk_read_only"
             message = (
                 "The server's disk is read-only, so nothing was changed; serving continues. The "
                 "operator can mount it for writing."
             )
-        elif self.is_full:
+        elif self.refuses_writes:
             self.code = "disk_full"
             message = (
                 "The server's disk is full, so nothing was changed; serving continues. Remove "

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from tokenizer_core.blobs.locks import try_lock
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError
 from tokenizer_core.registry import ArtifactRef, Artifacts
+from tokenizer_core.registry.promotion import MAX_MOVES
 from tokenizer_service.serving.errors import (
     DiskError,
     PromotionInProgressError,
@@ -28,11 +29,10 @@ from tokenizer_service.serving.errors import (
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 from tokenizer_service.serving.workers import WorkerStates
 
-log = logging.getLogger("tokenizer_service.serving.live_tokenizers")
+log = logging.getLogger("tokenizer_service.serving.swap")
 
 _LOCK_RETRY_SECONDS: Final = 0.05
 _LOOK_SECONDS: Final = 0.03
-_MOST_MOVES: Final = 8
 
 
 class Served(Protocol):
@@ -105,7 +105,7 @@ class Swap:
         return None if before is None else before.ref
 
     def _move_pointer(self, ref: ArtifactRef, check: Callable[[ArtifactRef | None], None]) -> None:
-        for tries_left in reversed(range(_MOST_MOVES)):
+        for tries_left in reversed(range(MAX_MOVES)):
             state = self._store.pointer_state()
             # If the pointer is damaged or was never written, use the version of this process.
             active = self._live.active

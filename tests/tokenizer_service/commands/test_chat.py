@@ -95,19 +95,23 @@ def test_tools_and_variables_reach_the_named_template(chat):
 def test_wrong_input_is_one_line(chat):
     for name, content, reason in (
         ("a.json", b"", "is empty"),
-        ("b.json", b"[1", "not JSON, line 1"),
+        ("b.json", b"[1", "b.json, line 1, is not JSON"),
         ("c.json", b'{"a": 1}', "no list of messages"),
         ("d.json", b'[{"role": "user"}]\n{"a": 1}\n', "d.json, line 2, has no list of messages"),
-        ("e.json", b"\xff", "not UTF-8 at byte 0"),
+        ("e.json", b"\xff", "not UTF-8: invalid bytes at offset 0"),
         ("f.json", b"[1]", "messages[0] is int"),
+        ("twice.json", b'[\n{"role": "user", "role": "system"}]', "the same key twice"),
+        ("twice.jsonl", b'[]\n[{"content": "", "content": "a"}]', "line 2, has the same key twice"),
         ("g.json", b'[{"role": "narrator", "content": ""}]', "this template has no role narrator"),
     ):
         (chat.folder / name).write_bytes(content)
         assert reason in chat.fail("chat", name), name
     assert "no.json" in chat.fail("chat", "no.json")
     assert "JSON list" in chat.fail("chat", "chat.json", "--tools", "c.json")
+    assert "the same key twice" in chat.fail("chat", "chat.json", "--tools", "twice.json")
     for options, reason in (
         (("--kwargs", "{"), "not JSON"),
+        (("--kwargs", '{"a": 1, "a": 2}'), "the same key twice"),
         (("--kwargs", "[]"), "JSON object"),
         (("--text", "--count"), "not allowed with"),
     ):

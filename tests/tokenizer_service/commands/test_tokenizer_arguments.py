@@ -10,11 +10,10 @@ STARTER_IDS = b"16500 44 2067 33\n"
 MISSING = "publish it: tokenizer import starter --name starter"
 
 
-def test_a_published_tokenizer_comes_before_a_file_of_its_name(trained):
+def test_a_word_that_is_a_published_tokenizer_or_preset_and_a_file_is_refused(trained):
     single_bytes = Tokenizer({i: bytes([i]) for i in range(256)}, [])
     single_bytes.save_tokenizer_json(trained.folder / "worked")
     shutil.copyfile(trained.folder / "worked", trained.folder / "plain")
-    assert len(trained.run("encode", "newest", "--tokenizer", "worked")[0].split()) < 6
     for name in ("./worked", "plain"):
         assert len(trained.run("encode", "newest", "--tokenizer", name)[0].split()) == 6
     trained.run("import", "./worked", "--name=again")
@@ -23,6 +22,8 @@ def test_a_published_tokenizer_comes_before_a_file_of_its_name(trained):
     for words, said in (
         (("convert", "worked", "--to=tokenizer.json", "-o", "t.json"), ambiguous),
         (("import", "worked", "--name=again"), ambiguous),
+        (("encode", "newest", "--tokenizer=worked"), ambiguous),
+        (("encode", "newest", "--tokenizer=gpt2"), "gpt2 is a preset"),
         (("convert", "gpt2", "--to=gpt2", "-o", "x"), "gpt2 is a preset"),
     ):
         assert said in trained.fail(*words, code=2)

@@ -17,7 +17,6 @@ itself and its workers immediately. It uses neither the job database nor the set
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import resource
 import signal
@@ -27,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.errors import DISK_FULL, TokenizerCoreError
 from tokenizer_service.jobs.folder import JobFolder, escape_control_characters
 from tokenizer_service.jobs.input_files import InputChangedError
 from tokenizer_service.jobs.kinds import KINDS, TRAINING, JobKind
@@ -37,7 +36,6 @@ from tokenizer_service.jobs.worker.context import EventPipe, WorkerJob, say
 _LOCK_WAIT_SECONDS: Final = 30.0
 _MAX_DETAIL_CHARS: Final = 2000
 _OPEN_FILES: Final = 16_384
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -86,10 +84,10 @@ def describe_failure(error: BaseException, kind: JobKind = TRAINING) -> tuple[st
     """The stable code and the message for the error that ended the job.
 
     Example:
-        >>> describe_failure(OSError(errno.ENOSPC, "full"))[0]
+        >>> describe_failure(OSError(28, "No space left"))[0]
         'disk_full'
     """
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         return (
             "disk_full",
             "no space is left where the artifacts are kept; nothing was published. Free some "
@@ -118,8 +116,8 @@ def log_failure(error: BaseException, code: str, detail: str) -> None:
     Clients see the end of the log: for a mistake in their input, a traceback would say nothing more
     and show paths of the server.
     """
-    is_full = isinstance(error, OSError) and error.errno in _FULL
-    if is_full or isinstance(error, (TokenizerCoreError, InputChangedError, MemoryError)):
+    is_described = isinstance(error, (TokenizerCoreError, InputChangedError, MemoryError))
+    if is_described or code == "disk_full":
         say(f"{code}: {escape_control_characters(detail)}")
     else:
         traceback.print_exception(error)
