@@ -1,13 +1,15 @@
 """What happens to messages before a chat template reads them: the one home of the three forms.
 
-- `raw`: nothing, as `apply_chat_template` of transformers. A template gets what it may not read: a
-  list of parts where it writes texts (it writes Python's repr, or nothing), arguments as a JSON
-  string where it writes objects (they are encoded twice).
-- `decoded`: each content and each tool call's arguments in the shape that the template reads, with
-  nothing added or lost. What the template reads is not guessed: it renders small conversations,
-  once for each template and role. What cannot be carried is refused with its place.
-- `vllm`: what vLLM does to a request, which is not lossless: developer messages become system
-  messages, missing fields become null, malformed arguments become `{}`.
+- `raw` (the default in Python and of `/chat/encode`): nothing, as `apply_chat_template` of
+  transformers. A template gets what it may not read: a list of parts where it writes texts (it
+  writes Python's repr, or nothing), arguments as a JSON string where it writes objects (they are
+  encoded twice).
+- `decoded` (corpora and `tokenizer chat`): each content and each tool call's arguments in the shape
+  that the template reads, with nothing added or lost. What the template reads is not guessed: it
+  renders small conversations, once for each template and role. What cannot be carried is refused
+  with its place.
+- `vllm` (the routes of other servers): what vLLM does to a request, which is not lossless:
+  developer messages become system messages, missing fields become null, malformed arguments `{}`.
 """
 
 from __future__ import annotations

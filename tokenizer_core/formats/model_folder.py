@@ -265,7 +265,7 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
         OSError: a file cannot be read.
     """
     folder = Path(folder)
-    if not _has_own_vocabulary(folder) and has_vocabulary(folder):
+    if not _has_hugging_face_files(folder) and has_vocabulary(folder):
         config = _read_table(folder, CONFIG)
         config |= _special_tokens_of_file(folder, config)
         if (folder / TEKKEN).is_file():
@@ -420,7 +420,8 @@ def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
 
 
 def _llama(config: Mapping[str, Any]) -> _Rebuilt:
-    """What LlamaTokenizer sets of a vocabulary of characters."""
+    """What LlamaTokenizer sets of a vocabulary of characters. Without `legacy`, transformers 5
+    takes it as false, and 4 as true (`_check_prefix_space`)."""
     rule = "metaspace-always" if config.get("legacy") else "metaspace-first"
     # transformers 4 would convert the SentencePiece model again for `add_prefix_space: false`.
     rule = "" if config.get("add_prefix_space") is False else rule
@@ -618,7 +619,7 @@ def sole_rank_file(folder: str | os.PathLike[str]) -> Path | None:
 def has_vocabulary(folder: Path) -> bool:
     """Whether the folder has a vocabulary that `load_model_folder` reads."""
     has_other = (folder / TEKKEN).is_file() or _has_sentencepiece(folder)
-    return has_other or _has_own_vocabulary(folder)
+    return has_other or _has_hugging_face_files(folder)
 
 
 def _has_sentencepiece(folder: Path) -> bool:
@@ -629,7 +630,7 @@ def _has_sentencepiece(folder: Path) -> bool:
         return is_sentencepiece(file.read(256))
 
 
-def _has_own_vocabulary(folder: Path) -> bool:
+def _has_hugging_face_files(folder: Path) -> bool:
     """Whether the folder has a vocabulary in a format of Hugging Face."""
     has_pair = all((folder / name).is_file() for name in (VOCAB, MERGES))
     return has_pair or (folder / TOKENIZER).is_file()

@@ -1,7 +1,7 @@
-r"""Writes the Unicode tables from `regex` 2025.9.18: `src/unicode/tables.rs` for the scanners, and
+r"""Writes the Unicode tables from `regex`: `src/unicode/tables.rs` for the scanners, and
 `tokenizer_core/splitting/unicode_data.py` for everything else.
 
-The classes of that release are part of the contract (see `patterns.py`): they decide ids. Rust's
+The classes of `RELEASE` are part of the contract (see `patterns.py`): they decide ids. Rust's
 and those of other releases differ, so both engines read these files instead. Run it with that
 release installed:
 
@@ -22,8 +22,7 @@ from pathlib import Path
 
 import regex
 
-from tokenizer_core.splitting.unicode_data import RELEASE
-
+RELEASE = "2025.9.18"
 TARGET = Path(__file__).parent / "src" / "unicode" / "tables.rs"
 PYTHON_TARGET = Path(__file__).parent.parent / "splitting" / "unicode_data.py"
 

@@ -119,9 +119,8 @@ def version_of_regex() -> str:
     return version("regex")
 
 
-WHITE_SPACE: Final = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
-    "\u200a\u2028\u2029\u202f\u205f\u3000"
+WHITE_SPACE: Final = "".join(
+    chr(code) for first, last in ranges_of("White_Space") for code in range(first, last + 1)
 )
 """The white space of Unicode, which `lstrip` and `rstrip` tokens include and `Strip` removes."""
 

@@ -1,4 +1,16 @@
-"""Which tokenizer serves a request: by `tokenizer`, by `model`, or the active one."""
+"""Which tokenizer serves a request: by `tokenizer`, by `model`, or the active one.
+
+    the request has                     version                                    decided in
+    ----------------------------------  -----------------------------------------  ---------------
+    no name, or `active`                the one that this process serves           LiveTokenizers
+    either as NAME@VERSION              this one                                   Artifacts
+    `tokenizer` as NAME                 its newest                                 Artifacts.resolve
+    `model` as NAME or its alias        the served one if that is of NAME;         ModelNames.get,
+                                        else its last active one, or its newest    resolve_model
+    both                                that of `tokenizer`; 422 if they disagree  here
+
+`TOKENIZER_MODEL=ignore` reads no `model`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Whether a job runs again after its process or its server died."""
+"""Whether a job runs again.
+
+    its server stops      yes (`runner`)
+    its process died      if `may_resume`, else it fails
+    its server died       if `may_restart`, else it fails
+
+If it has published a version, only the promotion runs again (`runner`). If it was cancelled
+meanwhile, it ends instead of running again (`JobStore.requeue`).
+"""
 
 from __future__ import annotations
 
@@ -24,5 +32,5 @@ def may_restart(job: Job, me: ProcessIdentity) -> bool:
     A job that cannot resume restarts from the beginning if nothing indicates that it killed its
     server, as on another host. A restart costs only time.
     """
-    is_unknown = job.owner == me or not job.is_of_this_host
-    return may_resume(job) or (is_unknown and job.deaths < MAX_DEATHS)
+    is_no_suspect = job.owner == me or not job.is_of_this_host  # `me`: see `runner._take_lost`
+    return may_resume(job) or (is_no_suspect and job.deaths < MAX_DEATHS)
