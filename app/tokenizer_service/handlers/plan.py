@@ -58,7 +58,7 @@ class Plan(NamedTuple):
     parse: Callable[[bytes, EngineChoice], Any]
     run: Callable[[Any, LiveTokenizer], Rendered]
     is_cheap: bool = True
-    """Whether a small body means little work. Chats, and outputs of models, take a thread."""
+    """Whether a small body means little work."""
 
     is_decoding: bool = False
     """Whether the metrics count the tokens as decoded ones."""

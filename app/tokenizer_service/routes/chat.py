@@ -87,8 +87,7 @@ def encode_chat(request: HTTPConnection) -> Plan:
     """
     form = require_json_for_ids(request)
     limits = render_limits_of(services_of(request).settings)
-    run = partial(run_encode_chat, form=form, limits=limits)
-    return Plan(parse_chat, run, is_cheap=False)
+    return Plan(parse_chat, partial(run_encode_chat, form=form, limits=limits))
 
 
 @planned(
@@ -223,7 +222,7 @@ def _plan_conversation(
     request: HTTPConnection, model: type[BaseModel], run: Callable[..., Rendered]
 ) -> Plan:
     limits = render_limits_of(services_of(request).settings)
-    return _plan(request, model, partial(run, limits=limits))._replace(is_cheap=False)
+    return _plan(request, model, partial(run, limits=limits))
 
 
 def _plan(request: HTTPConnection, model: type[BaseModel], run: Callable[..., Rendered]) -> Plan:
