@@ -80,7 +80,7 @@ def on_the_loop(monkeypatch):
     sizes = []
     for path, route in PLANNED.items():
 
-        def plan(request, make=route.plan):
+        def planner(request, make=route.planner):
             planned = make(request)
 
             def run(*arguments):
@@ -91,7 +91,7 @@ def on_the_loop(monkeypatch):
 
             return planned._replace(run=run)
 
-        monkeypatch.setitem(PLANNED, path, route._replace(plan=plan))
+        monkeypatch.setitem(PLANNED, path, route._replace(planner=planner))
     return sizes
 
 

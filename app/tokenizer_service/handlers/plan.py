@@ -72,7 +72,7 @@ class PlannedRoute(NamedTuple):
     """A route, and the function that plans its requests; it raises Problem for the headers."""
 
     path: str
-    plan: Callable[[HTTPConnection], Plan]
+    planner: Callable[[HTTPConnection], Plan]
 
 
 def is_conversation(request: Any) -> bool:

@@ -70,17 +70,17 @@ def planned(
     """Make the decorated function the plan of POST requests to `path`, for which `router` requires
     a read key. OpenAPI shows its name and docstring, and describes `body` and `response`."""
 
-    def register(plan: Planner) -> Planner:
+    def register(planner: Planner) -> Planner:
         async def endpoint(request: Request) -> Response:
-            return await respond(request, plan(request))
+            return await respond(request, planner(request))
 
-        endpoint.__name__, endpoint.__doc__ = plan.__name__, plan.__doc__
+        endpoint.__name__, endpoint.__doc__ = planner.__name__, planner.__doc__
         responses = {200: response, **problem_responses(*STATUSES)}
         router.post(
             path, summary=summary, openapi_extra=body, response_model=None, responses=responses
         )(endpoint)
-        PLANNED[path] = PLANNED[f"/v1{path}"] = PlannedRoute(path, plan)
-        return plan
+        PLANNED[path] = PLANNED[f"/v1{path}"] = PlannedRoute(path, planner)
+        return planner
 
     return register
 
@@ -102,7 +102,7 @@ class PlannedRoutes:
         scope["route"] = route
         connection = Request(scope, receive, send)
         check_read(connection)
-        response = await respond(connection, route.plan(connection))
+        response = await respond(connection, route.planner(connection))
         await response(scope, receive, send)
 
     def respond_now(self, scope: Scope, body: bytes) -> RawResponse | None:
@@ -118,7 +118,7 @@ class PlannedRoutes:
         connection = HTTPConnection(scope)
         if self._service.access_keys.read:
             check_read(connection)
-        plan = route.plan(connection)
+        plan = route.planner(connection)
         if len(body) > services.settings.max_body_bytes or not plan.may_run_inline(len(body)):
             return None
         request = plan.parse(body, services.engine)

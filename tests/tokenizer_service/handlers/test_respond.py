@@ -50,7 +50,7 @@ def test_where_work_runs(shared_client, monkeypatch, path, body, thread):
     route, threads = PLANNED[path], []
 
     def watched(request):
-        plan = route.plan(request)
+        plan = route.planner(request)
 
         def run(*arguments):
             threads.append(threading.current_thread().name)
@@ -58,7 +58,7 @@ def test_where_work_runs(shared_client, monkeypatch, path, body, thread):
 
         return plan._replace(run=run)
 
-    monkeypatch.setitem(PLANNED, path, route._replace(plan=watched))
+    monkeypatch.setitem(PLANNED, path, route._replace(planner=watched))
     assert shared_client.post(path, json=body).status_code == 200
     (used,) = threads
     assert used.startswith(thread), used
