@@ -24,7 +24,7 @@ from tokenizer_core.errors import (
 )
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.conversations import (
-    Conversation,
+    RequestedConversation,
     from_anthropic,
     from_gemini,
     from_responses,
@@ -111,7 +111,7 @@ def count_messages(
 
 def conversation_of_anthropic(
     request: CountTokensRequest, live: LiveTokenizer, limits: RenderLimits
-) -> Conversation:
+) -> RequestedConversation:
     """The conversation of a request to Anthropic's API; raises as `from_anthropic`.
 
     As vLLM, it asks the template whether a system message may follow others, and whether it reads
@@ -206,8 +206,8 @@ def encode_chat_completion(
     return encode_conversation(conversation, live, limits)
 
 
-def _conversation_of(request: Any, kwargs: Mapping[str, Any] | None) -> Conversation:
-    return Conversation(
+def _conversation_of(request: Any, kwargs: Mapping[str, Any] | None) -> RequestedConversation:
+    return RequestedConversation(
         request.messages,
         tools=request.tools,
         documents=getattr(request, "documents", None),
@@ -219,7 +219,7 @@ def _conversation_of(request: Any, kwargs: Mapping[str, Any] | None) -> Conversa
 
 
 def encode_conversation(
-    conversation: Conversation, live: LiveTokenizer, limits: RenderLimits
+    conversation: RequestedConversation, live: LiveTokenizer, limits: RenderLimits
 ) -> ChatEncoding:
     """Render and encode a conversation; control tokens come from the template only.
 
@@ -251,7 +251,7 @@ def encode_conversation(
 
 
 @contextmanager
-def placing_errors(conversation: Conversation) -> Iterator[None]:
+def placing_errors(conversation: RequestedConversation) -> Iterator[None]:
     """Name the place in the request of what is wrong with a conversation.
 
     Raises:
@@ -276,7 +276,7 @@ def placing_errors(conversation: Conversation) -> Iterator[None]:
         raise PlacedError(error, f"{conversation.place}/messages", detail) from None
 
 
-def find_template(conversation: Conversation, live: LiveTokenizer) -> ChosenTemplate:
+def find_template(conversation: RequestedConversation, live: LiveTokenizer) -> ChosenTemplate:
     """The template of a conversation, which is the tokenizer's.
 
     Raises:

@@ -40,7 +40,7 @@ Message = dict[str, Any]
 
 
 @dataclass
-class Conversation:
+class RequestedConversation:
     """What a chat template renders, and the position of each message in the request."""
 
     messages: list[Message] = field(default_factory=list)
@@ -111,7 +111,7 @@ def with_effort(kwargs: Mapping[str, Any] | None, effort: Any) -> dict[str, Any]
 
 def from_anthropic(
     request: CountTokensRequest, *, merges_system: bool = False, without_thinking: str = "none"
-) -> Conversation:
+) -> RequestedConversation:
     """The conversation of a request to `/v1/messages/count_tokens`.
 
     `system` becomes the first message, with the text of the system messages if `merges_system`.
@@ -123,7 +123,7 @@ def from_anthropic(
     Raises:
         ChatShapeError: a block is no text, or of another shape; `thinking` has another type.
     """
-    conversation = Conversation(chat_template=request.chat_template)
+    conversation = RequestedConversation(chat_template=request.chat_template)
     system = [*texts_of(request.system, "/system")]
     if merges_system:
         for index, message in enumerate(request.messages):
@@ -157,7 +157,7 @@ def from_anthropic(
     return conversation
 
 
-def from_responses(request: InputTokensRequest) -> Conversation:
+def from_responses(request: InputTokensRequest) -> RequestedConversation:
     """The conversation of a request to `/v1/responses/input_tokens`.
 
     `instructions` become a system message. A `function_call` becomes a tool call and `reasoning`
@@ -168,7 +168,7 @@ def from_responses(request: InputTokensRequest) -> Conversation:
         ChatShapeError: an item is no text or of another shape.
     """
     kwargs = with_effort(request.chat_template_kwargs, (request.reasoning or {}).get("effort"))
-    conversation = Conversation(chat_template=request.chat_template, kwargs=kwargs)
+    conversation = RequestedConversation(chat_template=request.chat_template, kwargs=kwargs)
     if request.instructions:
         conversation.add("/instructions", {"role": "system", "content": request.instructions})
     items: list[Message] = []
@@ -188,7 +188,7 @@ def from_responses(request: InputTokensRequest) -> Conversation:
     return conversation
 
 
-def from_gemini(request: GeminiCountRequest) -> Conversation:
+def from_gemini(request: GeminiCountRequest) -> RequestedConversation:
     """The conversation of a request to `models/{model}:countTokens`.
 
     `systemInstruction` becomes a system message, a `functionCall` a tool call, a
@@ -209,7 +209,7 @@ def from_gemini(request: GeminiCountRequest) -> Conversation:
             if name not in _GEMINI_FIELDS and whole[name] not in (None, [], {}, ""):
                 refuse(f"{place}/{name}", "is not supported here")
     fields = whole or {"contents": request.contents}
-    conversation = Conversation(
+    conversation = RequestedConversation(
         chat_template=request.chat_template, kwargs=dict(request.chat_template_kwargs or {})
     )
     system = fields.get("systemInstruction")
@@ -237,7 +237,7 @@ def from_gemini(request: GeminiCountRequest) -> Conversation:
     return conversation
 
 
-def _add_gemini(conversation: Conversation, content: Message, pointer: str) -> None:
+def _add_gemini(conversation: RequestedConversation, content: Message, pointer: str) -> None:
     role = content.get("role") or "user"
     if role not in ("user", "model", "function"):
         refuse(f"{pointer}/role", "must be user or model")
@@ -300,7 +300,7 @@ def _tools(
     return [convert(tool, f"/tools/{index}") for index, tool in enumerate(tools)]
 
 
-def _add_anthropic(conversation: Conversation, message: Message, pointer: str) -> None:
+def _add_anthropic(conversation: RequestedConversation, message: Message, pointer: str) -> None:
     role, content = message["role"], message.get("content")
     result: Message = {"role": role}
     if isinstance(content, list):
@@ -318,7 +318,7 @@ def _add_anthropic(conversation: Conversation, message: Message, pointer: str) -
 class _Blocks:
     """The content blocks of one message of Anthropic's API."""
 
-    def __init__(self, conversation: Conversation, pointer: str, role: str) -> None:
+    def __init__(self, conversation: RequestedConversation, pointer: str, role: str) -> None:
         self._conversation, self._pointer, self._role = conversation, pointer, role
         self._texts: list[Message] = []
         self._reasoning: list[str] = []
@@ -376,7 +376,7 @@ def _anthropic_tool(tool: Message, pointer: str) -> Message:
     return {"type": "function", "function": function}
 
 
-def _add_item(conversation: Conversation, item: Message, pointer: str) -> None:
+def _add_item(conversation: RequestedConversation, item: Message, pointer: str) -> None:
     kind = item.get("type", "message")
     if kind == "message":
         role = string_of(item.get("role"), f"{pointer}/role")

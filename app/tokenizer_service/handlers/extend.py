@@ -21,7 +21,7 @@ from tokenizer_core.errors import ChatLimitError
 from tokenizer_core.text.drift import Extension
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.chat import find_template, placing_errors
-from tokenizer_service.handlers.conversations import Conversation, require_shallow
+from tokenizer_service.handlers.conversations import RequestedConversation, require_shallow
 from tokenizer_service.handlers.encode import check_count, policy_of
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.json import parse_body_json
@@ -114,7 +114,7 @@ def _extend_chat(
     earlier, messages = item.messages_before, item.messages
     pointers = [f"{place}/messages_before/{index}" for index in range(len(earlier))]
     pointers += [f"{place}/messages/{index}" for index in range(len(messages))]
-    conversation = Conversation(
+    conversation = RequestedConversation(
         [*earlier, *messages],
         pointers,
         place,

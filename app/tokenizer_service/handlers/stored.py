@@ -50,14 +50,14 @@ def with_etag(
     )
 
 
-Source = Callable[[HTTPConnection], Awaitable[StoredBody]]
+BodySource = Callable[[HTTPConnection], Awaitable[StoredBody]]
 
 
 class StoredRoute(NamedTuple):
     """A route, and what gives the body of a request; it raises any error of the route."""
 
     path: str
-    source: Source
+    source: BodySource
     is_public: bool
     parameter: str
     """The name of the last part of the path; empty for a path without a parameter."""
@@ -69,11 +69,11 @@ STORED: Final[dict[str, StoredRoute]] = {}
 
 def stored(
     router: APIRouter, path: str, *, is_public: bool = False, **documented: Any
-) -> Callable[[Source], Source]:
+) -> Callable[[BodySource], BodySource]:
     """Make the decorated function the source of GET requests to `path`; `documented` is for
     OpenAPI, where the route is an ordinary one. `router` requires the key."""
 
-    def register(source: Source) -> Source:
+    def register(source: BodySource) -> BodySource:
         async def endpoint(request: Request) -> Response:
             return respond_stored(request, await source(request))
 
