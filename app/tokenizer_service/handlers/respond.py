@@ -187,6 +187,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
             *(connection, plan, parts, lease, most_seconds),
             seconds=seconds_to_parse(n_bytes),
         )
+    # None: too long for where it was read (`is_tried` is false), or the template needs a child.
     if rendered is None:
         n_expected = 0
         if lease is None:
