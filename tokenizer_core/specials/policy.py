@@ -1,5 +1,12 @@
 """Which added tokens of a source count, and the functions that refuse a text for those that it
 holds. The options (`allowed_special`, `disallowed_special`) have tiktoken's names.
+
+How to ask that no added token counts:
+
+    in a text                         `allowed_special="ordinary"` or `encode_ordinary`
+    in untrusted segments, messages   `added_tokens="none"`; see `Tokenizer._guarded`
+    in a text, by HTTP                `added_tokens="none"` too: `Policy.of_text`
+    within this package               the matcher `NO_TOKENS`
 """
 
 from __future__ import annotations
@@ -48,8 +55,7 @@ class Policy(NamedTuple):
         disallowed: Disallowed = (),
         added_tokens: AddedTokens = "all",
     ) -> Policy:
-        """That of a text in which added tokens that are not special count as `added_tokens` says:
-        "none" recognises no added token at all."""
+        """That of a text: `allowed`, or with `added_tokens="none"` no added token at all."""
         return cls("ordinary" if added_tokens == "none" else allowed, disallowed)
 
     @property
