@@ -56,6 +56,8 @@ class Plan(NamedTuple):
     """What a route does with the body of a request whose headers it accepts."""
 
     parse: Callable[[bytes, EngineChoice], Any]
+    """Gives `tokenizer`, `wants_more_than_ids` and, for a conversation, also `chat_template`."""
+
     run: Callable[[Any, LiveTokenizer], Rendered]
     is_cheap: bool = True
     """Whether a small body means little work."""
