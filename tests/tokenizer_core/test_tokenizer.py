@@ -66,8 +66,10 @@ def nfc(engine):
     return Tokenizer.from_spec(spec, engine=engine)
 
 
-SLOW = {"asyncio", "concurrent", "jinja2", "logging", "numpy", "regex", "subprocess"}
+SLOW = {"asyncio", "concurrent", "jinja2", "logging", "numpy", "subprocess"}
 """Packages that take long to import."""
+if sys.version_info >= (3, 11, 5):  # before, `splitting.possessive` needs it
+    SLOW.add("regex")
 
 
 @pytest.mark.parametrize(

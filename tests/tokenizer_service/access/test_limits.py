@@ -257,7 +257,9 @@ async def test_cheap_calls_pass_costly_ones_that_came_a_moment_before():
         calls += [call("dear", 60), call("second", 0.01), call("first", 0.001)]
         calls += [call("third", 0.01), call("left", 0.001)]
         await asyncio.sleep(0)
-        calls.pop().cancel()
+        left = calls.pop()
+        left.cancel()
+        await asyncio.wait([left])
         busy.may_go_on.set()
         await asyncio.gather(*calls)
     assert order == ["first", "second", "third", "dear"]

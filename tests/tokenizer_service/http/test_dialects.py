@@ -66,9 +66,10 @@ def cohere(status):
     return status, {"id": "r1", "message": ...}
 
 
-MESSAGES = {"messages": HELLO}
+LONG = "a" * 5000  # no such body is served on the event loop
+MESSAGES = {"messages": [{"role": "user", "content": LONG}]}
 GEMINI = "/v1beta/models/dialects:countTokens"
-CONTENTS = {"contents": [{"parts": [{"text": "Hello"}]}]}
+CONTENTS = {"contents": [{"parts": [{"text": LONG}]}]}
 ERRORS = {
     # route: body, then the errors for no key, a large body, a wrong field, an unknown model, and
     # too many requests
@@ -89,7 +90,7 @@ ERRORS = {
         sglang(503, "ServiceUnavailableError"),
     ),
     "/v1/responses/input_tokens": (
-        {"input": "Hello"},
+        {"input": LONG},
         openai(401, "authentication_error", "key_required"),
         openai(413, "invalid_request_error", "body_too_large"),
         openai(400, "invalid_request_error", "invalid_request", "tools"),
@@ -130,7 +131,7 @@ ERRORS = {
         tei(429, "Overloaded"),
     ),
     "/as/cohere/v1/tokenize": (
-        {"text": "a" * 5000},
+        {"text": LONG},
         cohere(401),
         cohere(413),
         cohere(400),
