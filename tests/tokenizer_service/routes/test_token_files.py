@@ -72,6 +72,27 @@ def jobs(client, **query):
     return client.get("/jobs", params=query).json()["jobs"]
 
 
+@pytest.mark.parametrize(
+    ("corpus", "given", "expected"),
+    [
+        ("news", {}, ("all", [])),
+        ("rows", {}, ("none", "all")),
+        ("rows", {"allowed_special": "all"}, ("all", [])),
+        ("rows", {"allowed_special": "none"}, ("none", [])),
+        ("rows", {"allowed_special": []}, ([], [])),
+        ("rows", {"disallowed_special": ["<|endoftext|>"]}, ("none", "all")),
+    ],
+)
+def test_a_special_token_in_a_record_is_an_error_unless_the_request_says_what_it_is(
+    admin, corpus, given, expected
+):
+    assert admin.put("/corpora/rows?format=jsonl", content=b'{"text": "a"}\n').is_success
+    assert encode(admin, corpus, **given).status_code == 202
+    [job] = admin.app.services.jobs.latest()
+    plan = job.request["plan"]
+    assert (plan["allowed_special"], plan["disallowed_special"]) == expected
+
+
 def test_a_job_is_listed_apart_from_training_jobs(admin, starter):
     answer = admin.post("/v1/corpora/news/encode", json={})
     assert answer.status_code == 202, answer.text
