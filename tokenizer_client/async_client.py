@@ -1282,7 +1282,7 @@ class AsyncCorpusResource(_AsyncResource):
         self,
         corpus: CorpusOrId,
         *,
-        allowed_special: AllowedSpecial = "all",
+        allowed_special: AllowedSpecial | None = None,
         disallowed_special: DisallowedSpecial = (),
         further_corpora: Sequence[str] | None = None,
         token_files_id: str | None = None,
@@ -1317,6 +1317,8 @@ class AsyncCorpusResource(_AsyncResource):
         if tokenizer is not None:
             tokenizer = name_of(tokenizer)
         fields, key = fields_of(EncodeCorpusRequest, locals()), idempotency_key or uuid.uuid4().hex
+        if allowed_special == "all":  # no default here
+            fields["allowed_special"] = "all"
         path = path_of("corpora", id_of(corpus), "encode")
         return await self._sender.post(path, fields, EncodeJobView, {"Idempotency-Key": key})
 

@@ -165,9 +165,13 @@ def test_a_repeated_request_starts_one_job(play):
     client.train(documents=["a"])
     keys = [request.headers["Idempotency-Key"] for request in service.requests]
     assert keys[0] == keys[1] != keys[2]
-    client, service = play(httpx.Response(202, json=JOB | {"kind": "encode"}))
+    encoding = httpx.Response(202, json=JOB | {"kind": "encode"})
+    client, service = play(encoding, encoding)
     client.corpora.encode("c", idempotency_key="mine")
+    client.corpora.encode("c", allowed_special="all")  # not the default of JSON lines
     assert service.requests[0].headers["Idempotency-Key"] == "mine"
+    sent = [json.loads(request.content) for request in service.requests]
+    assert sent == [{}, {"allowed_special": "all"}]
 
 
 def test_a_guarded_promotion_is_repeated_only_if_it_cannot_have_happened(play):
