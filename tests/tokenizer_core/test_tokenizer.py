@@ -79,7 +79,7 @@ if sys.version_info >= (3, 11, 5):  # before, `splitting.possessive` needs it
         ("load('merges.json')", False),
         ("load('nfc.json')", False),
         ("load('folder')", False),
-        ("load('merges.json', engine='python')", True),
+        ("load('merges.json', engine='python')", "regex" in SLOW),
     ],
 )
 def test_the_first_ids_need_no_slow_package(tmp_path, make, is_slow):
