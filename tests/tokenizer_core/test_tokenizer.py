@@ -20,6 +20,7 @@ import tokenizer_core
 from tests.adversarial import _FRAGMENTS
 from tests.conftest import REPOSITORY
 from tests.native_module import native_module
+from tests.slow_packages import REGEX
 from tests.tokenizer_core.every_way import SHAPES, check_stream
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
 from tokenizer_core.engines import COUNT
@@ -66,10 +67,8 @@ def nfc(engine):
     return Tokenizer.from_spec(spec, engine=engine)
 
 
-SLOW = {"asyncio", "concurrent", "jinja2", "logging", "numpy", "subprocess"}
+SLOW = {"asyncio", "concurrent", "jinja2", "logging", "numpy", "subprocess"} | REGEX
 """Packages that take long to import."""
-if sys.version_info >= (3, 11, 5):  # before, `splitting.possessive` needs it
-    SLOW.add("regex")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ if sys.version_info >= (3, 11, 5):  # before, `splitting.possessive` needs it
         ("load('merges.json')", False),
         ("load('nfc.json')", False),
         ("load('folder')", False),
-        ("load('merges.json', engine='python')", "regex" in SLOW),
+        ("load('merges.json', engine='python')", bool(REGEX)),
     ],
 )
 def test_the_first_ids_need_no_slow_package(tmp_path, make, is_slow):

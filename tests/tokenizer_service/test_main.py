@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.slow_packages import REGEX
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core.engines import choose_engine, native_loading
 from tokenizer_core.errors import EngineUnavailableError
@@ -160,7 +161,7 @@ def test_memory_is_given_back_in_a_quiet_moment_after_large_requests(make_client
 
 
 SLOW = {
-    *("botocore", "fsspec", "jinja2", "psycopg", "pyarrow", "ray", "tqdm"),
+    *("botocore", "fsspec", "jinja2", "psycopg", "pyarrow", "ray", "tqdm", *REGEX),
     *(
         "tokenizer_core.distributed",
         "tokenizer_core.evaluation",
@@ -168,8 +169,6 @@ SLOW = {
     ),
 }
 """What a request or a job may need, and no start."""
-if sys.version_info >= (3, 11, 5):  # before, `splitting.possessive` needs it
-    SLOW.add("regex")
 
 
 def test_the_service_starts_without_slow_packages():

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.slow_packages import REGEX
+
 
 def run_python(cli, *arguments, stdin=b"", **environment):
     """Python in the folder of the command, on the packages of this process."""
@@ -45,8 +47,9 @@ def test_a_reader_that_closes_the_pipe_is_no_error(trained):
 
 
 SLOW = {
-    *("asyncio", "fastapi", "jinja2", "numpy", "pydantic", "regex", "sqlite3", "tqdm", "uvicorn"),
+    *("asyncio", "fastapi", "jinja2", "numpy", "pydantic", "sqlite3", "tqdm", "uvicorn"),
     "tokenizer_core.training",
+    *REGEX,
 }
 """Packages that import slowly; in a pipe no command needs tqdm."""
 
