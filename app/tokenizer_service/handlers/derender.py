@@ -270,7 +270,7 @@ def _read_whole(
     parts, _ = continue_output(
         live.tokenizer,
         reading.form,
-        _begin_without_prompt(ids, reading, live) if begin is None else begin,
+        _begin_without_prompt(ids, choice, reading, live) if begin is None else begin,
         ids,
         is_last=True,
         stop=StopStrings([one for one in strings if one], n_free, reading.keeps_stop),
@@ -279,14 +279,19 @@ def _read_whole(
     return parts
 
 
-def _begin_without_prompt(ids: list[int], reading: _Reading, live: LiveTokenizer) -> OutputState:
+def _begin_without_prompt(
+    ids: list[int], choice: GeneratedChoice, reading: _Reading, live: LiveTokenizer
+) -> OutputState:
     """The state of an output after an unknown prompt, which opened reasoning if the output closes
-    it before it opens any."""
+    it before it opens any. An output that was cut before it does either may be both."""
     marks = reading.form and reading.form.reasoning_marks
     if marks:
         before, end, _ = live.tokenizer.engine.decode(ids, "replace").partition(marks[1])
-        if end and marks[0] not in before:
+        is_open = marks[0] in before
+        if end and not is_open:
             return OutputState("reasoning")
+        if not end and not is_open and choice.finish_reason != "stop":
+            refuse("/prompt_token_ids", "is needed here: the output was cut, perhaps in reasoning")
     return OutputState()
 
 

@@ -204,7 +204,14 @@ def test_without_the_prompt_the_output_says_whether_it_began_in_reasoning(post, 
     ):
         found = message_of(post, ended(text), parser="qwen3", **prompt)
         assert found == (content, reasoning, "stop")
-    # A part does not.
+    # One that was cut does not, unless it has a mark; nor does a part.
+    for text, expected in (("so</think>b", ("b", "so")), ("<think>so", (None, "so"))):
+        cut = choice([*TOKENIZER.encode(text)], finish_reason="length")
+        assert message_of(post, cut, parser="qwen3") == (*expected, "length")
+    cut = {"generate_response": generated(choice([*b"so"], finish_reason="length"))}
+    assert refused(CHAT, **cut, parser="qwen3") == ("invalid_request", "/prompt_token_ids")
+    assert post(CHAT, **cut, parser="qwen3", prompt_token_ids=[10])
+    assert post(CHAT, **cut, parser="hermes")
     chunk = {"stream": True, "generate_chunk": generated(choice([97]))}
     assert refused(CHAT, **chunk, parser="qwen3") == ("invalid_request", "/prompt_token_ids")
     assert post(CHAT, **chunk, parser="hermes")["chunk"]["choices"][0]["delta"]["content"] == "a"
@@ -287,7 +294,8 @@ def test_log_probabilities_of_a_chat_completion(post):
         [one] = post(CHAT, generate_response=given, chat_request=options)["choices"]
         assert one["logprobs"]["content"][0]["top_logprobs"] == tops[:n_tops]
     hidden = {"include_reasoning": False, "logprobs": True}
-    [one] = post(CHAT, generate_response=given, chat_request=hidden, parser="qwen3")["choices"]
+    known = {"parser": "qwen3", "prompt_token_ids": [10]}
+    [one] = post(CHAT, generate_response=given, chat_request=hidden, **known)["choices"]
     assert one["logprobs"] is None
     [one] = post(CHAT, generate_response=generated(choice([97], logprobs={})))["choices"]
     assert one["logprobs"] == {"content": None}
@@ -453,7 +461,8 @@ def test_a_call_longer_than_a_state_is_refused_in_parts_only(client, post):
     found = problem(client.post(CHAT, json=part(ids, None)), 413, "stream_state_too_large")
     assert "whole output" in found["error"]["message"]
     output = choice(ids, finish_reason="length")
-    assert message_of(post, output, parser="qwen3")[0] == "<tool_call>" + "x" * 9000
+    known = {"parser": "qwen3", "prompt_token_ids": [10]}
+    assert message_of(post, output, **known)[0] == "<tool_call>" + "x" * 9000
 
 
 @pytest.mark.parametrize(
