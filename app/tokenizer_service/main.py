@@ -27,7 +27,12 @@ from tokenizer_core.chat.renderer import end_render_processes
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.registry import open_artifacts
 from tokenizer_service.access.auth import AccessKeys, access_keys, weak_keys
-from tokenizer_service.access.limits import ByteBudget, give_back_memory
+from tokenizer_service.access.limits import (
+    INLINE_CONVERSATIONS,
+    ByteBudget,
+    TurnLimit,
+    give_back_memory,
+)
 from tokenizer_service.access.shared_work import SharedWork
 from tokenizer_service.access.work_queue import FairThreads, WorkQueue
 from tokenizer_service.handlers.respond import PlannedRoutes
@@ -259,6 +264,7 @@ async def _lifespan(
             queue=large_queue,
             quick_queue=quick_queue,
             chat_queue=chat_queue,
+            inline_conversations=TurnLimit(INLINE_CONVERSATIONS),
             shared=SharedWork(),
             budget=ByteBudget(settings.memory_limit),
             metrics=service_metrics,

@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 
 from tokenizer_core.engines import EngineChoice
 from tokenizer_core.registry import Artifacts
-from tokenizer_service.access.limits import ByteBudget
+from tokenizer_service.access.limits import ByteBudget, TurnLimit
 from tokenizer_service.access.shared_work import SharedWork
 from tokenizer_service.access.work_queue import WorkQueue
 from tokenizer_service.jobs.corpora import CorpusStore
@@ -44,6 +44,7 @@ class Services:
     queue: WorkQueue
     quick_queue: WorkQueue
     chat_queue: WorkQueue
+    inline_conversations: TurnLimit
     shared: SharedWork
     budget: ByteBudget
     metrics: ServiceMetrics

@@ -7,8 +7,9 @@ in one step, no task      | as the next, if the body came with its head   | `res
 on the event loop         | bodies up to INLINE_BODY_BYTES, of up to      | `Plan.may_run_inline`,
                           | INLINE_ITEMS texts; with details, bodies up   | `runs_inline`
                           | to INLINE_DETAILED_BYTES; ids of up to        |
-                          | INLINE_DECODED_BYTES of text; a template      |
-                          | within INLINE_TEMPLATE_UNITS                  |
+                          | INLINE_DECODED_BYTES of text; of conversations|
+                          | INLINE_CONVERSATIONS a turn, each with up to  |
+                          | INLINE_TEMPLATE_UNITS                         |
 thread for small requests | other bodies up to SMALL_BODY_BYTES are read  | `seconds_of`
                           | there, and served if the work takes up to     |
                           | SMALL_SECONDS                                 |

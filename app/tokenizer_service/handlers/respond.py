@@ -125,7 +125,7 @@ class PlannedRoutes:
         live = find_tokenizer(connection, request.tokenizer, vars(request).get("model"))
         if live is None or not runs_inline(request, live, len(body)):
             return None
-        rendered = _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
+        rendered = _run_inline(services, plan, request, live)
         if rendered is None:
             return None
         content = b"".join(rendered.chunks)
@@ -171,7 +171,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
         request = plan.parse(bytes(body), services.engine)
         live = await choose_tokenizer(connection, request.tokenizer, vars(request).get("model"))
         if runs_inline(request, live, n_bytes):
-            rendered = _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
+            rendered = _run_inline(services, plan, request, live)
     else:
         lease = lease or services.budget.lease()
         is_small = n_bytes <= SMALL_BODY_BYTES
@@ -250,6 +250,15 @@ def _run_body(
     if rendered is not None:
         request = None  # not needed any more
     return request, live, rendered, True
+
+
+def _run_inline(
+    services: Services, plan: Plan, request: Any, live: LiveTokenizer
+) -> Rendered | None:
+    """As `_run_here`, on the event loop; None too if this turn of it has rendered enough."""
+    if is_conversation(request) and not services.inline_conversations.take():
+        return None
+    return _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
 
 
 def _run_here(

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from tokenizer_service.access import work_queue
 from tokenizer_service.access.deadlines import Departure, Pace, within
 from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
-from tokenizer_service.access.limits import ByteBudget
+from tokenizer_service.access.limits import ByteBudget, TurnLimit
 from tokenizer_service.access.work_queue import (
     CheapestFirst,
     FairThreads,
@@ -240,6 +240,13 @@ async def test_work_ends_at_its_deadline_however_long_it_waited(executor):
     assert budget.used == 60
     second.may_go_on.set()
     await until(lambda: budget.used == 0)
+
+
+async def test_a_turn_of_the_loop_has_its_limit():
+    limit = TurnLimit(2)
+    for _ in range(2):
+        assert [limit.take() for _ in range(4)] == [True, True, False, False]
+        await asyncio.sleep(0)
 
 
 async def test_cheap_calls_pass_costly_ones_that_came_a_moment_before():

@@ -32,6 +32,7 @@ from tokenizer_core import TokenizerSpec
 from tokenizer_core.chat import renderer
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_service.access.limits import TurnLimit
 from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, REFUSED
 from tokenizer_service.main import create_app
 
@@ -624,7 +625,8 @@ def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
     client, post, monkeypatch, shared_store, path, size, template
 ):
     """Such a template may take its time; requests with large texts do not wait for it. A small
-    conversation with another one is rendered on the event loop, once the template is compiled."""
+    conversation with another one is rendered on the event loop, once the template is compiled, if
+    others have not just been."""
     seen = []
     budget, render_chat = client.app.services.budget, renderer.render_chat
 
@@ -639,7 +641,9 @@ def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
     spec = SPEC.with_chat(ChatTemplates({"default": new, "centred": centred}))
     name = str(shared_store.publish(spec, name="centred"))
     asked = {"messages": say("a" * size), "chat_template": template, "tokenizer": name}
-    for is_compiled in (False, True):
+    for is_compiled, is_busy in ((False, False), (True, False), (True, True)):
+        if is_busy:
+            monkeypatch.setattr(TurnLimit, "take", lambda limit: False)
         before = metrics(client, "encode_tokens_total")
         answer = post(path, **asked)
         assert answer["tokens"] == chatml_ids(("user", "a" * size), prompt=path == "/tokenize")
@@ -647,7 +651,7 @@ def test_a_template_without_bounds_has_threads_and_memory_of_its_own(
         (thread, used), *_ = seen
         seen.clear()
         kept = "small" if size == 10 else "large"
-        if is_compiled and size == 10:
+        if is_compiled and size == 10 and not is_busy:
             kept = "asyncio"  # the thread of the event loop
         assert thread.startswith("chat" if template == "centred" else kept)
         if not thread.startswith("asyncio"):
