@@ -124,13 +124,12 @@ class Tokenizer:
         """Load a file or a folder of any supported format; the content determines the format.
 
         A file is a `tokenizer.json`, a `tekken.json`, SentencePiece's `tokenizer.model` or the
-        published `.tiktoken` file of a preset. A folder is a model folder of Hugging Face:
-        `tokenizer.json` (or `vocab.json` and `merges.txt`) and the files beside it
-        (`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `config.json`), or
-        that of a published version. A `tokenizer.model` beside a `tokenizer.json` that gives other
-        ids is a UserWarning.
-        For a folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer` of
-        `transformers`. A folder whose ids depend on the version of `transformers` (Llama 2,
+        published `.tiktoken` file of a preset. A folder is that of a published version, or a model
+        folder of Hugging Face: `tokenizer.json` (or `vocab.json` and `merges.txt`) and the files
+        beside it (`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`,
+        `config.json`). A `tokenizer.model` there that gives other ids is a UserWarning.
+        For a model folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer`
+        of `transformers`. A folder whose ids depend on the version of `transformers` (Llama 2,
         SmolLM) is refused by name; with `file_ids`, the tokenizer has the ids of `tokenizer.json`
         alone, and the chat templates of the folder. A file gives its own ids with or without it.
 
@@ -702,9 +701,9 @@ class Tokenizer:
         gives it, with the origin of each character.
 
         `chat_template` is the name of one of `chat_templates`, a Jinja source, or a template that
-        `chat.encoding.choose_template` gave. Without it, the
-        template `tool_use` is used if it exists and there are tools, else `default`.
-        `template_kwargs` are further variables for the template (`enable_thinking`).
+        `chat.encoding.choose_template` gave. Without it, the template
+        `tool_use` is used if it exists and there are tools, else `default`. `template_kwargs` are
+        further variables for the template (`enable_thinking`).
         `continue_final_message` ends the text after the content of the last message, or after the
         field that it names. A template of the tokenizer runs in this process if all of its
         operations have a bound; any other runs in a child process within `limits`.
