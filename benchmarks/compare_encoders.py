@@ -27,6 +27,7 @@ command `tokenizer encode Hello` and `python -c pass` are the last rows.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -190,6 +191,9 @@ PEERS = {one.__name__: one for one in (
 )}  # fmt: skip
 
 
+OF_RANKS = {"tiktoken", "riptoken"}
+"""Libraries that read a file of ranks."""
+
 START = {
     "native": """
 from tokenizer_core import Tokenizer
@@ -322,6 +326,8 @@ def documents_of(text):
 
 def run(job, python):
     """`measure` in a fresh process of `python`; {"error": ...} when it fails."""
+    if job["engine"] in OF_RANKS and not Path(job["ranks"]).exists():
+        return {"error": "has no ranks"}
     if job["what"] == "start":
         os.environ["TOKENIZER_COMPILED"] = "off" if job["engine"] == "uncompiled" else "on"
         return measure_start([python, "-c", START[job["engine"]].format(**job)])
@@ -405,6 +411,7 @@ def measure_command(command, rounds):
 def describe(vocab, engines, folder):
     """The part of a job that tells a vocabulary; writes the forms that its readers take."""
     from tokenizer_core import Tokenizer
+    from tokenizer_core.errors import FormatError
 
     tokenizer = Tokenizer.load(vocab)
     specials = dict(tokenizer.special_tokens)
@@ -413,9 +420,10 @@ def describe(vocab, engines, folder):
         told["json"] = str(folder / f"{vocab.stem}.json")
         tokenizer.save_tokenizer_json(Path(told["json"]))
         number_special_tokens_densely(Path(told["json"]))
-    if {"tiktoken", "riptoken"} & set(engines):
+    if OF_RANKS & set(engines):
         told["ranks"] = str(folder / f"{vocab.stem}.tiktoken")
-        tokenizer.save_tiktoken(Path(told["ranks"]))
+        with contextlib.suppress(FormatError):  # then there are none
+            tokenizer.save_tiktoken(Path(told["ranks"]))
         told["pattern"] = tokenizer.spec.pattern.expression
     return told
 
