@@ -4,7 +4,6 @@ import os
 import random
 import sys
 
-import numpy as np
 import pytest
 
 from tests.adversarial import adversarial_texts
@@ -60,25 +59,6 @@ def memfd_of(content: bytes, seals: int) -> int:
     os.write(descriptor, content)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     return descriptor
-
-
-def test_an_opened_file_is_the_encoder_that_was_compiled(native, spec, encoder, content, tmp_path):
-    (tmp_path / "file").write_bytes(content)
-    opened = open_file(native, tmp_path / "file")
-    assert not opened.is_shared
-    assert opened.extra("spec") == b"{}"
-    assert opened.extra("") == b""
-    with pytest.raises(KeyError):
-        opened.extra("other")
-    # Twice: merged, and found in the cache, which starts small and without seeds.
-    assert ids_of(opened.encoder) == ids_of(encoder) == ids_of(opened.encoder)
-    assert opened.encoder.vocab() == spec.vocab
-    sizes = opened.encoder.token_sizes()
-    assert {id_: int(sizes[id_]) for id_ in spec.vocab} == {
-        id_: len(token) for id_, token in spec.vocab.items()
-    }
-    ids = np.arange(len(spec.vocab), dtype=np.uint32)
-    assert opened.encoder.decode_array(ids) == encoder.decode_array(ids)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "cut", "changed", "replaced", "removed"])
