@@ -89,15 +89,17 @@ def read(reader, folder):
 
 
 def measure(reader, folder, max_seconds):
-    """The result, the seconds and the extra bytes, in a process of its own; fails if it takes too
+    """The result, the seconds and the extra bytes, in a process of its own; fails if three take too
     long."""
     command = [sys.executable, "-c", READER, reader, str(folder)]
-    found = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout
-    result, seconds, extra_bytes, unit_seconds = json.loads(found)
-    slowness = max(1.0, unit_seconds / UNIT_SECONDS)
-    assert seconds < max_seconds * slowness, result[:200]
-    assert len(result) < 1000
-    return result, seconds, extra_bytes
+    for _ in range(3):
+        found = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout
+        result, seconds, extra_bytes, unit_seconds = json.loads(found)
+        assert len(result) < 1000
+        # A busy neighbour of the machine slows one process down, not each of three.
+        if seconds < max_seconds * max(1.0, unit_seconds / UNIT_SECONDS):
+            return result, seconds, extra_bytes
+    pytest.fail(f"{seconds} s: {result[:200]}")
 
 
 def write(folder, files):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -241,20 +243,26 @@ def _check_merges(spec: TokenizerSpec) -> None:
         return
     try:
         ids = spec.merge_ids
-    except KeyError:
-        is_sound = False
+    except KeyError as error:
+        missing: bytes | None = error.args[0]
     else:
-        is_sound = set(spec.token_to_id.values()).issuperset(ids)
-        is_sound = is_sound and len(set(zip(ids[::3], ids[1::3], strict=True))) == len(spec.merges)
-    seen: set[Merge] = set()
-    for rank, merge in () if is_sound else enumerate(spec.merges):
-        left, right = merge
-        for part in (left, right, left + right):
-            if part not in spec.token_to_id:
-                raise missing_part_error(rank, merge, part)
-        if merge in seen:
-            raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
-        seen.add(merge)
+        never_made = spec.vocab.keys() - set(spec.token_to_id.values())
+        missing = next((spec.vocab[id_] for id_ in never_made.intersection(ids)), None)
+    if missing is not None:
+        rank, merge = next(
+            (rank, merge)
+            for rank, merge in enumerate(spec.merges)
+            if missing in (*merge, b"".join(merge))
+        )
+        raise missing_part_error(rank, merge, missing)
+    # Both sides as one number: tuples would take a tenth of the time of loading.
+    sides = array("I", bytes(8 * len(spec.merges)))
+    sides[::2], sides[1::2] = ids[::3], ids[1::3]
+    if len({*memoryview(sides.tobytes()).cast("Q")}) < len(spec.merges):
+        twice = next(merge for merge, count in Counter(spec.merges).items() if count > 1)
+        rank = spec.merges.index(twice, spec.merges.index(twice) + 1)
+        left, right = twice
+        raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
 
 
 def missing_part_error(rank: int, merge: Merge, part: bytes) -> InvalidSpecError:
