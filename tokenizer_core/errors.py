@@ -254,6 +254,11 @@ class FormatError(TokenizerCoreError, ValueError):
     code = "invalid_file"
 
 
+class OtherModelError(FormatError):
+    """The file has a model that is no byte-level BPE: the library `tokenizers` runs it, and nothing
+    publishes or serves it."""
+
+
 class UnsafePickleError(FormatError):
     """A pickle contains more than the plain dicts, lists, ints and bytes of a tokenizer."""
 

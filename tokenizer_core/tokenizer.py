@@ -27,7 +27,7 @@ from tokenizer_core.engines import (
 )
 from tokenizer_core.engines.base import require_characters, require_text
 from tokenizer_core.engines.protocol import is_array
-from tokenizer_core.errors import ChatInputError
+from tokenizer_core.errors import ChatInputError, OtherModelError
 from tokenizer_core.presets import download_model_folder, load_path_spec, read_preset
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
@@ -141,7 +141,12 @@ class Tokenizer:
         """
         find_key = partial(compiled.key_of_path, path, file_ids=file_ids)
         read = partial(load_path_spec, path, file_ids=file_ids)
-        spec, made = compiled.load(find_key, read, engine)
+        try:
+            spec, made = compiled.load(find_key, read, engine)
+        except OtherModelError as error:
+            from tokenizer_core.compat.library_models import load_library_tokenizer
+
+            return load_library_tokenizer(path, error)
         return cls.from_spec(spec, engine=made)
 
     @classmethod
@@ -1082,7 +1087,7 @@ class Tokenizer:
 
     def __len__(self) -> int:
         """`vocab_size`."""
-        return self._spec.vocab_size
+        return self.vocab_size
 
     def __eq__(self, other: object) -> bool:
         """Whether both give the same ids by definition: equal fingerprints, with any engine."""

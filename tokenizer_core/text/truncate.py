@@ -181,9 +181,9 @@ class TextChunks:
         self._starts, self._ends = (
             np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T
         )
-        if tokenizer.spec.normalizer.steps:
+        if _has_steps(tokenizer):
             self._ends = _closed_ends(self._starts, self._ends)
-        if tokenizer.spec.loses_text or tokenizer.spec.normalizer.steps:
+        if _has_steps(tokenizer) or tokenizer.spec.loses_text:
             # What is dropped after the last token belongs to its chunk, as does a text without any.
             if not len(self._ends):
                 self._starts, self._ends = np.zeros((2, 1), dtype=np.int64)
@@ -304,7 +304,7 @@ def _first_ends(
             return list(accumulate(_lengths(tokenizer, ids)))
     _, offsets = tokenizer.encode_with_offsets(text, **options)
     starts, ends = offsets[: n_tokens + 1].astype(np.int64).T
-    if tokenizer.spec.normalizer.steps:
+    if _has_steps(tokenizer):
         ends = _closed_ends(starts, ends)
     return list(map(int, ends[:n_tokens]))
 
@@ -328,9 +328,16 @@ def _closed_ends(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[
     return closed
 
 
+def _has_steps(tokenizer: Tokenizer) -> bool:
+    """Whether text between two tokens may belong to neither."""
+    return tokenizer.engine_name == "tokenizers" or bool(tokenizer.spec.normalizer.steps)
+
+
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     """Whether normalizing changes `text`, or encoding or a special token may lose some of it, so
     that bytes of tokens are not bytes of the text."""
+    if tokenizer.engine_name == "tokenizers":
+        return True
     spec = tokenizer.spec
     if spec.loses_text or spec.has_flags or spec.alphabet.word_suffix:
         return True

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, cast
 
-from tokenizer_core.errors import FormatError
+from tokenizer_core.errors import FormatError, OtherModelError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
     check_id,
@@ -73,9 +73,9 @@ def merges_characters(root: Mapping[str, Any]) -> bool:
         return by_characters
     else:
         found = "BPE of characters, without the bytes for those that it lacks"
-    raise FormatError(
-        f"tokenizer.json: its model is {found}; this service runs byte-level and "
-        f"SentencePiece-style BPE. Encode with the library of that model"
+    raise OtherModelError(
+        f"tokenizer.json: its model is {found}; byte-level and SentencePiece-style BPE can be "
+        f"published and served. In Python and in commands, name the file itself to encode with it"
     )
 
 
