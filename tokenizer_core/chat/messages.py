@@ -461,6 +461,8 @@ def _vllm_message(
 ) -> Message:
     role, content = message.get("role"), message.get("content")
     string_of(role, "/role", index)
+    if content is None and "content" in message and role not in ("assistant", "function"):
+        refuse("/content", "must be a string or a list of parts", index)
     texts = texts_of(content, "/content", index)
     result: Message = {"role": role, "content": "\n".join(texts)}
     if as_parts and role != "tool":
@@ -569,9 +571,7 @@ def texts_of(content: object, place: str, index: int | None = None) -> list[str]
         name = _TEXT_FIELDS.get(kind) if isinstance(kind := part.get("type"), str) else None
         if name is None:
             refuse_part(where, kind, "text, refusal and thinking", index)
-        text = part.get(name)
-        if text is not None:
-            texts.append(string_of(text, f"{where}/{name}", index))
+        texts.append(string_of(part.get(name), f"{where}/{name}", index))
     return texts
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -75,6 +76,19 @@ _SGLANG_CONSTRAINTS: Final = {
 
 _COMPLETION_TOKENS: Final = 16
 """`max_tokens` of a completion that has none."""
+
+_BOUNDS: Final = {
+    "n": (1, inf, "at least 1"),
+    "temperature": (0, inf, "at least 0"),
+    "top_p": (nextafter(0, 1), 1, "above 0 and at most 1"),
+    "top_k": (-1, inf, "at least -1"),
+    "min_p": (0, 1, "from 0 to 1"),
+    "presence_penalty": (-2, 2, "from -2 to 2"),
+    "frequency_penalty": (-2, 2, "from -2 to 2"),
+    "repetition_penalty": (nextafter(0, 1), inf, "above 0"),
+    "min_tokens": (0, inf, "at least 0"),
+}
+"""What vLLM takes as values of sampling parameters."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 
@@ -146,26 +160,22 @@ class _Cut(NamedTuple):
             limit = length - (self.max_tokens != 0) if limit == -1 else limit
         if limit is None or len(prompt.ids) <= limit:
             return prompt
-        kept = self._kept(prompt, limit, live)
+        kept = self._kept(prompt, limit)
         offsets = None if prompt.offsets is None else prompt.offsets[kept]
         return prompt._replace(ids=prompt.ids[kept], offsets=offsets)
 
-    def _kept(self, prompt: _Prompt, limit: int, live: LiveTokenizer) -> NDArray[np.intp]:
+    def _kept(self, prompt: _Prompt, limit: int) -> NDArray[np.intp]:
         n_tokens = len(prompt.ids)
         if self.side is not None:
             start = n_tokens - limit if self.side == "left" else 0
             return np.arange(start, start + limit)
         # Without a side, Hugging Face's tokenizer cuts the text and keeps what is around it.
-        spec = live.tokenizer.spec
+        # vLLM has it cut on the left, whatever the folder says.
         n_content = limit - prompt.n_before - prompt.n_after
         if n_content < 0:
             refuse(self.pointer, "must be at least the number of tokens around the text")
-        saved = spec.batch_settings.get("truncation", {}).get("direction", "Right")
-        end = n_tokens - prompt.n_after
-        is_left = (spec.chat.truncation_side or saved.lower()) == "left"
-        start = end - n_content if is_left else prompt.n_before
-        before, after = np.arange(prompt.n_before), np.arange(end, n_tokens)
-        return np.concatenate([before, np.arange(start, start + n_content), after])
+        start = n_tokens - prompt.n_after - n_content
+        return np.concatenate([np.arange(prompt.n_before), np.arange(start, n_tokens)])
 
 
 def render_completion(
@@ -192,7 +202,7 @@ def render_completion(
         "echo": fields.get("echo") and logprobs is not None,
     }
     request_id = caller.name("cmpl-", fields.get("request_id"))
-    sampling = _sampling_parameters(fields)
+    sampling = _sampling_parameters(fields, live)
     cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
     _check_repeats(request.prompt, len(dump(fields)), max_bytes)
     prompts = [cut.apply(prompt, live) for prompt in _prompts(request, live)]
@@ -229,8 +239,10 @@ def render_chat_completion(
     """
     fields = _known_fields(request)
     _check_transfer(fields)
+    if fields.get("top_logprobs") and not fields.get("logprobs"):
+        refuse("/top_logprobs", "needs logprobs")
     request_id = caller.name("chatcmpl-", fields.get("request_id"))
-    sampling = _sampling_parameters(fields)
+    sampling = _sampling_parameters(fields, live)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
     chat = encode_chat_completion(request, live, limits, kwargs)
     adds, with_offsets = request.add_special_tokens, bool(request.return_token_offsets)
@@ -256,14 +268,19 @@ def render_messages(
     fields["stop"] = fields.pop("stop_sequences", None)
     if fields.get("stream"):
         fields["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    if type(fields.get("max_tokens")) is not int:
+        refuse("/max_tokens", "must be an integer: this protocol has no default")
     if request.thinking is not None and request.thinking.get("type") == "enabled":
-        fields["thinking_token_budget"] = request.thinking.get("budget_tokens")
+        budget = request.thinking.get("budget_tokens")
+        if type(budget) is not int or not 1024 <= budget < fields["max_tokens"]:
+            refuse("/thinking/budget_tokens", "must be an integer, from 1024 to below max_tokens")
+        fields["thinking_token_budget"] = budget
     wanted = _object(request.output_config or {}, "format", "/output_config")
     if wanted:
         _check_schema_format(wanted, "/output_config/format")
         fields["response_format"] = {"type": "json_schema", "json_schema": wanted}
     _check_transfer(fields)
-    sampling = _sampling_parameters(fields)
+    sampling = _sampling_parameters(fields, live)
     chat = encode_conversation(conversation_of_anthropic(request, live, limits), live, limits)
     prompt = _prompt_of(chat, "/messages")
     request_id = caller.name("chatcmpl-", None)
@@ -280,7 +297,6 @@ def render_responses(
 ) -> Rendered:
     """As `render_chat_completion`, of a request to OpenAI's responses."""
     fields = _known_fields(request)
-    fields["max_tokens"] = fields.pop("max_output_tokens", None)
     fields["logprobs"] = _LOGPROBS in (fields.pop("include", None) or ())
     for name in ("include_reasoning", "stream_options"):  # as vLLM, which leaves them out here
         fields.pop(name, None)
@@ -294,7 +310,7 @@ def render_responses(
         request_id = caller.name("resp_", None)
     else:
         request_id = Caller(None, "").name("", fields["request_id"])
-    sampling = _sampling_parameters(fields)
+    sampling = _sampling_parameters(fields, live)
     chat = encode_conversation(from_responses(request), live, limits)
     prompt = _prompt_of(chat, "/input")
     if fields.get("truncation", "disabled") != "disabled":
@@ -430,11 +446,11 @@ def _check_schema_format(wanted: Mapping[str, Any], place: str) -> None:
         refuse(f"{place}/schema", "must be an object")
 
 
-def _sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _sampling_parameters(fields: Mapping[str, Any], live: LiveTokenizer) -> dict[str, Any]:
     """What a chat completion sets, under the names of vLLM's sampling parameters.
 
     Raises:
-        Problem: 422 for a constraint of the output that is of another shape, or the second one.
+        ChatShapeError: a value that vLLM does not take, or a second constraint of the output.
     """
     found = {name: fields[name] for name in SAMPLING if fields.get(name) is not None}
     if fields.get("logprobs") and not fields.get("logprob_token_ids"):
@@ -448,12 +464,20 @@ def _sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
         _object(fields, name)
     if arguments := _object(fields, "vllm_xargs"):
         found["extra_args"] = arguments
-    for name in ("max_completion_tokens", "max_tokens"):
+    length = live.tokenizer.spec.chat.max_model_len or inf
+    for name in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
         if fields.get(name) is not None:
-            if type(fields[name]) is not int:
-                refuse(f"/{name}", "must be an integer")
             found["max_tokens"] = fields[name]
+            if type(fields[name]) is not int or not 1 <= fields[name] <= length:
+                bound = "" if length == inf else f", at most the {length} tokens of the model"
+                refuse(f"/{name}", f"must be an integer, at least 1{bound}")
             break
+    for name, (least, most, words) in _BOUNDS.items():
+        value = found.get(name, most)
+        if type(value) not in (int, float) or not least <= value <= most:
+            refuse(f"/{name}", f"must be a number, {words}")
+    if found.get("min_tokens", 0) > found.get("max_tokens", inf):
+        refuse("/min_tokens", "must be at most max_tokens")
     return found
 
 

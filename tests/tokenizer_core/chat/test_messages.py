@@ -106,6 +106,20 @@ def test_every_shape_of_a_conversation_is_written_alike(template):
             assert render(messages, template) == expected, (in_parts, as_text)
 
 
+def test_vllm_refuses_a_part_without_its_text_and_no_content():
+    for role, content, place in (
+        ("user", [{"type": "text"}], "content[0].text"),
+        ("user", [{"type": "text", "text": None}], "content[0].text"),
+        ("system", None, "content"),
+        ("tool", None, "content"),
+    ):
+        messages = [{"role": "user", "content": "a"}, {"role": role, "content": content}]
+        with pytest.raises(ChatShapeError) as refused:
+            render(messages, "text", "vllm")
+        assert str(refused.value).startswith(f"messages[1].{place}:")
+    render([{"role": "assistant", "content": None}], "text", "vllm")
+
+
 def test_several_parts_stay_a_list_where_the_template_reads_one():
     for role, template, expected in (
         ("user", "blocks", "a[IMG]b"),
