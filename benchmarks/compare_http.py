@@ -140,7 +140,7 @@ def serving(command, address, environment, text="x", ask=ask):
     ) as process:  # fmt: skip
         try:
             PROCESSES[address] = process.pid
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300  # vLLM takes a minute
             while True:
                 with contextlib.suppress(httpx.HTTPError):
                     ask(address, text)

@@ -1,11 +1,13 @@
-"""Compare rendered conversations per second with ten lines of FastAPI over transformers.
+"""Compare rendered conversations per second with ten lines of FastAPI over transformers, and with
+`vllm launch render`.
 
-    .venv/bin/python benchmarks/compare_render.py --vocab qwen3 code_py_js_rs
+    .venv/bin/python benchmarks/compare_render.py --vocab qwen3 --vllm bin/vllm code_py_js_rs
 
-Both servers run one process on one processor, another process on another processor sends the
-requests to `/v1/chat/completions/render`. The large conversations have 141 messages of about 500
-tokens, the small ones two of 60 characters; all are distinct. The table has medians of the rounds,
-each with fresh servers. The exit status is 1 if the ids differ.
+`--vllm` is the command of an installed vLLM, which renders without a GPU; it may be left out. Each
+server runs one process on one processor, another process on another processor sends the requests to
+`/v1/chat/completions/render`. The large conversations have 141 messages of about 500 tokens, the
+small ones two of 60 characters; all are distinct. The table has medians of the rounds, each with
+fresh servers. The exit status is 1 if the ids differ.
 
 *large*: large conversations per second over 2 connections. *small*: the 99th percentile in
 milliseconds of small conversations, 20 a second; *beside*: the same while large conversations come
@@ -13,8 +15,10 @@ over one more connection, each after the response to the one before.
 """
 
 import contextlib
+import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -54,10 +58,19 @@ def ask(port, body):
     return answer.raise_for_status().json()["token_ids"]
 
 
+QWEN = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "vocab_size": 151_936,
+    "max_position_embeddings": 1 << 20,
+}
+"""What vLLM asks of the `config.json` of a model that it does not load."""
+
+
 @contextlib.contextmanager
-def both(vocab, folder):
-    """Start both servers; yield their ports by name."""
-    template, artifacts = folder / "chat.jinja", folder / "artifacts"
+def serving_all(vocab, folder, vllm):
+    """Start the servers; yield their ports by name."""
+    template, artifacts, model = folder / "chat.jinja", folder / "artifacts", folder / "model"
     template.write_text(SHORT, encoding="utf-8")
     ours = [sys.executable, "-m", "tokenizer_service.cli"]
     environment = {**os.environ, "TOKENIZER_ARTIFACTS_DIR": str(artifacts)}
@@ -65,20 +78,29 @@ def both(vocab, folder):
         options = ["--name", "chat", "--chat-template", str(template), "--promote"]
         command = [*ours, "import", str(vocab), *options]
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        model.mkdir()
+        shutil.copy(vocab, model / "tokenizer.json")
+        shutil.copy(template, model / "chat_template.jinja")
+        (model / "config.json").write_text(json.dumps(QWEN), encoding="utf-8")
     theirs = [sys.executable, "-m", "uvicorn", "ten_line_renderer:app", "--app-dir", str(HERE)]
     theirs += ["--loop", "uvloop", "--http", "httptools", "--log-level", "warning"]
     files = {"TOKENIZER_FILE": str(vocab), "CHAT_TEMPLATE": str(template)}
     packages = {"PYTHONPATH": str(REPOSITORY / ".venv" / "transformers")}
-    ports = {"this service": free_port(), "ten lines": free_port()}
-    our_port, their_port = ports.values()
+    offline = {"VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    commands = {
+        "this service": ([*ours, "serve"], environment),
+        "ten lines": (theirs, {**os.environ, **files, **packages}),
+    }
+    if vllm:
+        quiet = ["--disable-uvicorn-access-log"]
+        commands["vLLM"] = ([vllm, "launch", "render", str(model), *quiet], os.environ | offline)
     body = json.dumps({"messages": [{"role": "user", "content": "a"}]})
-    with (
-        serving([*ours, "serve", "--port", str(our_port)], our_port, environment, body, ask),
-        serving(
-            [*theirs, "--port", str(their_port)],
-            their_port, {**os.environ, **files, **packages}, body, ask,
-        ),
-    ):  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        ports = {}
+        for name, (command, variables) in commands.items():
+            ports[name] = free_port()
+            whole = [*command, "--port", str(ports[name])]
+            stack.enter_context(serving(whole, ports[name], variables, body, ask))
         yield ports
 
 
@@ -102,6 +124,7 @@ def main():
     parser = make_parser(__doc__)
     parser.add_argument("--vocab", type=vocab_path, required=True, help="a tokenizer.json")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--vllm", help="the command of an installed vLLM")
     parser.add_argument("text", type=text_path)
     options = parser.parse_args()
     found = {}
@@ -113,11 +136,11 @@ def main():
         bodies = write_bodies(text.replace("<|endoftext|>", ""), folder)
         large, small = bodies.values()
         for _ in range(options.rounds):
-            with both(options.vocab, folder) as ports:
+            with serving_all(options.vocab, folder, options.vllm) as ports:
                 for file in large, small:
                     body = file.read_bytes().splitlines()[0]
-                    ids, theirs = (ask(port, body) for port in ports.values())
-                    if ids != theirs:
+                    ids, *others = (ask(port, body) for port in ports.values())
+                    if any(other != ids for other in others):
                         raise SystemExit("the services answer with different ids")
                     n_tokens = max(n_tokens, len(ids))
                 for server, port in ports.items():
@@ -129,11 +152,14 @@ def main():
         "beside": "the same beside large ones over one connection, ms",
     }
     rows = []
+    servers = list(found["large"])
     for what, name in names.items():
-        mine, theirs = (statistics.median(values) for values in found[what].values())
-        rows.append([name, mine, theirs, mine / theirs if what == "large" else theirs / mine])
+        mine, *others = (statistics.median(values) for values in found[what].values())
+        ratios = [mine / other if what == "large" else other / mine for other in others]
+        rows.append([name, mine, *itertools.chain(*zip(others, ratios, strict=True))])
+    titles = itertools.chain(*((server, "ratio") for server in servers[1:]))
     note = f"Medians of {options.rounds} rounds, one processor for the server"
-    report([Table(["", "this service", "ten lines", "ratio"], rows)], options.json, note)
+    report([Table(["", servers[0], *titles], rows)], options.json, note)
 
 
 if __name__ == "__main__":
