@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from tokenizer_core.errors import ConversionError, FormatError, InvalidSpecError
-from tokenizer_core.formats.any_format import load_spec
 from tokenizer_core.formats.chat_template_files import existing_template_file
 from tokenizer_core.formats.gpt2_files import save_gpt2_files
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
@@ -29,6 +28,7 @@ from tokenizer_core.formats.model_folder import WRITTEN, save_model_folder
 from tokenizer_core.formats.pickle_files import PICKLE_NAMES, save_pickles
 from tokenizer_core.formats.tiktoken_file import save_tiktoken
 from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+from tokenizer_core.presets import load_path_spec
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.splitting.patterns import CUSTOM
 from tokenizer_core.tokenizer import Tokenizer
@@ -189,8 +189,8 @@ def _check_read_back(spec: TokenizerSpec, target: Target, paths: list[Path]) -> 
     """Whether the files contain all of `spec`; raises if they give other ids."""
     given = target not in _WHOLE
     try:
-        again = load_spec(
-            [paths[0].parent] if target == "transformers" else paths,
+        again = load_path_spec(
+            *([paths[0].parent] if target == "transformers" else paths),
             pattern=spec.pattern if given else None,
             special_tokens=spec.added_ids if given else None,
         )

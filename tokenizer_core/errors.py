@@ -259,6 +259,10 @@ class OtherModelError(FormatError):
     publishes or serves it."""
 
 
+class MissingPatternError(FormatError):
+    """The file does not say how text is split: the caller must give its pattern."""
+
+
 class UnsafePickleError(FormatError):
     """A pickle contains more than the plain dicts, lists, ints and bytes of a tokenizer."""
 

@@ -27,7 +27,9 @@ from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import resolve_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tokenizer_core.splitting.patterns import SplitPattern
 
     StrPath = str | os.PathLike[str]
 
@@ -58,7 +60,7 @@ class Preset:
     special_tokens: Mapping[str, int]
     fingerprints: tuple[str, ...]
 
-    def has_pattern(self, pattern: str | None) -> bool:
+    def has_pattern(self, pattern: str | SplitPattern | None) -> bool:
         """Whether the preset has this pattern, a name or an expression; true for None.
 
         Raises:
@@ -196,42 +198,47 @@ def recognise_preset_file(path: StrPath) -> Preset | None:
     return recognise_preset(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 
 
-def load_path_spec(path: StrPath, *, file_ids: bool = False) -> TokenizerSpec:
-    """The spec of one file, of a model folder (`file_ids` as in `load_model_folder`), or of the
-    folder of a published version, that needs no further argument.
+def load_path_spec(
+    *paths: StrPath,
+    pattern: str | SplitPattern | None = None,
+    special_tokens: Mapping[str, int] | Iterable[str] | None = None,
+    file_ids: bool = False,
+) -> TokenizerSpec:
+    """The spec of a file, of a vocabulary and its merges, of a model folder (`file_ids` as in
+    `load_model_folder`) or of the folder of a published version.
+
+    The published rank file of a preset has the special tokens of the preset unless others or
+    another pattern are given; an empty mapping gives none. A folder whose only vocabulary is a rank
+    file is that file. `load_spec` reads everything else.
 
     Raises:
-        FormatError: no supported format, or one that needs more than the path.
+        MissingPatternError: a rank file that is no preset's, without its pattern.
+        FormatError: no supported format, or one that needs more or less than the arguments.
         FileNotFoundError: there is nothing; says which other method takes such a name.
         OSError: a file cannot be read.
     """
     from tokenizer_core.formats.any_format import detect_file, load_spec
     from tokenizer_core.formats.model_folder import sole_rank_file
 
+    if len(paths) != 1:
+        return load_spec(paths, pattern=pattern, special_tokens=special_tokens)
+    path = paths[0]
     if not Path(path).exists():
         raise FileNotFoundError(errno.ENOENT, f"no such file or folder{_other_way(path)}", path)
     if Path(path).is_dir():
-        ranks = sole_rank_file(path)
-        if ranks is None:
-            return load_spec([path], file_ids=file_ids)
-        return load_path_spec(ranks)
-    detected = detect_file(path)
-    found = detected.format
-    if found == "tiktoken":
+        path = sole_rank_file(path) or path
+    detected = None if Path(path).is_dir() else detect_file(path)
+    if detected is not None and detected.format == "tiktoken" and special_tokens is None:
         preset = recognise_preset_file(path)
-        if preset is None:
-            raise FormatError(
-                f"{Path(path).name} is not the published file of a preset, and a .tiktoken file "
-                f"does not say how text is split; use Tokenizer.from_tiktoken with its pattern and "
-                f"special tokens, or tokenizer import with --pattern and --special"
-            )
-        return load_preset_spec(preset.name, path)
-    if found in ("pickle", "gpt2"):
-        raise FormatError(
-            f"a file of the format {found} belongs to a second one; give both, the vocabulary "
-            f"first (VOCAB,MERGES; Tokenizer.from_files)"
-        )
-    return load_spec([path], detected=detected)
+        if preset is not None and preset.has_pattern(pattern):
+            return load_preset_spec(preset.name, path)
+    return load_spec(
+        [path],
+        pattern=pattern,
+        special_tokens=special_tokens,
+        detected=detected,
+        file_ids=file_ids,
+    )
 
 
 def _other_way(path: StrPath) -> str:

@@ -32,8 +32,6 @@ from tokenizer_core.presets import download_model_folder, load_path_spec, read_p
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
 from tokenizer_core.spec.document_end import find_document_end
-from tokenizer_core.specials.matcher import is_any_outside
-from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
 from tokenizer_core.specials.policy import Policy, PolicyMatchers
 from tokenizer_core.specials.trust import Trust
@@ -1105,7 +1103,6 @@ class Tokenizer:
     def _set_up(self, spec: TokenizerSpec, engine: Engine) -> None:
         self._spec, self._engine = spec, engine
         self._special_ids = frozenset(spec.special_tokens.values())
-        self._added_contents = frozenset(spec.added_ids)
         self._matchers = PolicyMatchers(spec)
         self._encode_to_list = self._engine.encoder(self._matchers.all, LIST)
         self._encode_to_array = self._engine.encoder(self._matchers.all, ARRAY)
@@ -1133,12 +1130,19 @@ class Tokenizer:
         self, source: Iterable[Segment] | RenderedChat, policy: Policy
     ) -> tuple[str, list[Trust]]:
         """The text of a source, and where the guarded tokens count in it."""
+        from tokenizer_core.chat.control_tokens import find_control_tokens
         from tokenizer_core.chat.renderer import RenderedChat
 
-        if isinstance(source, RenderedChat):
-            return source.text, self._trusts_of(source, policy)
-        text, runs = join_segments(source)
-        return text, [Trust(self._guarded(policy), runs)]
+        trusts_of, template = self._matchers.trusts_of, policy.template
+        if not isinstance(source, RenderedChat):
+            text, runs = join_segments(source)
+            return text, trusts_of(policy, text, runs, lambda: self.control_tokens)
+        text, runs = source.text, source.trusted_runs
+        written = (text[start:end] for start, end in runs)
+        find = partial(
+            find_control_tokens, self._spec, template, () if template is None else written
+        )
+        return text, trusts_of(policy, text, runs, find, lambda: source.assistant_runs)
 
     def _choose_template(self, name: str | ChosenTemplate | None, tools: object) -> ChosenTemplate:
         from tokenizer_core.chat.encoding import choose_template
@@ -1165,44 +1169,6 @@ class Tokenizer:
             extended += self._engine.encode(plain)
             extended += [] if token is None else [self._spec.added_ids[token]]
         return extended
-
-    def _guarded(self, policy: Policy, written: Iterable[str] = ()) -> frozenset[str]:
-        """The added tokens that count in trusted text only; `written`: what a template wrote."""
-        from tokenizer_core.chat.control_tokens import find_control_tokens
-
-        counting = policy.added_tokens
-        if counting == "none":
-            return self._added_contents
-        if counting != "all":
-            raise ValueError(f"added_tokens must be 'all' or 'none', not {counting!r:.40}")
-        if policy.template is None:
-            return self.control_tokens
-        return find_control_tokens(self._spec, policy.template, written)
-
-    def _trusts_of(self, chat: RenderedChat, policy: Policy) -> list[Trust]:
-        """Where the guarded tokens count in a conversation: in the text of the template, and those
-        that are not special in the assistant's messages too."""
-        from tokenizer_core.chat.encoding import roles_of
-
-        runs = chat.trusted_runs
-        guarded = self._guarded(policy, (chat.text[start:end] for start, end in runs))
-        written = guarded - self._special_contents
-        if not written or policy.added_tokens == "none":
-            return [Trust(guarded, runs)]
-        roles = roles_of(chat.messages)
-        own = chat.runs_with([i for i, role in enumerate(roles) if role == "assistant"])
-        if own == runs:
-            return [Trust(guarded, runs)]
-        trusts = [Trust(guarded - written, runs), Trust(written, own)]
-        # Engines find tokens within one list of runs. Most users write no such token.
-        is_simple = not (self._spec.normalizer.steps or self._spec.reachable_added_ids)
-        if is_simple and not is_any_outside(chat.text, matcher_of_strings(written), own):
-            return trusts[:1]
-        return trusts
-
-    @cached_property
-    def _special_contents(self) -> frozenset[str]:
-        return frozenset(self._spec.special_tokens)
 
     def _around(self, wanted: Wanted[Result], add_special_tokens: bool) -> Wanted[Result]:
         if not add_special_tokens:

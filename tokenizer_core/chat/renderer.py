@@ -154,6 +154,12 @@ class RenderedChat:
         """Start and end, in characters, of the text in which special tokens are recognised."""
         return self.runs_with([])
 
+    @property
+    def assistant_runs(self) -> list[tuple[int, int]]:
+        """As `trusted_runs`, with the text of the assistant's messages."""
+        roles = (message.get("role") for message in self.messages)
+        return self.runs_with([i for i, role in enumerate(roles) if role == "assistant"])
+
     def runs_with(self, messages: Sequence[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the trusted text and of that of these messages."""
         wanted = {TRUSTED, *(FIRST_MESSAGE + index for index in messages)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
-from tokenizer_core.errors import FormatError
+from tokenizer_core.errors import FormatError, MissingPatternError
 from tokenizer_core.formats.gpt2_files import (
     load_merges_txt,
     parse_token,
@@ -235,6 +235,7 @@ def load_spec(
     next free ids if the vocabulary lacks them. Other single files and folders say both themselves,
     so neither argument may be given for them. `detected` is the result of `detect_file` for the
     first file, if the caller has it. `file_ids` is for a folder, as in `load_model_folder`.
+    `presets.load_path_spec` calls this, and alone knows the files of presets.
 
     Raises:
         FormatError: an unknown format, too many or too few files, an argument missing or too much.
@@ -256,8 +257,12 @@ def load_spec(
     detected = detected or detect_file(paths[0])
     found = detected.format
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):
-        wanted = "its merges as a second file" if len(paths) == 1 else "no second file"
-        raise FormatError(f"a file of the format {found} needs {wanted}")
+        raise FormatError(
+            f"a file of the format {found} belongs to a second one; give both, the vocabulary "
+            f"first (VOCAB,MERGES; Tokenizer.from_files)"
+            if len(paths) == 1
+            else f"a file of the format {found} needs no second file"
+        )
     if found in ("tokenizer_json", "tekken", "sentencepiece"):
         if pattern is not None or special_tokens:
             name = {"tekken": "tekken.json", "sentencepiece": "tokenizer.model"}.get(found)
@@ -270,7 +275,11 @@ def load_spec(
         return (parse_tekken_table if found == "tekken" else parse_tokenizer_table)(detected.table)
     if found == "tiktoken":
         if pattern is None:
-            raise FormatError("a .tiktoken file does not say how text is split; give the pattern")
+            raise MissingPatternError(
+                f"{Path(paths[0]).name} is not the published file of a preset, and a .tiktoken "
+                f"file does not say how text is split; use Tokenizer.from_tiktoken with its "
+                f"pattern and special tokens, or tokenizer import with --pattern and --special"
+            )
         if special_tokens is not None and not isinstance(special_tokens, Mapping):
             raise FormatError("a .tiktoken file needs the ids of its special tokens: a mapping")
         return TokenizerSpec.from_ranks(

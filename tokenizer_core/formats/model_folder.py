@@ -554,16 +554,9 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
     """What the class of a folder without `tokenizer.json` builds of `vocab.json` and `merges.txt`,
     as a `tokenizer.json`."""
     if not has_vocabulary(folder):
-        ranks = sole_rank_file(folder)
-        way_on = (
-            "a folder must have one of them"
-            if ranks is None
-            else f"load {ranks.name} with its pattern and special tokens "
-            f"({ranks.name}:PATTERN; Tokenizer.from_tiktoken)"
-        )
         raise FormatError(
             f"the folder {folder} has no {TOKENIZER}, no {VOCAB} with {MERGES}, no {TEKKEN}, and "
-            f"no {SENTENCEPIECE} of SentencePiece; {way_on}"
+            f"no {SENTENCEPIECE} of SentencePiece; a folder must have one of them"
         )
     config, vocab = _read_table(folder, CONFIG), _read_table(folder, VOCAB)
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))

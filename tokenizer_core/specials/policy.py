@@ -4,9 +4,12 @@ holds. The options (`allowed_special`, `disallowed_special`) have tiktoken's nam
 How to ask that no added token counts:
 
     in a text                         `allowed_special="ordinary"` or `encode_ordinary`
-    in untrusted segments, messages   `added_tokens="none"`; see `Tokenizer._guarded`
+    in untrusted segments, messages   `added_tokens="none"`; see `PolicyMatchers.trusts_of`
     in a text, by HTTP                `added_tokens="none"` too: `Policy.of_text`
     within this package               the matcher `NO_TOKENS`
+
+Which tokens are control tokens: `chat.control_tokens`. `compat.tiktoken` has tiktoken's own rule,
+which ignores unknown names.
 """
 
 from __future__ import annotations
@@ -19,15 +22,15 @@ from tokenizer_core.errors import (
     SpecialTokenReachedError,
     UnknownSpecialTokenError,
 )
-from tokenizer_core.specials.matcher import SpecialTokenMatcher
+from tokenizer_core.specials.matcher import SpecialTokenMatcher, is_any_outside
 from tokenizer_core.specials.matchers import matcher_of_rest, matcher_of_spec, matcher_of_strings
 from tokenizer_core.specials.parts import normalized_parts, search_for
+from tokenizer_core.specials.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tokenizer_core.spec import AddedToken, TokenizerSpec
-    from tokenizer_core.specials.trust import Trust
 
 Allowed = (
     Literal["all", "none", "ordinary"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
@@ -69,6 +72,7 @@ class PolicyMatchers:
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
+        self._added, self._special = frozenset(spec.added_ids), frozenset(spec.special_tokens)
         names: tuple[Allowed, ...] = ("all", "none", "ordinary")
         resolved = (resolve_policy(spec.added_tokens, name, ())[0] for name in names)
         self._by_name = {n: matcher_of_spec(spec, r) for n, r in zip(names, resolved, strict=True)}
@@ -111,6 +115,39 @@ class PolicyMatchers:
                 encode(texts[:number], matcher)
                 raise
         return matcher
+
+    def trusts_of(
+        self,
+        policy: Policy,
+        text: str,
+        runs: list[tuple[int, int]],
+        find_control: Callable[[], frozenset[str]],
+        assistant_runs: Callable[[], list[tuple[int, int]]] | None = None,
+    ) -> list[Trust]:
+        """Where the guarded tokens count, which are the control tokens, or all by
+        `added_tokens="none"`: in the trusted `runs`. In a conversation those of them that are not
+        special count in the assistant's messages too.
+
+        Raises:
+            ValueError: another `added_tokens`.
+        """
+        if policy.added_tokens == "none":
+            return [Trust(self._added, runs)]
+        if policy.added_tokens != "all":
+            raise ValueError(
+                f"added_tokens must be 'all' or 'none', not {policy.added_tokens!r:.40}"
+            )
+        control = find_control()
+        written = control - self._special if assistant_runs is not None else frozenset[str]()
+        own = assistant_runs() if assistant_runs is not None and written else runs
+        if own == runs:
+            return [Trust(control, runs)]
+        trusts = [Trust(control - written, runs), Trust(written, own)]
+        # Engines find tokens within one list of runs. Most users write no such token.
+        is_simple = not (self._spec.normalizer.steps or self._spec.reachable_added_ids)
+        if is_simple and not is_any_outside(text, matcher_of_strings(written), own):
+            return trusts[:1]
+        return trusts
 
     def for_runs(
         self,

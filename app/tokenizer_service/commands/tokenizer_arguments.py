@@ -8,10 +8,9 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.errors import ArtifactNameError, FormatError
-from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec, recognise_preset_file
+from tokenizer_core.errors import ArtifactNameError, FormatError, MissingPatternError
+from tokenizer_core.presets import PRESETS, load_path_spec
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     CommandError,
@@ -31,7 +30,6 @@ TOKENIZER: Final = (
 )
 TOKENIZER_HELP: Final = f"{TOKENIZER}; LABEL= before it names it in the output"
 
-_NO_PATTERN: Final = re.compile("give the pattern|does not say how text is split")
 _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
 _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab|model))+$")
 
@@ -78,7 +76,11 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
                 "which takes all following words"
             )
         require_files(arguments.files)
-        spec = _load_files(arguments.files, arguments.pattern, dict(arguments.special))
+        spec = load_path_spec(
+            *arguments.files,
+            pattern=arguments.pattern,
+            special_tokens=dict(arguments.special) or None,
+        )
         return _warned(Tokenizer.from_spec(spec)), None
     if arguments.pattern or arguments.special:
         raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
@@ -177,33 +179,17 @@ def load_one(
             if what is not None and what in PRESETS:
                 return Tokenizer.from_preset(what), None, what
             raise
-    try:
-        spec = _load_files(files, pattern)
-    except FormatError as error:
-        hint = f" (the pattern follows a colon: {what}:cl100k)"
-        raise CommandError(
-            f"{what}: {error}{hint if _NO_PATTERN.search(str(error)) else ''}"
-        ) from error
-    return Tokenizer.from_spec(spec), None, _SUFFIXES.sub("", files[0].name) or files[0].name
-
-
-def _load_files(
-    files: list[Path], pattern: str | None, special: dict[str, int] | None = None
-) -> TokenizerSpec:
-    from tokenizer_core.formats.any_format import detect_file, load_spec
-
     if len(files) > 1 or not files[0].is_dir():
         require_files(files)
-    if len(files) == 1 and pattern is None and not special:
-        return load_path_spec(files[0])  # knows the files of presets
-    if len(files) > 1 or special or files[0].is_dir():
-        return load_spec(files, pattern=pattern, special_tokens=special or None)
-    detected = detect_file(files[0])
-    if detected.format == "tiktoken":
-        preset = recognise_preset_file(files[0])
-        if preset is not None and preset.has_pattern(pattern):
-            return load_preset_spec(preset.name, files[0])
-    return load_spec(files, pattern=pattern, detected=detected)
+    try:
+        spec = load_path_spec(*files, pattern=pattern)
+    except MissingPatternError as error:
+        raise CommandError(
+            f"{what}: {error} (the pattern follows a colon: {what}:cl100k)"
+        ) from error
+    except FormatError as error:
+        raise CommandError(f"{what}: {error}") from error
+    return Tokenizer.from_spec(spec), None, _SUFFIXES.sub("", files[0].name) or files[0].name
 
 
 def find_files(arguments: argparse.Namespace, what: str) -> tuple[list[Path], str | None]:

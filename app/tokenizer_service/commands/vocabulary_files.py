@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.errors import ArtifactError, FormatError, InvalidSpecError
-from tokenizer_core.formats.any_format import detect_file, load_spec
+from tokenizer_core.errors import (
+    ArtifactError,
+    FormatError,
+    InvalidSpecError,
+    MissingPatternError,
+)
 from tokenizer_core.formats.chat_template_files import read_template_file
-from tokenizer_core.formats.model_folder import sole_rank_file
-from tokenizer_core.presets import PRESETS, load_preset_spec, recognise_preset_file
+from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import DEFAULT
 from tokenizer_core.splitting.patterns import PATTERNS
@@ -121,25 +124,22 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
         raise UsageError("a --special token is given twice")
     if arguments.no_special and special:
         raise UsageError("--no-special and --special exclude each other")
+    no_tokens = () if special or arguments.no_special else ("--special TOKEN=ID (or --no-special)",)
     try:
-        if files[0].is_dir() and len(files) == 1:
-            files = [sole_rank_file(files[0]) or files[0]]
-        detected = None if files[0].is_dir() else detect_file(files[0])
-        if detected is not None and detected.format == "tiktoken":
-            if not (special or arguments.no_special or len(files) > 1):
-                preset = recognise_preset_file(files[0])
-                if preset is not None and preset.has_pattern(arguments.pattern):
-                    return load_preset_spec(preset.name, files[0])
-            _require_pattern_and_special(files[0], arguments, special, name)
-        return load_spec(
-            files,
+        spec = load_path_spec(
+            *files,
             pattern=arguments.pattern,
-            special_tokens=special or None,
-            detected=detected,
+            special_tokens=special or ({} if arguments.no_special else None),
             file_ids=arguments.file_ids,
         )
+    except MissingPatternError as error:
+        raise _missing_options(files[0], name, "--pattern", *no_tokens) from error
     except FormatError as error:
         raise CommandError(f"{files[0]}: {error}") from error
+    # Of the kind `ranks`, only a .tiktoken file takes a pattern.
+    if no_tokens and arguments.pattern and spec.kind == "ranks" and not spec.added_tokens:
+        raise _missing_options(files[0], name, *no_tokens)
+    return spec
 
 
 def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> TokenizerSpec:
@@ -214,16 +214,7 @@ def _read_preset(files: list[Path], arguments: argparse.Namespace) -> TokenizerS
         raise CommandError(f"{files[0]}: {error}") from error
 
 
-def _require_pattern_and_special(
-    path: Path, arguments: argparse.Namespace, special: dict[str, int], name: str
-) -> None:
-    missing = []
-    if arguments.pattern is None:
-        missing.append("--pattern")
-    if not special and not arguments.no_special:
-        missing.append("--special TOKEN=ID (or --no-special)")
-    if not missing:
-        return
+def _missing_options(path: Path, name: str, *missing: str) -> UsageError:
     message = (
         f"a .tiktoken file says neither how text is split nor which tokens are special; "
         f"give {' and '.join(missing)}"
@@ -233,7 +224,7 @@ def _require_pattern_and_special(
         preset = PRESETS[known]
         options = " ".join(f"--special '{t}={id_}'" for t, id_ in preset.special_tokens.items())
         message += f". For {known} as published: --pattern {preset.pattern} {options}"
-    raise UsageError(message)
+    return UsageError(message)
 
 
 def _guess(name: str, path: Path) -> str | None:

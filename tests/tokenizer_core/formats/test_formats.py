@@ -91,9 +91,9 @@ def test_every_format_is_read_to_the_same_spec(files):
     ("names", "arguments", "message"),
     [
         ([], {}, "give one file"),
-        (["vocab.pkl"], {}, "needs its merges"),
+        (["vocab.pkl"], {}, "belongs to a second one"),
         (["x.tiktoken", "merges.txt"], {}, "needs no second file"),
-        (["x.tiktoken"], {}, "give the pattern"),
+        (["x.tiktoken"], {}, "not the published file of a preset"),
         (["x.tiktoken"], {"pattern": "gpt2", "special_tokens": ["<|x|>"]}, "a mapping"),
         (["tokenizer.json"], {"pattern": "gpt2"}, "leave pattern"),
         (["vocab.pkl", "merges.pkl"], {"special_tokens": {"<|x|>": 999}}, "is to have id 999"),

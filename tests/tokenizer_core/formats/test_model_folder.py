@@ -22,7 +22,6 @@ from tests.tokenizer_core.formats.small_specs import character_spec, small_tekke
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import save_gpt2_files
-from tokenizer_core.formats.model_folder import load_model_folder
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 
 
@@ -132,8 +131,6 @@ def test_ranks_and_two_files_are_refused_with_the_way_on(tmp_path):
     words = f"{name} is not the published file of a preset, .*Tokenizer.from_tiktoken .*--pattern"
     with pytest.raises(FormatError, match=words):
         Tokenizer.load(tmp_path)
-    with pytest.raises(FormatError, match=f"load {name} with its pattern and special tokens"):
-        load_model_folder(tmp_path)
     with pytest.raises(FormatError, match="from_tiktoken"):
         Tokenizer.load(tmp_path / name)
     (tmp_path / "other.tiktoken").write_bytes(ranks)
