@@ -12,8 +12,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-import numpy as np
-
 from tokenizer_core.engines.base import require_characters
 from tokenizer_core.errors import FormatError, OtherModelError, UnknownTokenIdError
 from tokenizer_core.tokenizer import Tokenizer
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from os import PathLike
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core.specials.policy import Allowed, Disallowed
@@ -138,6 +137,8 @@ class LibraryTokenizer(Tokenizer):
             disallowed_special=disallowed_special,
             add_special_tokens=add_special_tokens,
         )
+        import numpy as np
+
         return np.array(ids, np.uint32)
 
     def encode_with_offsets(
@@ -155,6 +156,8 @@ class LibraryTokenizer(Tokenizer):
         require_characters(text)
         library = self._chosen(allowed_special, disallowed_special)
         encoded = library.encode(text, add_special_tokens=False)
+        import numpy as np
+
         offsets = np.array(encoded.offsets, np.uint64).reshape(-1, 2)
         if unit == "byte":
             sizes = np.fromiter((len(char.encode()) for char in text), np.uint64, len(text))

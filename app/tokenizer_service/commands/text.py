@@ -10,9 +10,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.compat.library_models import LibraryTokenizer
 from tokenizer_core.errors import InvalidUtf8Error, UnknownTokenIdError
 from tokenizer_core.text.pieces import readable_token
 from tokenizer_core.text.streaming import StreamingEncoder
@@ -124,7 +126,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
     _check_text(arguments)
     require_other_files([arguments.output], [*arguments.file, *tokenizer_files(arguments)])
     tokenizer = load_tokenizer(arguments)
-    largest = tokenizer.spec.largest_id
+    largest = tokenizer.n_vocab - 1
     if arguments.format == "u16" and largest > 0xFFFF:
         raise UsageError(
             f"the largest id of this tokenizer is {largest}, too large for u16; use u32"
@@ -229,9 +231,7 @@ def run_decode(arguments: argparse.Namespace) -> None:
     inputs = [*filter(None, [arguments.file]), *tokenizer_files(arguments)]
     require_other_files([arguments.output], inputs)
     tokenizer = load_tokenizer(arguments)
-    skipped = (
-        set(tokenizer.spec.special_tokens.values()) if arguments.skip_special_tokens else set()
-    )
+    skipped = set(tokenizer.special_tokens.values()) if arguments.skip_special_tokens else set()
     with _bar_over(arguments) as bar:
         write_output(arguments.output, _decode(tokenizer, _id_blocks(arguments, bar), skipped))
     if arguments.output == STANDARD_OUTPUT and sys.stdout.isatty():
@@ -243,6 +243,10 @@ def _decode(
 ) -> Iterator[bytes]:
     from tokenizer_core.text.decode_streams import BytesDecoder
 
+    if isinstance(tokenizer, LibraryTokenizer):
+        ids = [id_ for id_ in chain.from_iterable(blocks) if id_ not in skipped]
+        yield tokenizer.decode(ids).encode()
+        return
     done = 0
     decoder = BytesDecoder(tokenizer)
     for block in blocks:
@@ -292,7 +296,7 @@ def _blocks(
         return
     with _open_input(path) as file:
         pieces = _decode_utf8(file, str(path), bar)
-        if not tokenizer.spec.pattern.has_cuts:
+        if isinstance(tokenizer, LibraryTokenizer) or not tokenizer.spec.pattern.has_cuts:
             # Nothing is settled before the text ends, so encode the whole text in one call.
             yield tokenizer.encode("".join(pieces), allowed_special=allowed)
             return

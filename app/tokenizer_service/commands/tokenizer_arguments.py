@@ -8,7 +8,13 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.errors import ArtifactNameError, FormatError, MissingPatternError
+from tokenizer_core.compat.library_models import LibraryTokenizer, load_library_tokenizer
+from tokenizer_core.errors import (
+    ArtifactNameError,
+    FormatError,
+    MissingPatternError,
+    OtherModelError,
+)
 from tokenizer_core.presets import PRESETS, load_path_spec
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
@@ -76,12 +82,8 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
                 "which takes all following words"
             )
         require_files(arguments.files)
-        spec = load_path_spec(
-            *arguments.files,
-            pattern=arguments.pattern,
-            special_tokens=dict(arguments.special) or None,
-        )
-        return _warned(Tokenizer.from_spec(spec)), None
+        special = dict(arguments.special) or None
+        return _warned(_load_files(arguments.files, arguments.pattern, special)), None
     if arguments.pattern or arguments.special:
         raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
     tokenizer, ref, _ = load_one(arguments, arguments.tokenizer)
@@ -90,6 +92,8 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
 
 def _warned(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer of a rank file, after a warning if nobody named its special tokens."""
+    if isinstance(tokenizer, LibraryTokenizer):
+        return tokenizer
     if tokenizer.spec.kind == "ranks" and not tokenizer.spec.added_tokens:
         warnings.warn(
             "a .tiktoken file names no special tokens, so text such as <|endoftext|> has none; "
@@ -182,14 +186,23 @@ def load_one(
     if len(files) > 1 or not files[0].is_dir():
         require_files(files)
     try:
-        spec = load_path_spec(*files, pattern=pattern)
+        tokenizer = _load_files(files, pattern)
     except MissingPatternError as error:
         raise CommandError(
             f"{what}: {error} (the pattern follows a colon: {what}:cl100k)"
         ) from error
     except FormatError as error:
         raise CommandError(f"{what}: {error}") from error
-    return Tokenizer.from_spec(spec), None, _SUFFIXES.sub("", files[0].name) or files[0].name
+    return tokenizer, None, _SUFFIXES.sub("", files[0].name) or files[0].name
+
+
+def _load_files(
+    files: list[Path], pattern: str | None, special: dict[str, int] | None = None
+) -> Tokenizer:
+    try:
+        return Tokenizer.from_spec(load_path_spec(*files, pattern=pattern, special_tokens=special))
+    except OtherModelError as error:
+        return load_library_tokenizer(files[0], error)
 
 
 def find_files(arguments: argparse.Namespace, what: str) -> tuple[list[Path], str | None]:

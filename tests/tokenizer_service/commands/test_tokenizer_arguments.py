@@ -2,6 +2,8 @@
 
 import shutil
 
+import pytest
+
 from tokenizer_core import Tokenizer
 from tokenizer_core.presets import PRESETS, cached_paths
 
@@ -51,6 +53,28 @@ def test_the_file_of_a_preset_with_its_pattern_has_its_special_tokens(cli):
     out, warned = cli.run("encode", END, "--tokenizer=ranks.tiktoken:cl100k")
     assert len(out.split()) == 7
     assert "names no special tokens" in warned
+
+
+def test_a_model_of_another_algorithm_is_run_by_its_library(cli):
+    tokenizers = pytest.importorskip("tokenizers")
+    library = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            {"[UNK]": 0, "[SEP]": 1, "low": 2, "##er": 3}, unk_token="[UNK]"
+        )
+    )
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    library.decoder = tokenizers.decoders.WordPiece()
+    library.add_special_tokens(["[SEP]"])
+    library.save(str(cli.folder / "tokenizer.json"))
+    (cli.folder / "text").write_text("lower [SEP]", encoding="utf-8")
+    named = "--tokenizer=tokenizer.json"
+    for options in (("lower [SEP]", named), ("--file=text", named)):
+        assert cli.run("encode", *options)[0] == b"2 3 1\n"
+        assert cli.run("count", *options)[0] == b"3\n"
+    assert cli.run("encode", "lower", "--files", "tokenizer.json")[0] == b"2 3\n"
+    assert cli.run("decode", "--skip-special-tokens", named, "2", "3", "1")[0] == b"lower"
+    assert "run by the library" in cli.fail("encode", "--pieces", "lower", named)
+    assert "its model is WordPiece" in cli.fail("import", "tokenizer.json", "--name=words")
 
 
 def test_a_word_names_files_where_files_are_expected(trained):
