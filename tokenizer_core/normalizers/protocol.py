@@ -37,13 +37,18 @@ class Normalizer:
     @property
     def is_of_characters(self) -> bool:
         """Whether it is one of SentencePiece, which writes a space as U+2581."""
-        return False
+        return self.name.startswith("metaspace")
 
     @property
     def strips_space(self) -> bool:
         """Whether decoding leaves out a space at the beginning, which encoding may have put
-        there."""
-        return False
+        there. `ByteLevel`, the rule `prefix-space`, does not take it away again."""
+        return self.is_of_characters and self.name != "metaspace"
+
+    @property
+    def spaces_follow_tokens(self) -> bool:
+        """Whether it is a pre-tokenizer that puts a space before the text after every token."""
+        return self.name in ("prefix-space", "metaspace-always")
 
     def spell(self, content: str) -> str:
         """What an added token that is `normalized` is searched as, and decodes to."""

@@ -1,4 +1,9 @@
-"""The rules of SentencePiece for spaces, and `add_prefix_space` of byte-level BPE."""
+"""Which spaces are put before a text: the rules of SentencePiece, and `add_prefix_space` of
+byte-level BPE.
+
+`steps` runs such a rule as a step `Prepend` where tokens are searched in the result. The compiled
+twin is `native/src/normalize/spaces.rs`. `formats.model_folder` reads which rule a class has.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +32,6 @@ class Spaces(Normalizer):
     before a part without, `metaspace-first` the same for the first part alone (Mistral).
     `prefix-space` is `metaspace-always` for byte-level BPE, where U+2581 is no space.
     """
-
-    @property
-    def is_of_characters(self) -> bool:
-        """All but the one of byte-level BPE."""
-        return self.name != "prefix-space"
-
-    @property
-    def strips_space(self) -> bool:
-        """Those of SentencePiece that put a space. `ByteLevel` does not take it away again."""
-        return self.is_of_characters and self.name != "metaspace"
 
     def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
         """Puts no space before a text that continues a part."""

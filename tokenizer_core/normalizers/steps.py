@@ -60,16 +60,6 @@ class Steps(Normalizer):
         """The fields of each step; none if the name defines the steps."""
         return [step.fields() for step in self.steps] if self.name in OF_STEPS else []
 
-    @property
-    def is_of_characters(self) -> bool:
-        """Those of SentencePiece, whatever steps they have."""
-        return self.name.startswith("metaspace")
-
-    @property
-    def strips_space(self) -> bool:
-        """Those of SentencePiece whose name allows a space before a part."""
-        return self.name in ("metaspace-steps", "metaspace-prepend")
-
     def spell(self, content: str) -> str:
         """As the steps make it; those of SentencePiece search it as it is."""
         return with_spaces(content) if self.name == "metaspace-steps" else self.normalize(content)

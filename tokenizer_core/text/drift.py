@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     Batch = Iterable[Ids] | NDArray[np.integer]
 
 
-_SPACES_AFTER_TOKENS: Final = ("prefix-space", "metaspace-always")
-"""The normalizers that are pre-tokenizers and put a space before the text after every token."""
-
 UNDECIDED: Final = -2
 """What an engine gives for a row of which it cannot say whether it has drift."""
 
@@ -60,7 +57,7 @@ def continue_text(
     if not added:
         return text, "inside"
     rest = text.lstrip(WHITE_SPACE) if any(token.rstrip for token in added) else text
-    is_border = spec.normalizer.name in _SPACES_AFTER_TOKENS or not all(t.normalized for t in added)
+    is_border = spec.normalizer.spaces_follow_tokens or not all(t.normalized for t in added)
     return rest, "part" if is_border else "inside"
 
 

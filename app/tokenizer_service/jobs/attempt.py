@@ -41,10 +41,10 @@ _RETRY_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an attempt. `died`: the child ended without a result. `stopped`: the server
-    shuts down."""
+    """The outcome of an attempt. `died`: the child ended without a result. `lost`: the server died.
+    `stopped`: the server shuts down."""
 
-    kind: Literal["published", "failed", "died", "cancelled", "stopped"]
+    kind: Literal["published", "failed", "died", "lost", "cancelled", "stopped"]
     result: Mapping[str, Any] | None = None
     code: str = ""
     detail: str = ""

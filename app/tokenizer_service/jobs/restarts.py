@@ -1,17 +1,19 @@
 """Whether a job runs again.
 
-    its server stops      yes (`runner`)
-    its process died      if `may_resume`, else it fails
-    its server died       if `may_restart`, else it fails
+    its server stops      yes
+    its process died      if its kind can resume
+    its server died       if its kind can resume, or nothing indicates that it killed the server
 
-If it has published a version, only the promotion runs again (`runner`). If it was cancelled
-meanwhile, it ends instead of running again (`JobStore.requeue`).
+A job that was cancelled meanwhile ends instead of running again: one statement of the database
+decides (`JobStore.requeue`). How far an encoding job is when it runs again is read from its files
+(`worker.encode`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
+from tokenizer_service.jobs.attempt import Outcome
 from tokenizer_service.jobs.kinds import KINDS
 from tokenizer_service.jobs.queue import Job
 from tokenizer_service.serving.workers import ProcessIdentity
@@ -21,16 +23,28 @@ MAX_DEATHS: Final = 3
 must not restart for ever."""
 
 
-def may_resume(job: Job) -> bool:
-    """Whether a job whose process died starts again from the files of that process."""
-    return KINDS[job.kind].resumes and job.deaths < MAX_DEATHS
+def outcome_before(job: Job) -> Outcome | None:
+    """That of an earlier attempt which published a version, and whose server ended before the
+    promotion: no process runs again."""
+    return None if job.result is None else Outcome("published", job.result)
 
 
-def may_restart(job: Job, me: ProcessIdentity) -> bool:
-    """Whether a job whose server died starts again.
+def next_step(
+    job: Job, outcome: Outcome, me: ProcessIdentity
+) -> Literal["requeue", "settle", "cancelled", "failed"]:
+    """What to do after this outcome: run the job again, settle what it published, or end it.
 
-    A job that cannot resume restarts from the beginning if nothing indicates that it killed its
-    server, as on another host. A restart costs only time.
+    A lost job that cannot resume restarts from the beginning if nothing indicates that it killed
+    its server, as on another host. A restart costs only time.
     """
-    is_no_suspect = job.owner == me or not job.is_of_this_host  # `me`: see `runner._take_lost`
-    return may_resume(job) or (is_no_suspect and job.deaths < MAX_DEATHS)
+    if outcome.kind == "published":
+        return "settle"
+    if outcome.kind == "stopped":
+        return "requeue"
+    if outcome.kind == "cancelled":
+        return "cancelled"
+    is_suspect = job.owner != me and job.is_of_this_host  # `me`: see `runner._take_lost`
+    can_restart = KINDS[job.kind].resumes or (outcome.kind == "lost" and not is_suspect)
+    if outcome.kind != "failed" and can_restart and job.deaths < MAX_DEATHS:
+        return "requeue"
+    return "failed"

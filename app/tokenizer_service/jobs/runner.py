@@ -46,7 +46,7 @@ from tokenizer_service.jobs.folder import JobFolder, is_job_id
 from tokenizer_service.jobs.kinds import KINDS, clear_away, hold_back
 from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, signal_group
 from tokenizer_service.jobs.queue import Job, JobStore
-from tokenizer_service.jobs.restarts import may_restart, may_resume
+from tokenizer_service.jobs.restarts import next_step, outcome_before
 from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.serving.errors import ServingError
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
@@ -181,10 +181,8 @@ class JobRunner:
     async def _run(self, job: Job) -> None:
         folder = JobFolder.of(self._artifacts_dir, job.id)
         log.info("job %s: attempt %d begins", job.id, job.attempt)
-        if job.result is not None:
-            # An earlier attempt published the version; its server ended before the promotion.
-            outcome = Outcome("published", job.result)
-        else:
+        outcome = outcome_before(job)
+        if outcome is None:
             attempt = Attempt(
                 job,
                 folder,
@@ -194,7 +192,8 @@ class JobRunner:
                 start_process=self._start_process,
             )
             outcome = await attempt.run(self._request_of(job))
-        if outcome.kind == "stopped" or (outcome.kind == "died" and may_resume(job)):
+        step = next_step(job, outcome, self._me)
+        if step == "requeue":
             await self._requeue(job, died=outcome.kind == "died")
             return
         if not await self._write(lambda: self._jobs.renew_lease(job)):
@@ -206,14 +205,12 @@ class JobRunner:
             return
         # Before the end is written: a client that reads it must find the inputs removed.
         await asyncio.to_thread(clear_away, self._artifacts_dir, job)
-        if outcome.kind == "published" and outcome.result is not None:
-            result = outcome.result
+        if step == "settle":
+            result = outcome.result or {}
             await self._write(lambda: self._jobs.set_result(job, result))
             await self._settle_published(job, result)
-        elif outcome.kind == "cancelled":
-            await self._finish(job, "cancelled")
         else:
-            await self._finish(job, "failed", outcome.code, outcome.detail)
+            await self._finish(job, step, outcome.code or None, outcome.detail)
         current = await self._write(lambda: self._jobs.get(job.id))
         if current is not None and current.state in ("live", "succeeded"):
             kind = KINDS[job.kind]
@@ -356,14 +353,14 @@ class JobRunner:
             if taken is None:
                 continue
             self._store.fence()  # if it fails, this process keeps the job and tries again
-            if may_restart(job, self._me):  # requeueing ends a job that was to be cancelled
+            when_lost = KINDS[job.kind].when_lost
+            detail = f"the server process that ran this job was killed; {when_lost}"
+            lost = Outcome("lost", None, "runner_died", detail)
+            if next_step(job, lost, self._me) == "requeue":
                 if self._jobs.requeue(taken):
                     log.warning("job %s: its server process is gone, requeued", job.id)
                     self._clear_if_ended(job)
-                continue
-            when_lost = KINDS[job.kind].when_lost
-            detail = f"the server process that ran this job was killed; {when_lost}"
-            if self._jobs.finish(taken, "failed", error_code="runner_died", detail=detail):
+            elif self._jobs.finish(taken, "failed", error_code=lost.code, detail=detail):
                 log.warning("job %s: its server process is gone, failed", job.id)
                 clear_away(self._artifacts_dir, job)
 
