@@ -1,0 +1,215 @@
+"""An extended tokenizer keeps all ids, and joins tokens of the tokenizer that it extends."""
+
+import random
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.profiles import examples
+from tests.tokenizer_core.formats.small_specs import (
+    BYTES,
+    TRAINING_TEXT,
+    trained_spec,
+    wild_ranks,
+    wild_texts,
+)
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.errors import InvalidSpecError, VocabSizeError
+from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
+from tokenizer_core.normalizers import normalizer_of
+from tokenizer_core.normalizers.step import NormalizerStep
+from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes
+from tokenizer_core.spec.chat_templates import ChatTemplates
+from tokenizer_core.splitting.patterns import METASPACE
+from tokenizer_core.training import (
+    TrainingOptions,
+    VocabularyOptions,
+    train,
+    train_from_counts,
+    train_from_iterator,
+)
+
+COUNTING = import_module("tokenizer_core.training.count_pretokens")
+TEXT = (
+    f"{TRAINING_TEXT} LOW Lowest lowering e\u0301clair e\u0301clair \u1e69 sunset sunset think "
+    "thinking <mask> extended extended 漢字 漢字 abcabc aabbcc " + "cab bac abc aab " * 9
+)
+STEPS = (NormalizerStep("Lowercase"), NormalizerStep("Replace", " +", is_regex=True, content=" "))
+MISSING = {i: token for i, token in BYTES.items() if i != ord("w")} | {256: b"<unk>", 257: b"es"}
+
+
+def wild_merges(seed, **fields):
+    """Every merge into a token of `wild_ranks`, in random order: several make one token, and no
+    text gives some tokens by merges."""
+    ranks = wild_ranks(seed)
+    merges = [(t[:at], t[at:]) for t in ranks for at in range(1, len(t))]
+    merges = [merge for merge in merges if {*merge} <= ranks.keys()]
+    random.Random(seed).shuffle(merges)
+    vocab = {id_: token for token, id_ in ranks.items()}
+    return TokenizerSpec.from_merges(vocab, merges, ["<|endoftext|>"], **fields)
+
+
+BASES = {
+    "merges": trained_spec(40, chat=ChatTemplates({"default": "{{ messages }}"})),
+    "ranks": TokenizerSpec.from_ranks(wild_ranks(1), {"<|endoftext|>": 900}, pattern="cl100k"),
+    "wild merges": wild_merges(2),
+    "whole words": wild_merges(3, ignore_merges=True, prefix_ids=(1,), suffix_ids=(3,)),
+    "NFC": trained_spec(40, pattern="qwen2", normalizer="nfc"),
+    "steps": trained_spec(40, normalizer=normalizer_of("steps", STEPS)),
+    "flags": trained_spec(
+        40,
+        special_tokens=[
+            AddedToken("<mask>", 296, lstrip=True),
+            AddedToken("think", 400, special=False),
+        ],
+    ),
+    "characters": TokenizerSpec.from_merges(
+        BYTES | dict(enumerate([*map(str.encode, " eabcdlowr漢"), b" l", b"<s>"], 256)),
+        [(b" ", b"l")],
+        ["<s>"],
+        pattern=METASPACE,
+        normalizer="metaspace-first",
+        alphabet=Alphabet(tuple(range(256))),
+    ),
+    "missing bytes": TokenizerSpec.from_merges(
+        MISSING,
+        [(b"e", b"s")],
+        alphabet=Alphabet(missing=MissingBytes((ord("w"),), 256)),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def use_engine(monkeypatch, engine):
+    """Every test here runs on each engine."""
+    monkeypatch.setenv("TOKENIZER_ENGINE", engine)
+
+
+def extend(spec, text, n_more=20, **options):
+    options = TrainingOptions(len(spec.vocab) + n_more, extend=spec, **options)
+    return train_from_iterator([text], options)
+
+
+def old_ids(result, base, ids):
+    """The ids with each new token as the tokens that it joins."""
+    first = base.largest_id + 1
+    products = {left + right: first + i for i, (left, right) in enumerate(result.merges)}
+
+    def parts_of(token):
+        if token not in products:
+            return [base.token_to_id[token]]
+        left, right = result.merges[products[token] - first]
+        return parts_of(left) + parts_of(right)
+
+    return [
+        part
+        for id_ in ids
+        for part in (parts_of(result.spec.vocab[id_]) if id_ >= first else [id_])
+    ]
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_all_ids_are_kept_and_new_ones_join_old_ones(name):
+    base = BASES[name]
+    result = extend(base, TEXT)
+    spec = result.spec
+    first = base.largest_id + 1
+    assert len(result.merges) == 20
+    assert dict(base.vocab.items()) == {i: t for i, t in spec.vocab.items() if i < first}
+    assert [spec.vocab[first + i] for i in range(20)] == [a + b for a, b in result.merges]
+    assert len(set(spec.vocab.values())) == len(set(base.vocab.values())) + 20
+    kept = {"kind", "pattern", "added_tokens", "normalizer", "alphabet", "ignore_merges"}
+    for field in kept | {"prefix_ids", "suffix_ids", "chat"}:
+        assert getattr(spec, field) == getattr(base, field)
+    before, after = Tokenizer.from_spec(base), result.tokenizer
+    for text in (TEXT, TEXT.upper(), "zyx", ""):
+        ids = after.encode(text)
+        assert old_ids(result, base, ids) == before.encode(text)
+    plain = TEXT.replace("<|endoftext|>", "").replace("<mask>", "").replace("think", "")
+    counted = extend(base, plain)
+    assert counted.report.n_tokens == counted.tokenizer.count(plain) < before.count(plain)
+    assert counted.report.extends == base.fingerprint
+
+
+@given(seed=st.integers(0, 1 << 30))
+@examples(0.5)
+def test_the_learned_tokens_are_those_of_the_result(seed):
+    text = " ".join(wild_texts(seed, 8))
+    for base in (
+        wild_merges(seed),
+        wild_merges(seed, ignore_merges=True),
+        TokenizerSpec.from_ranks(wild_ranks(seed), pattern="gpt2"),
+    ):
+        result = extend(base, text, n_more=60)
+        ids = result.tokenizer.encode(text)
+        assert result.report.n_tokens == len(ids)
+        assert old_ids(result, base, ids) == Tokenizer.from_spec(base).encode(text)
+
+
+@pytest.mark.parametrize("name", ["merges", "ranks", "whole words", "NFC", "flags", "characters"])
+def test_tokenizers_gives_the_ids_of_an_extended_file(name):
+    result = extend(BASES[name], TEXT)
+    theirs = tokenizers.Tokenizer.from_str(render_tokenizer_json(result.spec).decode())
+    for text in (TEXT, TEXT.title()):
+        expected = theirs.encode(text, add_special_tokens=False).ids
+        assert result.tokenizer.encode(text) == expected
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_files_counts_and_sizes_give_the_same(tmp_path, monkeypatch, num_workers):
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    path = tmp_path / "corpus.txt"
+    path.write_text(TEXT)
+    for base in (BASES["merges"], BASES["NFC"]):
+        options = TrainingOptions(len(base.vocab) + 20, extend=base, num_workers=num_workers)
+        result = train(path, replace(options, chunk_bytes=50))
+        assert result.spec == extend(base, TEXT).spec
+        assert result.at_size(len(base.vocab) + 5).spec == extend(base, TEXT, 5).spec
+        assert result.counts.sources[0].path == str(path)
+    base = BASES["merges"]
+    counts = train(path, replace(options, extend=base)).counts
+    assert train_from_counts(counts, len(base.vocab) + 20, extend=base).spec == (
+        extend(base, TEXT).spec
+    )
+    for other in (BASES["flags"], BASES["ranks"]):
+        with pytest.raises(InvalidSpecError, match="another split pattern or other special"):
+            train_from_counts(counts, 900, extend=other)
+    with pytest.raises(InvalidSpecError, match=r"normalizes a text \(prefix-space\)"):
+        train_from_counts(counts, 900, extend=replace(base, normalizer="prefix-space"))
+
+
+def test_reserved_tokens_follow_the_new_ones():
+    base = BASES["flags"]
+    vocabulary = VocabularyOptions(n_reserved=2, pad_to_multiple=8, max_token_length=4)
+    result = extend(base, TEXT, 10, vocabulary=vocabulary)
+    names = {token.content: token.id for token in result.spec.added_tokens[2:]}
+    first = base.largest_id + 1 + 8
+    assert names == {f"<|reserved_special_token_{i}|>": first + i for i in range(len(names))}
+    assert (result.spec.largest_id + 1) % 8 == 0
+    assert result.report.n_reserved == len(names) == 7
+    assert max(len(left + right) for left, right in result.merges) <= 4
+
+
+def test_ties_of_huggingface_take_the_smallest_ids():
+    base = TokenizerSpec.from_merges(BYTES | {300: b"ab", 301: b"aa"}, [(b"a", b"b")])
+    assert extend(base, "xz.yab", 1).merges == [(b"y", b"ab")]
+    assert extend(base, "xz.yab", 1, tie_break="huggingface").merges == [(b"x", b"z")]
+
+
+def test_options_that_an_extension_does_not_take_are_refused():
+    base = BASES["merges"]
+    for options in ({"special_tokens": ["<e>"]}, {"pattern": "gpt2"}):
+        with pytest.raises(InvalidSpecError, match="leave out special_tokens and pattern"):
+            extend(base, "text", **options)
+    with pytest.raises(InvalidSpecError, match="seed_tokens come before"):
+        extend(base, "text", vocabulary=VocabularyOptions(seed_tokens=("ing",)))
+    with pytest.raises(VocabSizeError, match="the 297 entries of the tokenizer to extend"):
+        extend(base, "text", -1)
+    missing = MissingBytes((ord("w"),), ends=(ord("a"),))
+    falcon = replace(BASES["missing bytes"], alphabet=Alphabet(missing=missing))
+    with pytest.raises(InvalidSpecError, match="train a tokenizer of its own"):
+        extend(falcon, "text")
