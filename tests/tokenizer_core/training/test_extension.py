@@ -1,6 +1,5 @@
 """An extended tokenizer keeps all ids, and joins tokens of the tokenizer that it extends."""
 
-import random
 from dataclasses import replace
 from importlib import import_module
 
@@ -10,22 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.tokenizer_core.formats.small_specs import (
-    BYTES,
-    TRAINING_TEXT,
-    trained_spec,
-    wild_ranks,
-    wild_texts,
-)
+from tests.tokenizer_core.formats.small_specs import BYTES, wild_ranks, wild_texts
+from tests.tokenizer_core.training.small_bases import BASES, TEXT, wild_merges
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
-from tokenizer_core.normalizers import normalizer_of
-from tokenizer_core.normalizers.step import NormalizerStep
-from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes
-from tokenizer_core.spec.chat_templates import ChatTemplates
-from tokenizer_core.splitting.patterns import METASPACE
+from tokenizer_core.spec import Alphabet, MissingBytes
 from tokenizer_core.training import (
+    IdMap,
     TrainingOptions,
     VocabularyOptions,
     train,
@@ -34,53 +25,6 @@ from tokenizer_core.training import (
 )
 
 COUNTING = import_module("tokenizer_core.training.count_pretokens")
-TEXT = (
-    f"{TRAINING_TEXT} LOW Lowest lowering e\u0301clair e\u0301clair \u1e69 sunset sunset think "
-    "thinking <mask> extended extended 漢字 漢字 abcabc aabbcc " + "cab bac abc aab " * 9
-)
-STEPS = (NormalizerStep("Lowercase"), NormalizerStep("Replace", " +", is_regex=True, content=" "))
-MISSING = {i: token for i, token in BYTES.items() if i != ord("w")} | {256: b"<unk>", 257: b"es"}
-
-
-def wild_merges(seed, **fields):
-    """Every merge into a token of `wild_ranks`, in random order: several make one token, and no
-    text gives some tokens by merges."""
-    ranks = wild_ranks(seed)
-    merges = [(t[:at], t[at:]) for t in ranks for at in range(1, len(t))]
-    merges = [merge for merge in merges if {*merge} <= ranks.keys()]
-    random.Random(seed).shuffle(merges)
-    vocab = {id_: token for token, id_ in ranks.items()}
-    return TokenizerSpec.from_merges(vocab, merges, ["<|endoftext|>"], **fields)
-
-
-BASES = {
-    "merges": trained_spec(40, chat=ChatTemplates({"default": "{{ messages }}"})),
-    "ranks": TokenizerSpec.from_ranks(wild_ranks(1), {"<|endoftext|>": 900}, pattern="cl100k"),
-    "wild merges": wild_merges(2),
-    "whole words": wild_merges(3, ignore_merges=True, prefix_ids=(1,), suffix_ids=(3,)),
-    "NFC": trained_spec(40, pattern="qwen2", normalizer="nfc"),
-    "steps": trained_spec(40, normalizer=normalizer_of("steps", STEPS)),
-    "flags": trained_spec(
-        40,
-        special_tokens=[
-            AddedToken("<mask>", 296, lstrip=True),
-            AddedToken("think", 400, special=False),
-        ],
-    ),
-    "characters": TokenizerSpec.from_merges(
-        BYTES | dict(enumerate([*map(str.encode, " eabcdlowr漢"), b" l", b"<s>"], 256)),
-        [(b" ", b"l")],
-        ["<s>"],
-        pattern=METASPACE,
-        normalizer="metaspace-first",
-        alphabet=Alphabet(tuple(range(256))),
-    ),
-    "missing bytes": TokenizerSpec.from_merges(
-        MISSING,
-        [(b"e", b"s")],
-        alphabet=Alphabet(missing=MissingBytes((ord("w"),), 256)),
-    ),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +45,7 @@ def old_ids(result, base, ids):
 
     def parts_of(token):
         if token not in products:
-            return [base.token_to_id[token]]
+            return [base.token_to_id.get(token)]
         left, right = result.merges[products[token] - first]
         return parts_of(left) + parts_of(right)
 
@@ -192,6 +136,22 @@ def test_reserved_tokens_follow_the_new_ones():
     assert (result.spec.largest_id + 1) % 8 == 0
     assert result.report.n_reserved == len(names) == 7
     assert max(len(left + right) for left, right in result.merges) <= 4
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_parts_are_what_new_tokens_were_before(name):
+    base = BASES[name]
+    result = extend(base, TEXT, 10, vocabulary=VocabularyOptions(n_reserved=1))
+    id_map = IdMap.of_extension(base, result.spec, result.merges)
+    assert {i: new for i, new in enumerate(id_map.new_ids.tolist()) if new >= 0} == {
+        i: i for i in base.vocab
+    }
+    expected = [(id_, old) for id_ in result.spec.vocab for old in old_ids(result, base, [id_])]
+    reserved = result.spec.largest_id
+    before = Tokenizer.from_spec(base).encode("<|reserved_special_token_0|>")
+    expected = [pair for pair in expected if pair[0] != reserved]
+    expected += [(reserved, id_) for id_ in before]
+    assert list(map(tuple, id_map.parts.tolist())) == sorted(expected, key=lambda pair: pair[0])
 
 
 def test_ties_of_huggingface_take_the_smallest_ids():
