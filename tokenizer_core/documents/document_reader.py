@@ -49,6 +49,7 @@ CONTENT_BYTES: Final = 1 << 16
 """How many of the first bytes of a file `format_of_content` looks at."""
 
 Piece = TypeVar("Piece", DocumentPiece, Utf8Piece)
+ChangePieces = Callable[[Iterable[tuple[bytes, bool]]], Iterator[tuple[bytes, bool]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,12 +393,14 @@ def plain_text_copies(
     folder: str | os.PathLike[str] | None = None,
     progress: Callable[[int], object] = lambda n_bytes: None,
     max_bad: float | None = None,
+    change: ChangePieces | None = None,
 ) -> Iterator[tuple[list[PlainTextCopy], str, BadDocuments]]:
     """The files as plain text, the separator that ends each document of a copy (no file has it),
     and the bad documents that were left out.
 
     A plain text file is copied only if `corpus_format` has a separator that is not one of `keeps`,
-    the special tokens that are cut out of the text later.
+    the special tokens that are cut out of the text later, or if there is a `change`: what makes the
+    text of the copies of the pieces of documents.
     Copies are in `folder`, by default the system's, as long as the block runs; they take as much
     disk as the text. `progress` gets the bytes read of the files that are copied.
 
@@ -424,7 +427,7 @@ def plain_text_copies(
     n_read = 0
     with tempfile.TemporaryDirectory(dir=folder, prefix="documents-") as scratch:
         for number, file in enumerate(files):
-            is_plain = not corpus_format.needs_copy(file, keeps)
+            is_plain = change is None and not corpus_format.needs_copy(file, keeps)
             if is_plain:
                 with open_documents(file, corpus_format) as opened:
                     path, size = opened.path, opened.size_bytes
@@ -441,7 +444,8 @@ def plain_text_copies(
             with open_good_documents(file, corpus_format, noted, endings=keeps) as (reader, pieces):
                 copied = Path(scratch, f"{number}.txt")
                 reported = pieces if is_plain else _reported(reader, pieces, n_read, progress)
-                n_bytes = write_separated(copied, reported, separator)
+                changed = reported if change is None else change(reported)
+                n_bytes = write_separated(copied, changed, separator)
                 n_read += 0 if is_plain else reader.size_bytes
                 copies.append(
                     PlainTextCopy(

@@ -70,7 +70,7 @@ class MergeTrees:
         """
         if self._spec.kind == "ranks":
             return None if id_ in self._added else id_
-        ranks = self._ranks_of(id_)
+        ranks = self.ranks_of(id_)
         if len(ranks) < 2 or len(token := self._spec.vocab[id_]) > MAX_TREE_TOKEN_BYTES:
             return ranks[0] if ranks else None
         last = self._last_rank(token)
@@ -105,13 +105,14 @@ class MergeTrees:
         size = int(np.searchsorted(self._new_tokens, rank, side="right"))
         return size if self._spec.kind == "ranks" else self.base_size + size
 
-    def _ranks_of(self, id_: int) -> list[int]:
+    def ranks_of(self, id_: int) -> list[int]:
+        """The ranks of all merges that make the token."""
         ranks: list[int] = self._ranks[self._starts[id_] : self._starts[id_ + 1]].tolist()
         return ranks
 
     def _rank_of(self, left: bytes, right: bytes) -> int:
         product = self._spec.token_to_id.get(left + right)
-        ranks = [] if product is None else self._ranks_of(product)
+        ranks = [] if product is None else self.ranks_of(product)
         merges = self._spec.merges
         return next((rank for rank in ranks if merges[rank] == (left, right)), _NO_RANK)
 

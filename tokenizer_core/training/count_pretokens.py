@@ -31,6 +31,7 @@ from tokenizer_core.documents import (
 )
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.documents.corpus_files import changed_error, unchanged_files
+from tokenizer_core.documents.document_reader import ChangePieces
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
@@ -125,6 +126,7 @@ def count_pretokens(
     scratch_folder: str | os.PathLike[str] | None = None,
     corpus_format: CorpusFormat = BY_NAME,
     max_bad: float | None = None,
+    change: ChangePieces | None = None,
 ) -> PretokenCounts:
     """Count how often each pre-token occurs in the documents of these files. A file that is given
     twice counts twice; `documents.find_corpus_files` gives each once.
@@ -139,6 +141,8 @@ def count_pretokens(
       takes as much disk as their text.
     - `max_bad`: leave out bad documents, at most this share (`documents.plain_text_copies`). By
       default the first one is an error.
+    - `change`: what makes the text to count of documents in pieces of UTF-8. All files are then
+      copied, so they must be UTF-8.
 
     - `num_workers`: processes or threads; by default one per processor, and one for a small corpus.
     - `chunk_bytes`: the approximate size of a chunk; it changes only memory and time.
@@ -168,7 +172,7 @@ def count_pretokens(
             f"max_memory_bytes must be at least {SMALLEST_CEILING_BYTES}, not {max_memory_bytes}"
         )
     refuse_string(special_tokens)
-    copied = [corpus_format.needs_copy(path, special_tokens) for path in inputs]
+    copied = [change or corpus_format.needs_copy(path, special_tokens) for path in inputs]
     sizes = [corpus_file_size(path) for path in inputs]
     n_copied = sum(size for size, is_copied in zip(sizes, copied, strict=True) if is_copied)
     total = n_copied + sum(sizes)
@@ -186,6 +190,7 @@ def count_pretokens(
         folder=scratch_folder,
         progress=unpack,
         max_bad=max_bad,
+        change=change,
     ) as (copies, separator, bad):
         n_bytes = sum(copy.n_bytes for copy in copies)
         if not n_bytes:
@@ -248,6 +253,7 @@ def count_texts(
     special_tokens: Sequence[str] = (),
     scratch_folder: str | os.PathLike[str] | None = None,
     while_waiting: Callable[[], object] | None = None,
+    change: ChangePieces | None = None,
     **options: Any,
 ) -> PretokenCounts:
     """As `count_pretokens`, of texts. They are written to a temporary file, with a separator that
@@ -275,7 +281,8 @@ def count_texts(
     with tempfile.TemporaryDirectory(dir=scratch_folder, prefix="texts-") as folder:
         path = Path(folder, "texts.txt")
         try:
-            n_bytes = write_separated(path, documents(), separator)
+            texts_to_count = documents() if change is None else change(documents())
+            n_bytes = write_separated(path, texts_to_count, separator)
         except UnicodeEncodeError as error:
             raise CorpusError(
                 f"texts[{index}] has a lone surrogate at character {error.start}; decode its "

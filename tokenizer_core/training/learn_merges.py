@@ -118,37 +118,40 @@ def learn_merges(
         [b'st', b'est', b'wi', b'wid']
     """
     check_tie_break(tie_break)
-    table = _WordTable(counts)
+    words = ((_as_word(pre_token), count) for pre_token, count in counts.items())
     token_bytes = {chr(byte): bytes([byte]) for byte in range(_N_BYTES)}
-    token_keys = _keys_of_bytes(tie_break)
-    queue = _PairQueue(table.pair_counts, token_keys)
-    merges: list[tuple[bytes, bytes]] = []
-
-    def apply(pair: str) -> None:
-        left, right = token_bytes[pair[0]], token_bytes[pair[1]]
-        symbol = chr(_N_BYTES + len(merges))
-        token_bytes[symbol] = left + right
-        token_keys[symbol] = symbol if tie_break == "huggingface" else _reverse_key(left + right)
-        merges.append((left, right))
-        table.merge(pair, symbol, queue)
-
+    learner = _Learner(words, token_bytes, _keys_of_bytes(tie_break), tie_break)
     for pair in _as_symbols(rules.first_merges):
-        apply(pair)
-    token_counts = [table.n_tokens]
-    while len(merges) < n_merges:
-        next_pair = queue.pop()
-        if next_pair is None or table.pair_counts[next_pair] < rules.min_frequency:
-            break
-        if rules.max_token_length is not None:
-            length = len(token_bytes[next_pair[0]]) + len(token_bytes[next_pair[1]])
-            if length > rules.max_token_length:
-                table.forget(next_pair)
-                continue
-        apply(next_pair)
-        token_counts.append(table.n_tokens)
-        if after_merge is not None:
-            after_merge(len(merges))
-    return LearnedMerges(merges, len(merges) < n_merges, token_counts)
+        learner.apply(pair)
+    return learner.learn(n_merges, rules, after_merge)
+
+
+def continue_merges(
+    words: Mapping[str, int],
+    vocab: Mapping[int, bytes],
+    n_merges: int,
+    *,
+    may_make: Callable[[bytes], bool],
+    tie_break: TieBreak = "lexicographic",
+    rules: LearningRules = NO_RULES,
+    after_merge: Callable[[int], object] | None = None,
+) -> LearnedMerges:
+    """As `learn_merges`, from words of tokens: characters `chr(id)` of ids of `vocab`. New ids
+    follow the largest one, and `may_make` says whether a product may be a token. Ties of
+    `huggingface`: the smallest pair of ids.
+
+    Example:
+        >>> vocab = {0: b"l", 1: b"ow", 7: b"er"}
+        >>> words = {"".join(map(chr, (0, 1))): 2, "".join(map(chr, (0, 1, 7))): 1}
+        >>> continue_merges(words, vocab, 9, may_make=lambda token: token != b"lower").merges
+        [(b'l', b'ow')]
+    """
+    check_tie_break(tie_break)
+    token_bytes = {chr(id_): token for id_, token in vocab.items()}
+    by_bytes = tie_break == "lexicographic"
+    keys = {s: _reverse_key(token) if by_bytes else s for s, token in token_bytes.items()}
+    learner = _Learner(words.items(), token_bytes, keys, tie_break)
+    return learner.learn(n_merges, rules, after_merge, may_make)
 
 
 def learn_natively(
@@ -180,6 +183,58 @@ def check_tie_break(tie_break: str) -> None:
     """Raise ValueError unless there is a tie rule of that name."""
     if tie_break not in TIE_BREAKS:
         raise ValueError(f"tie_break must be one of {', '.join(TIE_BREAKS)}, not {tie_break!r:.40}")
+
+
+class _Learner:
+    """The words, the bytes and the keys of all symbols, and the merges so far."""
+
+    def __init__(
+        self,
+        words: Iterable[tuple[str, int]],
+        token_bytes: dict[str, bytes],
+        token_keys: dict[str, str],
+        tie_break: TieBreak,
+    ) -> None:
+        self._table = _WordTable(words)
+        self._bytes, self._keys, self._tie_break = token_bytes, token_keys, tie_break
+        self._queue = _PairQueue(self._table.pair_counts, token_keys)
+        self._next_symbol = ord(max(token_bytes)) + 1
+        self._merges: list[tuple[bytes, bytes]] = []
+
+    def apply(self, pair: str) -> None:
+        """Merge a pair everywhere."""
+        left, right = self._bytes[pair[0]], self._bytes[pair[1]]
+        symbol = chr(self._next_symbol + len(self._merges))
+        self._bytes[symbol] = left + right
+        is_by_id = self._tie_break == "huggingface"
+        self._keys[symbol] = symbol if is_by_id else _reverse_key(left + right)
+        self._merges.append((left, right))
+        self._table.merge(pair, symbol, self._queue)
+
+    def learn(
+        self,
+        n_merges: int,
+        rules: LearningRules,
+        after_merge: Callable[[int], object] | None,
+        may_make: Callable[[bytes], bool] | None = None,
+    ) -> LearnedMerges:
+        """Merge the best pairs until there are `n_merges` merges."""
+        merges, table = self._merges, self._table
+        token_counts = [table.n_tokens]
+        while len(merges) < n_merges:
+            pair = self._queue.pop()
+            if pair is None or table.pair_counts[pair] < rules.min_frequency:
+                break
+            product = self._bytes[pair[0]] + self._bytes[pair[1]]
+            is_long = rules.max_token_length is not None and len(product) > rules.max_token_length
+            if is_long or (may_make is not None and not may_make(product)):
+                table.forget(pair)
+                continue
+            self.apply(pair)
+            token_counts.append(table.n_tokens)
+            if after_merge is not None:
+                after_merge(len(merges))
+        return LearnedMerges(merges, len(merges) < n_merges, token_counts)
 
 
 class _PairQueue:
@@ -245,6 +300,11 @@ class _PairQueue:
         return self._token_keys[pair[0]] + self._token_keys[pair[1]], pair
 
 
+def _as_word(pre_token: str) -> str:
+    """The bytes of a pre-token as characters. An ASCII pre-token is its own word."""
+    return pre_token if pre_token.isascii() else pre_token.encode().decode("latin-1")
+
+
 def _as_symbols(merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
     """Check that each merge is applicable in order; return the merges as pairs of symbols."""
     symbols = {bytes([byte]): chr(byte) for byte in range(_N_BYTES)}
@@ -260,7 +320,7 @@ def _as_symbols(merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
 class _WordTable:
     """The words with their counts, and the count and words of each pair."""
 
-    def __init__(self, counts: Mapping[str, int]) -> None:
+    def __init__(self, words: Iterable[tuple[str, int]]) -> None:
         self._words: list[str] = []
         self._word_counts: list[int] = []
         self.n_tokens = 0
@@ -268,16 +328,14 @@ class _WordTable:
         self.pair_counts: dict[str, int] = {}
         # Arrays of 4 bytes per entry: lists of ints had the same speed and used twice the memory.
         self._occurrences: dict[str, array[int]] = {}
-        self._take_in(counts)
+        self._take_in(words)
 
-    def _take_in(self, counts: Mapping[str, int]) -> None:
+    def _take_in(self, words: Iterable[tuple[str, int]]) -> None:
         pair_counts: defaultdict[str, int] = defaultdict(int)
         occurrences: defaultdict[str, array[int]] = defaultdict(_empty_index)
-        for pre_token, count in counts.items():
+        for word, count in words:
             if count < 1:
-                raise ValueError(f"the pre-token {pre_token!r:.60} has the count {count}, below 1")
-            # An ASCII pre-token is its own word; `counts` shares the object.
-            word = pre_token if pre_token.isascii() else pre_token.encode().decode("latin-1")
+                raise ValueError(f"the pre-token {word!r:.60} has the count {count}, below 1")
             self.n_tokens += count * len(word)
             if len(word) < 2:
                 continue

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS
 from tokenizer_core.engines import choose_engine
-from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
+from tokenizer_core.errors import InvalidSpecError, TrainingCancelledError, VocabSizeError
 from tokenizer_core.parallel import resident_bytes_of_tree
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
@@ -32,6 +32,7 @@ from tokenizer_core.training.count_pretokens import (
     count_pretokens,
     count_texts,
 )
+from tokenizer_core.training.extension import check_may_extend, learn_more, normalized_pieces
 from tokenizer_core.training.learn_merges import (
     LearnedMerges,
     TieBreak,
@@ -44,6 +45,7 @@ from tokenizer_core.training.vocabulary_plan import (
     NO_OPTIONS,
     VocabularyOptions,
     VocabularyPlan,
+    plan_extension,
     plan_vocabulary,
 )
 
@@ -67,7 +69,10 @@ class TrainingOptions:
     """What to learn from a corpus, and with what.
 
     - `vocab_size` counts the bytes, the special tokens and the merges.
-    - `pattern`: the split pattern or its name. `tie_break`: see the head of `learn_merges.py`.
+    - `pattern`: the split pattern or its name, by default `gpt2`. `tie_break`: see the head of
+      `learn_merges.py`.
+    - `extend`: keep all of this tokenizer, with its pattern and special tokens, and learn merges
+      after its own (`extension.py`).
     - `vocabulary`: further options of the vocabulary.
     - `engine` counts and learns. For the native engine, the Python engine counts custom patterns
       without an automaton and `errors="replace"`; the report names both.
@@ -84,7 +89,8 @@ class TrainingOptions:
     vocab_size: int
     special_tokens: Sequence[str] = ()
     _: KW_ONLY
-    pattern: str | SplitPattern = "gpt2"
+    pattern: str | SplitPattern | None = None
+    extend: TokenizerSpec | None = None
     vocabulary: VocabularyOptions = NO_OPTIONS
     tie_break: TieBreak = "lexicographic"
     engine: str = "auto"
@@ -143,6 +149,7 @@ class TrainingReport:
     - `pruning`: the pre-tokens dropped before learning, and the bound; None if none were dropped.
       Numbers of tokens and pre-tokens do not include them.
     - `bad_documents`: those that were left out.
+    - `extends`: the fingerprint of the tokenizer that was extended. Merges are then the new ones.
     """
 
     engine: str
@@ -171,6 +178,7 @@ class TrainingReport:
     curve: tuple[CurvePoint, ...]
     pruning: Pruning | None = None
     bad_documents: BadDocuments = NO_BAD_DOCUMENTS
+    extends: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as a JSON-serialisable dict."""
@@ -298,7 +306,8 @@ def train(
     Raises:
         VocabSizeError: too small for the bytes and the special tokens, or too large.
         InvalidSpecError: a special token is empty, a single byte, or given twice; a seed or
-            reserved token is impossible; or another option is out of range.
+            reserved token is impossible; another option is out of range; or the tokenizer to extend
+            does not take it.
         CorpusError: see `count_pretokens`.
         TrainingCancelledError: `should_cancel` returned true.
         WorkerProcessError: a worker was killed.
@@ -341,15 +350,27 @@ def _count_and_learn(
     should_cancel: Callable[[], bool] | None,
 ) -> TrainingResult:
     """Count with `count`, which takes the keyword arguments of `count_pretokens`, and learn."""
-    pattern = resolve_pattern(options.pattern)
-    plan = plan_vocabulary(options.special_tokens, pattern, options.vocabulary)
+    base = options.extend
+    if base is None:
+        pattern = resolve_pattern("gpt2" if options.pattern is None else options.pattern)
+        plan = plan_vocabulary(options.special_tokens, pattern, options.vocabulary)
+    else:
+        if options.special_tokens or options.pattern is not None:
+            raise InvalidSpecError(
+                "a tokenizer is extended with its own special tokens and split pattern; leave out "
+                "special_tokens and pattern"
+            )
+        check_may_extend(base)
+        plan = plan_extension(base, options.vocabulary)
     plan.n_merges(options.vocab_size)  # raises for a wrong size before the work begins
     check_tie_break(options.tie_break)
     engine = choose_engine(options.engine).name
     watch = _Watch(progress, should_cancel)
     started = time.perf_counter()
+    if base is not None and base.normalizer.name != "none":
+        count = partial(count, change=partial(normalized_pieces, base))
     counts = count(
-        pattern=pattern,
+        pattern=plan.pattern,
         special_tokens=plan.special_tokens,
         num_workers=options.num_workers,
         errors=options.errors,
@@ -365,7 +386,7 @@ def _count_and_learn(
         plan,
         options.vocab_size,
         engine=engine,
-        counting_engine=choose_counting_engine(engine, pattern, options.errors),
+        counting_engine=choose_counting_engine(engine, plan.pattern, options.errors),
         tie_break=options.tie_break,
         watch=watch,
         seconds_counting=time.perf_counter() - started,
@@ -380,10 +401,12 @@ def train_from_counts(
     engine: str = "auto",
     tie_break: TieBreak = "lexicographic",
     options: VocabularyOptions = NO_OPTIONS,
+    extend: TokenizerSpec | None = None,
     progress: Callable[[TrainingProgress], object] | None = None,
     should_cancel: Callable[[], bool] | None = None,
 ) -> TrainingResult:
-    """Learn merges from existing counts, which define the pattern and the special tokens.
+    """Learn merges from existing counts, which define the pattern and the special tokens; with
+    `extend`, they must be those of that tokenizer.
 
     The merges of a smaller size are the beginning of those of a larger one (see
     `TrainingResult.at_size`).
@@ -397,7 +420,11 @@ def train_from_counts(
         >>> train_from_counts(counts, 258).merges
         [(b'o', b'w'), (b'l', b'ow')]
     """
-    plan = plan_vocabulary(counts.special_tokens, counts.pattern, options)
+    if extend is None:
+        plan = plan_vocabulary(counts.special_tokens, counts.pattern, options)
+    else:
+        check_may_extend(extend, counts)
+        plan = plan_extension(extend, options)
     plan.n_merges(vocab_size)
     check_tie_break(tie_break)
     return _learn(
@@ -479,9 +506,12 @@ def _learn(
     started = time.perf_counter()
     n_merges = plan.n_merges(vocab_size)
     watch.sample_memory()
-    learn = learn_natively if engine == "native" else learn_merges
+    learn: Callable[..., LearnedMerges] = partial(learn_merges, counts.counts)
+    if plan.base is not None:
+        learn = partial(learn_more, plan.base, counts)
+    elif engine == "native":
+        learn = partial(learn_natively, counts.counts)
     learned = learn(
-        counts.counts,
         n_merges,
         tie_break=tie_break,
         rules=plan.rules,
@@ -506,6 +536,7 @@ def _learn(
         n_distinct_pre_tokens=len(counts.counts),
         pruning=counts.pruning,
         bad_documents=counts.bad_documents,
+        extends=None if plan.base is None else plan.base.fingerprint,
         **describe_merges(plan, learned, spec, counts.n_pre_token_bytes),
     )
     return TrainingResult(learned.merges, spec, report, counts, plan, learned)
@@ -530,12 +561,11 @@ def describe_merges(
 ) -> dict[str, Any]:
     """The fields of a report that describe these merges; `n_bytes` is that of all pre-tokens."""
     longest = max((left + right for left, right in learned.merges), key=len, default=b"")
-    n_specials = len(spec.special_tokens)
     return {
         "vocab_size": len(spec.vocab),
         "n_merges": len(learned.merges),
         "n_seed_merges": len(plan.rules.first_merges),
-        "n_reserved": n_specials - len(plan.special_tokens),
+        "n_reserved": len(spec.added_tokens) - len(plan.special_tokens),
         "stopped_early": _say_why(plan.options) if learned.no_pair_left else None,
         "n_tokens": learned.n_tokens,
         "bytes_per_token": _ratio(n_bytes, learned.n_tokens),

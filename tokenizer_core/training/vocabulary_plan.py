@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.spec.added_tokens import MAX_ADDED_TOKEN_CHARS, check_content
+from tokenizer_core.spec.added_tokens import MAX_ADDED_TOKEN_CHARS, AddedToken, check_content
 from tokenizer_core.spec.checks import MAX_TOKEN_BYTES, MAX_TOKEN_ID
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_core.splitting.pretokenize import split
@@ -76,17 +76,21 @@ NO_OPTIONS: Final = VocabularyOptions()
 
 @dataclass(frozen=True, slots=True)
 class VocabularyPlan:
-    """Options that passed all checks; `plan_vocabulary` creates it."""
+    """Options that passed all checks; `plan_vocabulary` and `plan_extension` create it. `base`: the
+    spec that is extended."""
 
     pattern: SplitPattern
     special_tokens: tuple[str, ...]
     options: VocabularyOptions
     rules: LearningRules
+    base: TokenizerSpec | None = None
 
     @property
     def n_other(self) -> int:
-        """Tokens not made by merges: bytes, special and reserved tokens, without padding."""
-        return _N_BYTES + len(self.special_tokens) + self.options.n_reserved
+        """Tokens not made by learned merges: those of the base, or bytes and special tokens, and
+        reserved ones, without padding."""
+        n_first = _N_BYTES + len(self.special_tokens) if self.base is None else len(self.base.vocab)
+        return n_first + self.options.n_reserved
 
     def n_merges(self, vocab_size: int) -> int:
         """The number of merges in a vocabulary of this size, including those of the seeds.
@@ -99,9 +103,11 @@ class VocabularyPlan:
         if vocab_size < smallest:
             seeds = f", {n_seed_merges} merges of seed tokens" if n_seed_merges else ""
             reserved = f", {self.options.n_reserved} reserved" if self.options.n_reserved else ""
+            first = f"{_N_BYTES} bytes and {len(self.special_tokens)} special tokens"
+            if self.base is not None:
+                first = f"the {len(self.base.vocab)} entries of the tokenizer to extend"
             raise VocabSizeError(
-                f"vocab_size {vocab_size} is too small: {_N_BYTES} bytes and "
-                f"{len(self.special_tokens)} special tokens{reserved}{seeds} need at least "
+                f"vocab_size {vocab_size} is too small: {first}{reserved}{seeds} need at least "
                 f"{smallest} (which learns no merge; ask for more)"
             )
         if vocab_size > MAX_TOKEN_ID + 1:
@@ -131,17 +137,23 @@ class VocabularyPlan:
                 f"lengthens the same token. Set min_frequency to 2, or max_token_length; or take "
                 f"more text, or a smaller vocabulary"
             )
-        vocab = {byte: bytes([byte]) for byte in range(_N_BYTES)}
-        for token in self.special_tokens:
-            vocab[len(vocab)] = token.encode()
+        base = self.base
+        if base is None:
+            vocab = {byte: bytes([byte]) for byte in range(_N_BYTES)}
+            for token in self.special_tokens:
+                vocab[len(vocab)] = token.encode()
+        else:
+            vocab = dict(base.vocab)
+        n_ids = max(vocab) + 1
         # A product is never a token already (see `learn_merges`), and never a special token: the
         # text between special tokens contains none. Hand-made counts may; they then share the id.
         known = set(vocab.values())
         for left, right in merges:
             if left + right not in known:
                 known.add(left + right)
-                vocab[len(vocab)] = left + right
-        n_reserved = self._padded(len(vocab) + self.options.n_reserved) - len(vocab)
+                vocab[n_ids] = left + right
+                n_ids += 1
+        n_reserved = self._padded(n_ids + self.options.n_reserved) - n_ids
         reserved = [self._reserved(number) for number in range(n_reserved)]
         for token in reserved:
             if token.encode() in known:
@@ -149,7 +161,12 @@ class VocabularyPlan:
                     f"the reserved token {token!r:.60} is a learned token too; choose another "
                     f"reserved_name"
                 )
-            vocab[len(vocab)] = token.encode()
+        if base is not None:
+            more = () if base.kind == "ranks" else tuple(merges)
+            added = [AddedToken(name, id_) for id_, name in enumerate(reserved, n_ids)]
+            extended = replace(base, vocab=vocab, merges=(*base.merges, *more))
+            return extended.with_added_tokens([*base.added_tokens, *added])
+        vocab.update(enumerate(map(str.encode, reserved), n_ids))
         special = (*self.special_tokens, *reserved)
         return TokenizerSpec.from_merges(vocab, merges, special, pattern=self.pattern)
 
@@ -170,7 +187,26 @@ def plan_vocabulary(
         InvalidSpecError: a special token, seed token or reserved name is impossible, or a number is
             out of range.
     """
-    specials = check_special_tokens(special_tokens)
+    return _plan(check_special_tokens(special_tokens), pattern, options)
+
+
+def plan_extension(base: TokenizerSpec, options: VocabularyOptions = NO_OPTIONS) -> VocabularyPlan:
+    """As `plan_vocabulary`, for a tokenizer that keeps all of `base`.
+
+    Raises:
+        InvalidSpecError: as `plan_vocabulary`; or there are seed tokens.
+    """
+    if options.seed_tokens:
+        raise InvalidSpecError(
+            "seed_tokens come before all learned tokens, so a tokenizer cannot be extended by "
+            "them; leave them out, and give text that has them often"
+        )
+    return replace(_plan(tuple(base.added_ids), base.pattern, options), base=base)
+
+
+def _plan(
+    specials: tuple[str, ...], pattern: SplitPattern, options: VocabularyOptions
+) -> VocabularyPlan:
     if options.min_frequency < 1:
         raise InvalidSpecError(f"min_frequency must be at least 1, not {options.min_frequency}")
     longest = options.max_token_length

@@ -6,15 +6,19 @@ After Ctrl-C, a kill or a full disk, the old file is unchanged.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_service.commands.command_line import CommandError, CommandParser, UsageError
+
+if TYPE_CHECKING:
+    from tokenizer_core.training import IdMap
 
 STANDARD_OUTPUT: Final = Path("-")
 
@@ -44,6 +48,27 @@ def add_html(parser: CommandParser, about: str) -> None:
         f"write {about} to a .html file",
         type=partial(_parse_report, endings=(".html", ".htm")),
     )
+
+
+def add_id_maps(parser: CommandParser) -> None:
+    """Add the files that `write_id_map` writes."""
+    parser.add("--id-map FILE", "write the new id of each old one, or -1, as .npy", type=Path)
+    parser.add(
+        "--embedding-parts FILE",
+        "write pairs of a new and an old id as .npy: an embedding is the mean of those of its old "
+        "ids (docs/training.md)",
+        type=Path,
+    )
+
+
+def write_id_map(arguments: argparse.Namespace, id_map: IdMap) -> None:
+    """Write the files of `add_id_maps` that are asked for."""
+    import numpy as np
+
+    for path, array in zip((arguments.id_map, arguments.embedding_parts), id_map, strict=True):
+        if path is not None:
+            np.save(file := io.BytesIO(), array)
+            write_output(path, file.getvalue())
 
 
 def _parse_report(text: str, endings: tuple[str, ...]) -> Path:

@@ -10,8 +10,10 @@ from typing import Any, Final
 from tokenizer_core.documents import corpus_file_name
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
+    IdMap,
     PretokenCounts,
     TrainingOptions,
     TrainingResult,
@@ -19,7 +21,11 @@ from tokenizer_core.training import (
     train,
     train_from_counts,
 )
-from tokenizer_core.training.vocabulary_plan import LLAMA3_RESERVED_NAME, plan_vocabulary
+from tokenizer_core.training.vocabulary_plan import (
+    LLAMA3_RESERVED_NAME,
+    plan_extension,
+    plan_vocabulary,
+)
 from tokenizer_service.commands.artifacts import command_text
 from tokenizer_service.commands.command_line import (
     CommandError,
@@ -42,11 +48,14 @@ from tokenizer_service.commands.counting_options import (
 )
 from tokenizer_service.commands.outputs import (
     STANDARD_OUTPUT,
+    add_id_maps,
     add_reports,
     check_outputs,
+    write_id_map,
     write_output,
 )
 from tokenizer_service.commands.progress import ProgressBars, add_quiet
+from tokenizer_service.commands.tokenizer_arguments import load_one, named_files
 
 _REPORT_SCHEMA: Final = "tokenizer-training/1"
 _OF_COUNTING: Final = (
@@ -54,6 +63,13 @@ _OF_COUNTING: Final = (
     *("workers", "memory_limit", "temp_dir"),
 )
 """Options that have no effect with --from-counts."""
+_OF_NEW_TOKENIZERS: Final = (
+    "special_token",
+    "no_special_token",
+    "pattern",
+    "seed_token",
+    "seed_file",
+)
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -69,6 +85,12 @@ def add_parsers(subcommands: Any) -> None:
     add_counting_options(parser)
     _add_vocabulary_options(parser)
     parser.add_argument("--name", default="trained", help="name of the published tokenizer")
+    parser.add(
+        "--extend TOKENIZER",
+        "keep all of this tokenizer, with its pattern and special tokens, and learn more tokens: "
+        "NAME or NAME@VERSION of a published one, a preset, or a path",
+    )
+    add_id_maps(parser)
     parser.add("--save-counts FILE", "write the counts of the corpus", type=parse_place)
     parser.add("--from-counts FILE", "train from saved counts instead of files", type=parse_place)
     parser.add("--promote", "promote the result; running servers switch to it")
@@ -130,6 +152,7 @@ def run_train(arguments: argparse.Namespace) -> None:
       tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k
       tokenizer train news.txt --vocab-size 8000,16000,32000 --html news.html
       tokenizer train news.txt --min-frequency 2 --reserved 16 --pad-to-multiple 128
+      tokenizer train news.txt --extend gpt2 --vocab-size 52000 --name gpt2-news
 
     One run trains several sizes and publishes them as NAME-SIZE. Counting a corpus is
     most of the work: save the counts to train again without it.
@@ -142,8 +165,11 @@ def run_train(arguments: argparse.Namespace) -> None:
     }
     for name in names.values():
         store.check_may_publish(checked_name(name))
+    base = None
+    if arguments.extend:
+        base = load_one(arguments, arguments.extend)[0].spec
     with ProgressBars(quiet=arguments.quiet) as bars:
-        result = _learn(arguments, files, bars)
+        result = _learn(arguments, files, base, bars)
     if arguments.save_counts and not arguments.from_counts:
         result.counts.save(arguments.save_counts)
     refs: list[ArtifactRef] = []
@@ -165,6 +191,8 @@ def run_train(arguments: argparse.Namespace) -> None:
             _report(cut)
             print(f"published {refs[-1]}")
     _write_reports(arguments, reports)
+    if base is not None:
+        write_id_map(arguments, IdMap.of_extension(base, result.spec, result.merges))
     if arguments.promote:
         store.promote(refs[-1])
     if is_told:
@@ -219,38 +247,58 @@ def _check(arguments: argparse.Namespace) -> list[str]:
         arguments.reserved or arguments.pad_to_multiple > 1
     ):
         raise UsageError("--reserved-name names the tokens of --reserved or --pad-to-multiple")
+    maps = [arguments.id_map, arguments.embedding_parts]
+    if arguments.extend:
+        given = [name for name in _OF_NEW_TOKENIZERS if getattr(arguments, name)]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(f"--extend keeps what the tokenizer has; leave out {options}")
+        if len(arguments.vocab_size) > 1 and maps != [None, None]:
+            raise UsageError("--id-map and --embedding-parts are of one size; give one")
+    elif maps != [None, None]:
+        raise UsageError("--id-map and --embedding-parts belong to --extend")
     if arguments.promote and len(arguments.vocab_size) > 1:
         raise UsageError("only one size can serve; omit --promote and promote one afterwards")
     others = [path for path in (arguments.seed_file, arguments.from_counts) if path is not None]
     require_files(others)
     files = [] if arguments.from_counts else files_in_order(arguments.inputs)
-    check_outputs([arguments.save_counts, arguments.html, arguments.json], [*files, *others])
+    read = [*files, *others, *(named_files([arguments.extend]) if arguments.extend else [])]
+    check_outputs([arguments.save_counts, arguments.html, arguments.json, *maps], read)
     return files
 
 
 def _learn(
-    arguments: argparse.Namespace, files: Sequence[str], bars: ProgressBars
+    arguments: argparse.Namespace,
+    files: Sequence[str],
+    base: TokenizerSpec | None,
+    bars: ProgressBars,
 ) -> TrainingResult:
     if arguments.from_counts:
         asked = special_tokens_of(arguments) if names_special_tokens(arguments) else None
         counts = PretokenCounts.load(
             arguments.from_counts, pattern=arguments.pattern, special_tokens=asked
         )
-        _check_smallest(arguments, counts.special_tokens, counts.pattern)
+        _check_smallest(arguments, counts.special_tokens, counts.pattern, base)
         return train_from_counts(
-            counts, arguments.vocab_size[-1], options=_options(arguments), progress=bars.show
+            counts,
+            arguments.vocab_size[-1],
+            options=_options(arguments),
+            extend=base,
+            progress=bars.show,
         )
-    special_tokens, pattern = (
-        special_tokens_of(arguments),
-        resolve_pattern("gpt2" if arguments.pattern is None else arguments.pattern),
-    )
-    _check_smallest(arguments, special_tokens, pattern)
+    special_tokens: list[str] = []
+    pattern: SplitPattern | None = None
+    if base is None:
+        special_tokens = special_tokens_of(arguments)
+        pattern = resolve_pattern("gpt2" if arguments.pattern is None else arguments.pattern)
+    _check_smallest(arguments, special_tokens, pattern, base)
     return train(
         files,
         TrainingOptions(
             vocab_size=arguments.vocab_size[-1],
             special_tokens=special_tokens,
             pattern=pattern,
+            extend=base,
             num_workers=arguments.workers,
             vocabulary=_options(arguments),
             max_memory_bytes=arguments.memory_limit,
@@ -263,10 +311,18 @@ def _learn(
 
 
 def _check_smallest(
-    arguments: argparse.Namespace, special_tokens: Sequence[str], pattern: SplitPattern
+    arguments: argparse.Namespace,
+    special_tokens: Sequence[str],
+    pattern: SplitPattern | None,
+    base: TokenizerSpec | None,
 ) -> None:
     """Raise VocabSizeError before training, not after the largest size is learned."""
-    plan_vocabulary(special_tokens, pattern, _options(arguments)).n_merges(arguments.vocab_size[0])
+    options = _options(arguments)
+    if base is not None:
+        plan = plan_extension(base, options)
+    elif pattern is not None:
+        plan = plan_vocabulary(special_tokens, pattern, options)
+    plan.n_merges(arguments.vocab_size[0])
 
 
 def _options(arguments: argparse.Namespace) -> VocabularyOptions:

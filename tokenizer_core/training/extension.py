@@ -1,0 +1,108 @@
+"""Extending a tokenizer: its merges stay, and merges learned from new text follow them.
+
+Encoding applies the merges of the lowest rank first. So it first merges a text as before, and only
+then by new merges: these join whole tokens of the tokenizer that is extended, and a text in which
+none applies keeps its ids. New ids follow the largest one, also that of added tokens.
+
+Learning starts from the ids that the tokenizer gives each pre-token. A product that is a token
+already is never learned. So each new merge makes a new token, which no earlier merge joins, and the
+learner's tokens are those that the result encodes to.
+
+A tokenizer of kind `ranks` merges any two neighbours that join to a token. A token that it only
+matches as a whole pre-token could then arise from a new token and its neighbour; no new token
+begins or ends one of those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from tokenizer_core.errors import InvalidSpecError
+from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.specials.matchers import matcher_of_spec
+from tokenizer_core.specials.parts import join_parts, normalized_parts
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_core.training.counts import view
+from tokenizer_core.training.learn_merges import LearnedMerges, continue_merges
+from tokenizer_core.training.pretoken_counts import PretokenCounts
+
+Pieces = Iterable[tuple[bytes, bool]]
+
+_WINDOW_CHARS: Final = 1 << 22
+"""A longer document is normalized in parts."""
+
+
+def normalized_pieces(base: TokenizerSpec, pieces: Pieces) -> Iterator[tuple[bytes, bool]]:
+    """Documents in pieces of UTF-8, as `base` normalizes them."""
+    matcher = matcher_of_spec(base, frozenset(base.added_ids))
+    normalize = Tokenizer.from_spec(base).engine.normalize
+    held, is_inside = "", False
+    for data, is_last in pieces:
+        held += data.decode()
+        if is_last or len(held) >= _WINDOW_CHARS:
+            find_cut = base.normalizer.find_cut
+            cut = len(held) if is_last else find_cut(held, continues=is_inside)
+            begins: Any = "inside" if is_inside else "text"
+            parts = normalized_parts(base, matcher, held[:cut], normalize, begins=begins)
+            yield join_parts(parts).encode(), is_last
+            held, is_inside = held[cut:], not is_last and (is_inside or cut > 0)
+
+
+def check_may_extend(base: TokenizerSpec, counts: PretokenCounts | None = None) -> None:
+    """Raise InvalidSpecError unless merges can be added to `base`, and learned from `counts`."""
+    missing = base.alphabet.missing
+    if missing and missing.ends:
+        raise InvalidSpecError(
+            "this tokenizer leaves out bytes that separate what is around them, so new merges "
+            "could not be learned exactly; train a tokenizer of its own instead"
+        )
+    if counts is None:
+        return
+    if counts.pattern != base.pattern or {*counts.special_tokens} != {*base.added_ids}:
+        raise InvalidSpecError(
+            "these counts have another split pattern or other special tokens than the tokenizer "
+            "to extend; count the text with those of the tokenizer, or give the text itself"
+        )
+    if base.normalizer.name != "none":
+        raise InvalidSpecError(
+            f"the tokenizer to extend normalizes a text ({base.normalizer.name}), and counts are "
+            f"of text as it is; give the text itself"
+        )
+
+
+def learn_more(
+    base: TokenizerSpec, counts: PretokenCounts, n_merges: int, **options: Any
+) -> LearnedMerges:
+    """The merges that extend `base`, learned from its tokens in these pre-tokens; with the options
+    of `learn_merges`."""
+    known = set(base.vocab.values())
+    is_ranks = base.kind == "ranks"
+    whole = recover_reachable_merges(base.token_to_id)[1] if is_ranks else []
+
+    def may_make(token: bytes) -> bool:
+        return token not in known and not any(
+            other.startswith(token) or other.endswith(token) for other in whole
+        )
+
+    words = _words(base, counts)
+    return continue_merges(words, base.vocab, n_merges, may_make=may_make, **options)
+
+
+def _words(base: TokenizerSpec, counts: PretokenCounts) -> Counter[str]:
+    """The ids of each pre-token as characters. Ids that no merge joins are words of their own."""
+    encode = Tokenizer.from_spec(base).engine.encode_pre_tokens
+    missing = base.alphabet.missing
+    alone = {id_ for id_ in base.alphabet.byte_ids if id_ >= 0}
+    alone.update([missing.unk_id] if missing and missing.unk_id is not None else [])
+    never = "".join(re.escape(chr(id_)) for id_ in sorted(alone))
+    split = re.compile(f"([{never}])" if alone else "(?!)").split
+    words: Counter[str] = Counter()
+    for pre_token, count in view(counts.counts).entries():
+        for word in split("".join(map(chr, encode([pre_token])))):
+            words[word] += count
+    del words[""]
+    return words

@@ -1,0 +1,114 @@
+"""Shrinking a tokenizer: the tokens that a text uses, and those that its merges pass through.
+
+On that text the smaller tokenizer gives the same tokens. Encoding applies the merge of the lowest
+rank of those that apply. Each merge of the text makes a token, or a part of one that is in use: all
+are kept, in order. So the merge of the lowest rank is the same at every step, as the others that
+apply are some of those before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenizer_core.errors import InvalidSpecError
+from tokenizer_core.spec import Alphabet, TokenizerSpec
+from tokenizer_core.spec.alphabet import pattern_of_characters
+from tokenizer_core.text.merge_trees import MAX_TREE_TOKEN_BYTES, MergeTrees
+from tokenizer_core.text.streaming import StreamingEncoder
+from tokenizer_core.training.id_maps import IdMap
+
+if TYPE_CHECKING:
+    from tokenizer_core.tokenizer import Tokenizer
+
+
+def used_ids(tokenizer: Tokenizer, pieces: Iterable[tuple[str, bool]]) -> list[int]:
+    """The ids, ascending, that documents give in which special tokens are recognised; they come in
+    pieces, each with whether it is the last of its document.
+
+    Raises:
+        PreTokenTooLongError, UnicodeEncodeError: as `StreamingEncoder.feed`.
+    """
+    is_used = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.bool_)
+    stream = StreamingEncoder(tokenizer)
+    for text, is_last in pieces:
+        is_used[stream.feed(text)] = True
+        if is_last:
+            is_used[stream.finish()] = True
+            stream = StreamingEncoder(tokenizer)
+    found: list[int] = np.flatnonzero(is_used).tolist()
+    return found
+
+
+def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdMap]:
+    """The tokenizer with these tokens of `base`, and its ids. It also keeps all bytes, the added
+    tokens, and the tokens that merges pass through. New ids have no gaps and the order of the old.
+
+    Raises:
+        InvalidSpecError: an id of `used`, or the one that pads, has no token.
+
+    Example:
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: b"cd", 258: b"abc"}
+        >>> merges = [(b"a", b"b"), (b"c", b"d"), (b"ab", b"c")]
+        >>> small, id_map = shrink(TokenizerSpec.from_merges(vocab, merges), [258])
+        >>> small.vocab[257], small.merges, id_map.new_ids[256:].tolist()
+        (b'abc', ((b'a', b'b'), (b'ab', b'c')), [256, -1, 257])
+    """
+    alphabet, missing = base.alphabet, base.alphabet.missing
+    kept = {token.id for token in base.added_tokens}.union(used, base.prefix_ids, base.suffix_ids)
+    kept.update(i for i, t in base.vocab.items() if t and len(alphabet.bytes_in_text(t)) == 1)
+    kept.update([missing.unk_id] if missing and missing.unk_id is not None else [])
+    settings: dict[str, Any] = dict(base.batch_settings)
+    kept.update([settings["padding"]["pad_id"]] if "padding" in settings else [])
+    if unknown := kept - base.vocab.keys():
+        raise InvalidSpecError(f"id {min(unknown)} of the tokens to keep has no token")
+    ranks = _close(base, kept)
+    new_ids = {old: new for new, old in enumerate(sorted(kept))}
+    merges = tuple(base.merges[rank] for rank in sorted(ranks))
+    if "padding" in settings:
+        pad_id = new_ids[settings["padding"]["pad_id"]]
+        settings["padding"] = settings["padding"] | {"pad_id": pad_id}
+    if missing and missing.unk_id is not None:
+        missing = replace(missing, unk_id=new_ids[missing.unk_id])
+    spec = replace(
+        base,
+        vocab={new: base.vocab[old] for old, new in new_ids.items()},
+        merges=merges,
+        pattern=pattern_of_characters(merges) if alphabet.has_characters else base.pattern,
+        prefix_ids=tuple(map(new_ids.__getitem__, base.prefix_ids)),
+        suffix_ids=tuple(map(new_ids.__getitem__, base.suffix_ids)),
+        alphabet=Alphabet(
+            tuple(new_ids.get(id_, -1) for id_ in alphabet.byte_ids),
+            missing,
+            alphabet.word_suffix,
+            tuple(new_ids[id_] for id_ in alphabet.idle_ids if id_ in new_ids),
+        ),
+        batch_settings=settings,
+    )
+    added = [replace(token, id=new_ids[token.id]) for token in base.added_tokens]
+    return spec.with_added_tokens(added), IdMap.of_kept(base, new_ids)
+
+
+def _close(base: TokenizerSpec, kept: set[int]) -> set[int]:
+    """Add the tokens that merges pass through to `kept`; the ranks of those merges, if `base` lists
+    merges."""
+    trees = MergeTrees(base)
+    ranks: set[int] = set()
+    waiting = list(kept)
+    while waiting:
+        id_ = waiting.pop()
+        sides: list[int] = []
+        if base.kind == "ranks":
+            sides += trees.parts(id_) or ()
+        else:
+            made_by = trees.ranks_of(id_)
+            if len(made_by) > 1 and len(base.vocab[id_]) <= MAX_TREE_TOKEN_BYTES:
+                made_by = [rank for rank in [trees.rank(id_)] if rank is not None]
+            ranks.update(made_by)
+            sides += (base.token_to_id[side] for rank in made_by for side in base.merges[rank])
+        waiting += (side for side in sides if side not in kept)
+        kept.update(sides)
+    return ranks
