@@ -29,7 +29,7 @@ ARG SOURCE_DATE_EPOCH=1767225600
 # The dependencies are a layer of their own: a change in the code does not install them again.
 COPY pyproject.toml constraints.txt ./
 ARG EXTRAS=""
-RUN /opt/tokenizer/bin/python -c 'import os, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; extras = project["optional-dependencies"]; print(*project["dependencies"], *(line for name in os.environ["EXTRAS"].split() for line in extras[name]), sep="\n")' > requirements.txt \
+RUN /opt/tokenizer/bin/python -c 'import os, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; extras = project["optional-dependencies"]; print(*project["dependencies"], *(line for name in ["service", *os.environ["EXTRAS"].split()] for line in extras[name]), sep="\n")' > requirements.txt \
  && /opt/tokenizer/bin/python -m pip install --no-compile --constraint constraints.txt --requirement requirements.txt
 COPY setup.py README.md LICENSE ./
 COPY tokenizer_core tokenizer_core

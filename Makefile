@@ -198,12 +198,13 @@ $(CREATED):
 
 $(RUNTIME): $(CREATED) $(REQUIREMENTS)
 	@echo "installing the packages of the service"; $(SAY_COMPILES)
-	@$(call install,.)
+	@$(call install,'.[service]')
 	@touch $@
 
 $(TOOLS): $(CREATED) $(REQUIREMENTS)
 	@echo "installing the packages of the service, the tests and the checks"; $(SAY_COMPILES)
-	@$(call install,'.[dev]')
+	@$(PIP) install --upgrade 'pip>=25.1' # the first with dependency groups
+	@$(call install,'.[service]' --group dev)
 	@touch $(RUNTIME) $@
 
 $(ATHERIS): $(CREATED) tests/fuzz/requirements.txt

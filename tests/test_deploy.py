@@ -214,6 +214,6 @@ def test_the_image_has_the_extras_it_is_built_with(extras):
     printed = subprocess.check_output(command, cwd=REPOSITORY, env={"EXTRAS": extras}, text=True)
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = list(project["dependencies"])
-    for name in extras.split():
+    for name in ["service", *extras.split()]:
         wanted += project["optional-dependencies"][name]
     assert printed.splitlines() == wanted

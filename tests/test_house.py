@@ -26,7 +26,13 @@ TOP_LEVEL = {
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "common", "manager", "core", "misc"}
 DOCS = REPOSITORY / "docs"
 MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+REQUIREMENTS = {
+    "base": PROJECT["dependencies"],
+    **PROJECT["optional-dependencies"],
+    **PYPROJECT["dependency-groups"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +101,10 @@ def test_the_tests_use_the_release_of_regex_that_the_tables_come_from():
     assert constraints()["regex"] == {RELEASE}, "make_unicode_tables.py needs it: keep the pin"
 
 
-@pytest.mark.parametrize("extra", [None, *PROJECT["optional-dependencies"]])
+@pytest.mark.parametrize("extra", REQUIREMENTS)
 def test_ranges_of_dependencies_contain_the_constraints(extra):
-    listed = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
     pinned = constraints()
-    for line in listed:
+    for line in REQUIREMENTS[extra]:
         requirement = Requirement(line)
         versions = pinned.get(canonicalize_name(requirement.name))
         assert versions, f"{line} is not in constraints.txt: run `make lock`"
@@ -110,6 +115,10 @@ def test_ranges_of_dependencies_contain_the_constraints(extra):
             assert operators == {"=="}, f"{line}: tools are pinned exactly"
         else:
             assert ">=" in operators, f"{line} has no lower end to test"
+
+
+def test_the_service_has_what_the_client_has():
+    assert set(REQUIREMENTS["client"]) < set(REQUIREMENTS["service"])
 
 
 def test_the_tested_pythons_are_the_same_everywhere():

@@ -15,7 +15,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn
 
 from tokenizer_core.errors import ArtifactCorruptError, TokenizerCoreError
@@ -156,10 +156,11 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def build_whole_parser() -> argparse.ArgumentParser:
-    """The parser with every command and all options."""
+    """The parser with every command that is installed, and all options."""
     parser, subcommands = _build_top()
     for group in dict.fromkeys(group for group, _ in _COMMANDS.values()):
-        _add_group(group, subcommands)
+        with suppress(_ExtraMissingError):
+            _add_group(group, subcommands)
     return parser
 
 
@@ -185,8 +186,20 @@ def _build_top() -> tuple[argparse.ArgumentParser, _Subcommands]:
     )
 
 
+class _ExtraMissingError(UsageError):
+    """The command needs packages that the library does without."""
+
+
 def _add_group(group: str, subcommands: _Subcommands) -> None:
-    importlib.import_module(f"tokenizer_service.commands.{group}").add_parsers(subcommands)
+    try:
+        module = importlib.import_module(f"tokenizer_service.commands.{group}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("tokenizer_"):
+            raise
+        raise _ExtraMissingError(
+            f"this command needs the package {error.name}; pip install 'tokenizer-service[service]'"
+        ) from error
+    module.add_parsers(subcommands)
 
 
 class _Subcommands:
