@@ -1,9 +1,10 @@
-"""Train the tokenizer of nanochat and write the `tokenizer.pkl` that it loads.
+"""Train the tokenizer of nanochat and write the `tokenizer.pkl` and `token_bytes.pt` that it loads.
 
     python examples/journeys/nanochat_tokenizer.py texts.txt 32768 ~/.cache/nanochat/tokenizer
 
 nanochat unpickles an object with tiktoken's methods; this one encodes with this library's engine.
-Its folder must be able to import `tokenizer_core`. Documents are separated by blank lines here.
+Its folder must be able to import `tokenizer_core`; `token_bytes.pt` needs torch. Documents are
+separated by blank lines here.
 """
 
 import pickle
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from tokenizer_core import SplitPattern, TrainingOptions, train_from_iterator
 from tokenizer_core.compat import tiktoken
+from tokenizer_core.evaluation import token_byte_lengths
 from tokenizer_core.formats.tiktoken_file import load_tiktoken_ranks
 
 # As in nanochat/tokenizer.py: GPT-4's pattern with numbers of at most two digits.
@@ -46,6 +48,13 @@ def main() -> None:
     path = Path(sys.argv[3], "tokenizer.pkl")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(encoding))
+    lengths = token_byte_lengths(encoding.tokenizer.spec)
+    try:
+        import torch
+    except ImportError:
+        print("no token_bytes.pt, which nanochat's evaluation reads: torch is not installed")
+    else:
+        torch.save(torch.from_numpy(lengths), path.with_name("token_bytes.pt"))
     print(f"{path}: {encoding.n_vocab} tokens, {encoding.tokenizer.engine_name} engine")
 
 

@@ -197,6 +197,17 @@ def test_nanochat_unpickles_its_tokenizer(tmp_path):
     batch = encoding.encode_ordinary_batch(texts, num_threads=2)
     assert batch == theirs.encode_ordinary_batch(texts)
     assert [encoding.decode(ids) for ids in batch] == texts
+    if "torch is not installed" in printed:
+        return
+    import torch
+
+    # As nanochat's scripts/tok_train.py makes them.
+    special = set(encoding._special_tokens.values())
+    lengths = [
+        0 if id_ in special else len(encoding.decode_single_token_bytes(id_)) for id_ in range(300)
+    ]
+    written = torch.load(tmp_path / "out" / "token_bytes.pt")
+    assert (written.dtype, written.tolist()) == (torch.int32, lengths)
 
 
 def test_datatrove_writes_the_ids_of_this_library(tmp_path):
