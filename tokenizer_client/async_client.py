@@ -1188,7 +1188,7 @@ class AsyncJobResource(_AsyncResource):
                 yield view
                 if view.state not in _UNFINISHED:
                     return
-            await self._sender.wait(attempts, error)
+            await self._sender.wait(attempts, error, request)
 
     async def wait(
         self,
@@ -1541,4 +1541,4 @@ class AsyncTokenFileResource(_AsyncResource):
             finally:
                 file.write(held)
             if file.n_bytes < wanted.bytes:
-                await self._sender.wait(attempts, error)
+                await self._sender.wait(attempts, error, request)

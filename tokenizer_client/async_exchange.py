@@ -163,13 +163,12 @@ class AsyncSender:
                         attempts.deadline.check()
                     return WholeResponse(response.headers, body)
             except ClientError as error:
-                if not request.is_repeatable:
-                    raise
-                await self.wait(attempts, error)
+                await self.wait(attempts, error, request)
 
-    async def wait(self, attempts: Attempts, error: ClientError) -> None:
-        """Wait until the next attempt; raises `error` if there is none."""
-        await asyncio.sleep(attempts.wait_seconds(error))
+    async def wait(self, attempts: Attempts, error: ClientError, request: Request) -> None:
+        """Wait until the next attempt at `request`; raises `error` if there is none."""
+        seconds = attempts.wait_seconds(error, is_repeatable=request.is_repeatable)
+        await asyncio.sleep(seconds)
 
     async def payloads(self, request: Request, reader: FrameReader) -> AsyncGenerator[bytes, None]:
         """The payloads of a stream, as they arrive; retries only before the response has begun.
@@ -195,9 +194,9 @@ class AsyncSender:
                         ) from error
                     return
             except ClientError as error:
-                if reader.digest is not None or not request.is_repeatable:
+                if reader.digest is not None:
                     raise
-                await self.wait(attempts, error)
+                await self.wait(attempts, error, request)
 
     @contextlib.asynccontextmanager
     async def open(

@@ -1188,7 +1188,7 @@ class JobResource(_Resource):
                 yield view
                 if view.state not in _UNFINISHED:
                     return
-            self._sender.wait(attempts, error)
+            self._sender.wait(attempts, error, request)
 
     def wait(
         self,
@@ -1541,4 +1541,4 @@ class TokenFileResource(_Resource):
             finally:
                 file.write(held)
             if file.n_bytes < wanted.bytes:
-                self._sender.wait(attempts, error)
+                self._sender.wait(attempts, error, request)

@@ -164,13 +164,12 @@ class Sender:
                         attempts.deadline.check()
                     return WholeResponse(response.headers, body)
             except ClientError as error:
-                if not request.is_repeatable:
-                    raise
-                self.wait(attempts, error)
+                self.wait(attempts, error, request)
 
-    def wait(self, attempts: Attempts, error: ClientError) -> None:
-        """Wait until the next attempt; raises `error` if there is none."""
-        time.sleep(attempts.wait_seconds(error))
+    def wait(self, attempts: Attempts, error: ClientError, request: Request) -> None:
+        """Wait until the next attempt at `request`; raises `error` if there is none."""
+        seconds = attempts.wait_seconds(error, is_repeatable=request.is_repeatable)
+        time.sleep(seconds)
 
     def payloads(self, request: Request, reader: FrameReader) -> Generator[bytes, None, None]:
         """The payloads of a stream, as they arrive; retries only before the response has begun.
@@ -196,9 +195,9 @@ class Sender:
                         ) from error
                     return
             except ClientError as error:
-                if reader.digest is not None or not request.is_repeatable:
+                if reader.digest is not None:
                     raise
-                self.wait(attempts, error)
+                self.wait(attempts, error, request)
 
     @contextlib.contextmanager
     def open(self, request: Request, deadline: Deadline) -> Generator[httpx.Response, None, None]:

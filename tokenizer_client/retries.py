@@ -2,7 +2,8 @@
 
 Exponential backoff with full jitter: each wait is drawn from 0 to a bound that doubles, so that
 clients that failed together do not retry together (M. Brooker, "Exponential Backoff And Jitter",
-AWS Architecture Blog, 2015). This module computes waits and never waits itself.
+AWS Architecture Blog, 2015). This module computes waits and never waits itself. `errors` says
+which statuses are an UnavailableError, and whether a lost request was sent.
 """
 
 from __future__ import annotations
@@ -126,8 +127,9 @@ class Attempts:
         """Count from the beginning, because the service sent something."""
         self._n_failed, self._heard = 0, self._session.clock()
 
-    def wait_seconds(self, error: ClientError) -> float:
+    def wait_seconds(self, error: ClientError, *, is_repeatable: bool = True) -> float:
         """How long to wait before the next attempt, after one that failed with `error`.
+        `is_repeatable`: the body of the request can be sent again.
 
         Raises:
             ClientError: `error` itself, if it must not be retried, or if the connection was refused
@@ -137,7 +139,7 @@ class Attempts:
         self._n_failed += 1
         if isinstance(error, ConnectionLostError) and error.was_sent:
             self.may_be_done = True
-        if not self._may_help(error) or self._is_last():
+        if not is_repeatable or not self._may_help(error) or self._is_last():
             raise error
         seconds = self._session.draw() * self._session.policy.bound_seconds(self._n_failed)
         if isinstance(error, UnavailableError):

@@ -6,6 +6,8 @@ of these, and can parse a large body in windows, so that other threads run in be
 msgspec hold the lock too; jiter reads 1e400 as infinity, msgspec accepts duplicate
 keys. The native engine reads request bodies faster
 (`native/src/json/values.rs`): it accepts a part of what this module accepts, with the same values.
+What a model wrote, such as the arguments of a tool call, is read as the server that is imitated
+reads it (`chat.messages`, `chat.outputs`).
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 Width = Literal["uint16", "uint32"]
 
-MAX_UINT16_ID: Final = (1 << 16) - 1
 INDEX_SUFFIX: Final = ".idx"
 
 _LLMC_INTS: Final = 256
@@ -46,13 +45,6 @@ _LLMC_MAGIC_AND_VERSION: Final = {2: (20240520, 1), 4: (20240801, 7)}
 _LLMC_MAX_TOKENS: Final = (1 << 31) - 1
 _LLMC_TOKENS_PER_SHARD: Final = 100_000_000
 _NPY_HEADER_BYTES: Final = 128
-
-
-def choose_width(dtype: Literal["auto"] | Width, largest_id: int) -> Width:
-    """The width of the ids of token files: with `auto` the smallest that holds all ids."""
-    if dtype != "auto":
-        return dtype
-    return "uint16" if largest_id <= MAX_UINT16_ID else "uint32"
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,8 @@ import numpy as np
 
 from tokenizer_core.corpus.token_layouts import (
     INDEX_SUFFIX,
-    MAX_UINT16_ID,
     TokenLayout,
     Width,
-    choose_width,
     find_layout,
 )
 from tokenizer_core.errors import TokenFilesPlanError
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 Split = Literal["train", "validation"]
 OverLength = Literal["truncate", "drop"]
 
+_MAX_UINT16_ID: Final = (1 << 16) - 1
 SPLITS: Final[tuple[Split, ...]] = ("train", "validation")
 ENDS_SUFFIX: Final = ".document-ends.u64"
 USE_SUFFIX: Final = ".token-use.u64"
@@ -151,9 +150,9 @@ class TokenFilesPlan:
             raise TokenFilesPlanError(
                 f"there is no dtype {self.dtype!r:.40} of token files; take auto, uint16 or uint32"
             )
-        if self.dtype == "uint16" and largest_id > MAX_UINT16_ID:
+        if self.dtype == "uint16" and largest_id > _MAX_UINT16_ID:
             raise TokenFilesPlanError(
-                f"the tokenizer's largest id is {largest_id}, and uint16 ends at {MAX_UINT16_ID}; "
+                f"the tokenizer's largest id is {largest_id}, and uint16 ends at {_MAX_UINT16_ID}; "
                 f"take dtype uint32 (or auto), or a tokenizer with a smaller vocabulary"
             )
         if self.seed is not None and self.seed < 0:
@@ -244,10 +243,11 @@ def plan_token_files(
             f"or '' for none"
         ) from None
     begin_id, end_id = _special_id(spec, begin_of_document or None), _special_id(spec, end)
+    smallest: Width = "uint16" if spec.largest_id <= _MAX_UINT16_ID else "uint32"
     around = {} if loss_mask else dict.fromkeys((*spec.prefix_ids, *spec.suffix_ids))
     plan = TokenFilesPlan(
         layout_name=layout,
-        dtype=choose_width(dtype, spec.largest_id),
+        dtype=smallest if dtype == "auto" else dtype,
         tokens_per_shard=default if tokens_per_shard is None else _plain(tokens_per_shard),
         tokenizer=TokenizerIdentity.of(spec, ref),
         recognised_special=tuple(sorted(recognised)),

@@ -1,6 +1,7 @@
 """Aligned: a normalized text, and where in the text as given its bytes came from.
 
-`Normalizer.align` decides what a changed part came from; this maps.
+`Normalizer.align` decides what a changed part came from; this maps. It is in `spaces`, in `steps`
+(each step: `_followed`) and, for the forms of Unicode, in `forms.pieces_of_form`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@
 - White space between two tokens belongs to the first if that one has `rstrip`.
 - The tokens that are `normalized` are searched in each part between the others, as if it were a
   text of its own.
+
+`text.drift.continue_text` and `corpus.document_cuts` follow from these rules. The compiled twin is
+`native/src/encode/flagged_tokens.rs`.
 """
 
 from __future__ import annotations

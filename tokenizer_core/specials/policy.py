@@ -8,8 +8,9 @@ How to ask that no added token counts:
     in a text, by HTTP                `added_tokens="none"` too: `Policy.of_text`
     within this package               the matcher `NO_TOKENS`
 
-Which tokens are control tokens: `chat.control_tokens`. `compat.tiktoken` has tiktoken's own rule,
-which ignores unknown names.
+Which tokens are control tokens: `chat.control_tokens`. The default for documents:
+`corpus.token_plan.specials_of_documents`. `compat.tiktoken` has tiktoken's own rule, which ignores
+unknown names.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 The encoder returns a token only when no later input can change it. Three things can change it: an
 incomplete special token, a mark that joins under NFC (or any other text that a normalizer may
-change together with later text), and a split pattern that looks ahead. Each
-stage reports how much of its input is settled; the rest is buffered. `encode_iterable` and the
-service's streams use this module.
+change together with later text), and a split pattern that looks ahead. Each stage decides how much
+of its input is settled; the rest is buffered:
+
+    added tokens     `specials.matcher.MatchStream`, with flags in `specials.flags`
+    normalizer       `Normalizer.find_cut`
+    split pattern    `splitting.pretokenize.split_settled`
 """
 
 from __future__ import annotations

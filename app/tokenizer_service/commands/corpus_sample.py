@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.documents import (
+    DEFAULT_FIELD,
     CorpusFormat,
     DocumentSample,
     corpus_file_size,
@@ -118,11 +119,11 @@ def _as_text(pieces: DocumentSample, separator: str) -> Iterator[bytes]:
 
 
 def _as_json_lines(pieces: DocumentSample) -> Iterator[bytes]:
-    is_first = True
+    start = first = f'{{"{DEFAULT_FIELD}": "'
     for text, is_last in pieces:
         rendered = json.dumps(text, ensure_ascii=False)[1:-1]
-        yield (('{"text": "' if is_first else "") + rendered + ('"}\n' if is_last else "")).encode()
-        is_first = is_last
+        yield (start + rendered + ('"}\n' if is_last else "")).encode()
+        start = first if is_last else ""
 
 
 def _print(sample: DocumentSample, arguments: argparse.Namespace) -> None:

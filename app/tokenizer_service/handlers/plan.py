@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from starlette.requests import HTTPConnection
@@ -53,12 +53,23 @@ _TEMPLATE: Final = "chat_template"
 """Field of all requests that render a chat template."""
 
 
+class ParsedRequest(Protocol):
+    """What every parsed body says. That of a conversation has a `chat_template` too, and some have
+    a `model`."""
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The name of the wanted tokenizer."""
+
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether the response has more than ids, which takes longer."""
+
+
 class Plan(NamedTuple):
     """What a route does with the body of a request whose headers it accepts."""
 
-    parse: Callable[[bytes, EngineChoice], Any]
-    """Gives `tokenizer`, `wants_more_than_ids` and, for a conversation, also `chat_template`."""
-
+    parse: Callable[[bytes, EngineChoice], ParsedRequest]
     run: Callable[[Any, LiveTokenizer], Rendered]
     is_cheap: bool = True
     """Whether a small body means little work."""
@@ -78,12 +89,12 @@ class PlannedRoute(NamedTuple):
     planner: Callable[[HTTPConnection], Plan]
 
 
-def is_conversation(request: Any) -> bool:
+def is_conversation(request: ParsedRequest) -> bool:
     """Whether a template must be rendered for the parsed `request`."""
     return _TEMPLATE in vars(request)
 
 
-def runs_inline(request: Any, live: LiveTokenizer, n_bytes: int) -> bool:
+def runs_inline(request: ParsedRequest, live: LiveTokenizer, n_bytes: int) -> bool:
     """Whether to serve the parsed `request`, whose body of `n_bytes` may run inline, there."""
     fields = vars(request)  # a missing attribute of a model costs an exception
     if _count_items(fields) > INLINE_ITEMS:
@@ -93,7 +104,7 @@ def runs_inline(request: Any, live: LiveTokenizer, n_bytes: int) -> bool:
     return n_bytes <= INLINE_DETAILED_BYTES or not request.wants_more_than_ids
 
 
-def seconds_of(request: Any, n_bytes: int) -> float:
+def seconds_of(request: ParsedRequest, n_bytes: int) -> float:
     """About how long the work of the parsed `request` takes, whose body has `n_bytes`."""
     fields = vars(request)
     has_details = _TEMPLATE not in fields and request.wants_more_than_ids

@@ -9,7 +9,7 @@ or it fails.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastapi import Request, Response
 from starlette.requests import HTTPConnection
@@ -30,6 +30,7 @@ from tokenizer_service.handlers.choose_tokenizer import (
 from tokenizer_service.handlers.plan import (
     SMALL_BODY_BYTES,
     SMALL_SECONDS,
+    ParsedRequest,
     Plan,
     PlannedRoute,
     is_conversation,
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
     Planner = Callable[[HTTPConnection], Plan]
+
+    Elsewhere = Literal["thread", "child"]
+    """Where a plan must run instead: on a thread, as it takes too long here, or on one of those for
+    conversations, as its template needs a child process."""
 
 PLANNED: Final[dict[str, PlannedRoute]] = {}
 """The planned routes, by their paths with and without `/v1`."""
@@ -126,7 +131,7 @@ class PlannedRoutes:
         if live is None or not runs_inline(request, live, len(body)):
             return None
         rendered = _run_inline(services, plan, request, live)
-        if rendered is None:
+        if isinstance(rendered, str):
             return None
         content = b"".join(rendered.chunks)
         if len(content) > UNCHARGED_RESPONSE_BYTES:
@@ -161,8 +166,8 @@ async def respond(connection: Request, plan: Plan) -> Response:
         except BaseException:
             lease.release()
             raise
-    rendered: Rendered | None = None
-    n_bytes, is_tried = len(body), False
+    rendered: Rendered | Elsewhere = "thread"
+    n_bytes = len(body)
     departure = scope.get(DEPARTURE)
     if plan.may_run_inline(n_bytes):
         if lease is not None:
@@ -180,20 +185,19 @@ async def respond(connection: Request, plan: Plan) -> Response:
         )
         parts = [bytes(body)]
         del body
-        request, live, rendered, is_tried = await queue.run_for(
+        request, live, rendered = await queue.run_for(
             departure,
             lease,
             _run_body,
             *(connection, plan, parts, lease, most_seconds),
             seconds=seconds_to_parse(n_bytes),
         )
-    # None: too long for where it was read (`is_tried` is false), or the template needs a child.
-    if rendered is None:
+    if isinstance(rendered, str):
         n_expected = 0
         if lease is None:
             lease = services.budget.lease()
             n_expected = _CHAT_BYTES_PER_BODY_BYTE * n_bytes if is_conversation(request) else 0
-        if not is_tried:
+        if rendered == "thread":
             seconds = seconds_of(request, n_bytes)
             queue = services.quick_queue if seconds <= SMALL_SECONDS else services.queue
             rendered = await queue.run_for(
@@ -204,11 +208,11 @@ async def respond(connection: Request, plan: Plan) -> Response:
                 n_expected=n_expected,
                 seconds=seconds,
             )
-        if rendered is None:
+        if isinstance(rendered, str):  # "child"
             owner = live.ref, vars(request).get("chat_template")
-            rendered = await services.chat_queue.run_for(
-                departure, lease, plan.run, request, live, owner=owner
-            )
+            run_for = services.chat_queue.run_for
+            by_child = await run_for(departure, lease, plan.run, request, live, owner=owner)
+            rendered = by_child
     response = ChunkedBody(
         rendered.chunks,
         raw_headers=(*live.raw_headers, *rendered.headers),
@@ -230,9 +234,8 @@ def _count(services: Services, plan: Plan, rendered: Rendered) -> None:
 
 def _run_body(
     connection: Request, plan: Plan, parts: list[bytes], lease: Lease, most_seconds: float
-) -> tuple[Any, LiveTokenizer, Rendered | None, bool]:
-    """Parse, choose and run on a thread, unless that takes more than `most_seconds`. The last value
-    says whether it was tried, see `_run_here`.
+) -> tuple[Any, LiveTokenizer, Rendered | Elsewhere]:
+    """Parse, choose and run on a thread, unless that takes more than `most_seconds`.
 
     Frees the body, the one item of `parts`, after parsing it. Its lease stays: the parsed values
     take about as much.
@@ -245,34 +248,39 @@ def _run_body(
     if is_conversation(request):
         lease.expect(_CHAT_BYTES_PER_BODY_BYTE * n_bytes)
     if seconds_of(request, n_bytes) > most_seconds:
-        return request, live, None, False
+        return request, live, "thread"
     rendered = _run_here(plan, request, live)
-    if rendered is not None:
-        request = None  # not needed any more
-    return request, live, rendered, True
+    return request if rendered == "child" else None, live, rendered
 
 
 def _run_inline(
-    services: Services, plan: Plan, request: Any, live: LiveTokenizer
-) -> Rendered | None:
-    """As `_run_here`, on the event loop; None too if this turn of it has rendered enough."""
-    if is_conversation(request) and not services.inline_conversations.take():
-        return None
-    return _run_here(plan, request, live, INLINE_TEMPLATE_UNITS)
+    services: Services, plan: Plan, request: ParsedRequest, live: LiveTokenizer
+) -> Rendered | Elsewhere:
+    """Run the plan on the event loop, unless this turn of it has rendered enough, or the template
+    needs more than a few units."""
+    if not is_conversation(request):
+        return plan.run(request, live)
+    if not services.inline_conversations.take():
+        return "thread"
+    try:
+        with without_child(INLINE_TEMPLATE_UNITS):
+            return plan.run(request, live)
+    except ChildNeededError:
+        return "thread"
 
 
 def _run_here(
-    plan: Plan, request: Any, live: LiveTokenizer, units: int | None = None
-) -> Rendered | None:
-    """Run the plan; None if the chat template needs a child process, which may take its time, or
-    more than these units."""
+    plan: Plan, request: ParsedRequest, live: LiveTokenizer
+) -> Rendered | Literal["child"]:
+    """Run the plan on a thread, unless the chat template needs a child process, which may take its
+    time."""
     if not is_conversation(request):
         return plan.run(request, live)
     try:
-        with without_child(units):
+        with without_child():
             return plan.run(request, live)
     except ChildNeededError:
-        return None
+        return "child"
 
 
 async def read_within_limits(connection: Request, lease: Lease) -> bytes:

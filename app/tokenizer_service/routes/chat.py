@@ -207,7 +207,8 @@ async def count_gemini_tokens(request: Request, model: str) -> Response:
     plan = _plan_conversation(request, GeminiCountRequest, count_gemini)
 
     def parse(body: bytes, engine: EngineChoice) -> Any:
-        return plan.parse(body, engine).model_copy(update={"model": model})
+        parsed: Any = plan.parse(body, engine)
+        return parsed.model_copy(update={"model": model})
 
     return await respond(request, plan._replace(parse=parse))
 
