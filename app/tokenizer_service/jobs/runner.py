@@ -120,9 +120,7 @@ class JobRunner:
         while not self._stop.is_set():
             self._woken.clear()
             try:
-                await asyncio.to_thread(self._forget_old)
-                await asyncio.to_thread(self._reap)
-                job = await asyncio.to_thread(self._claim)
+                job = await asyncio.to_thread(self._look)
                 if job is not None:
                     await self._run_guarded(job)
                     continue
@@ -137,7 +135,12 @@ class JobRunner:
                 continue
             await self._sleep(self._poll_seconds)
 
-    def _claim(self) -> Job | None:
+    def _look(self) -> Job | None:
+        """Clear up, and claim a job."""
+        self._forget_old()
+        if not self._jobs.count_unfinished():
+            return None
+        self._reap()
         job = self._jobs.claim_next(self._me)
         if job is None or is_job_id(job.id):
             return job

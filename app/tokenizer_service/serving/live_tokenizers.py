@@ -26,7 +26,6 @@ import errno
 import json
 import logging
 import os
-import random
 import signal
 import threading
 import time
@@ -226,17 +225,18 @@ class LiveTokenizers:
             await self._follow_later()
 
     async def _follow_later(self) -> None:
-        # The jitter keeps replicas from polling at the same moment.
-        await asyncio.sleep(self._store.poll_seconds * random.uniform(0.8, 1.2))
+        await asyncio.sleep(self._store.poll_seconds)
+        is_quiet = self.failed is None and not self._retry_at and not self._is_store_away
         try:
-            await self._follow_pointer()
+            await self._follow_pointer(*[self._pointer_seen] * is_quiet)
         except Exception:
             log.exception("following the active pointer failed")
 
-    async def _follow_pointer(self) -> None:
-        """Serve the version that the pointer names now, if it changed or a retry is due."""
+    async def _follow_pointer(self, *known: object) -> None:
+        """Serve the version that the pointer names now, if it changed or a retry is due. If a mark
+        is `known`, waits a second for another one."""
         try:
-            mark = await self._pointer.read()  # outside the lock, because it may be slow
+            mark = await self._pointer.read(*known)  # outside the lock, because it may be slow
             if mark is None and self._pointer_seen:  # the service never removes it
                 raise ArtifactStorageError(
                     errno.ENOENT, "the pointer is missing; is the volume mounted?"
