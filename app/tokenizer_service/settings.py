@@ -280,6 +280,10 @@ class Settings(BaseSettings):
     """Threads (processes with the Python engine) that count or encode a corpus. Unset: one per
     core."""
 
+    job_nice: Annotated[int, Field(ge=0, le=19)] = 10
+    """Niceness of jobs, 0 to 19. Beside a busy program of niceness 0, a job with 10 gets a tenth of
+    a processor, with 19 a seventieth: a job of a second may take minutes."""
+
     executor: Literal["local", "ray"] = "local"
     """Where jobs count and encode: `local` in the job's own process, or `ray` on a cluster whose
     nodes see the files at the same paths."""
