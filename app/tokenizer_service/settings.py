@@ -159,7 +159,8 @@ class Settings(BaseSettings):
     loopback address, only `localhost`, `*.localhost` and the loopback addresses."""
 
     artifacts_dir: Path = Path("artifacts")
-    """Folder of the published tokenizers, the active pointer and the job database."""
+    """Folder of the published tokenizers, the active pointer and the job database. One that is
+    named must exist. Unset: a new folder gets the starter of the package."""
 
     store: str | None = None
     """Store that several hosts share for published tokenizers and the active pointer:
@@ -185,7 +186,7 @@ class Settings(BaseSettings):
 
     default: Annotated[str, Field(min_length=1), _if(_check_reference)] = "starter"
     """Tokenizer to serve until one is promoted: `name`, which is its newest version at the first
-    start, or `name@version`."""
+    start, or `name@version`. One that is set must be published, unless nothing is."""
 
     fallback: Literal["none", "previous"] = "none"
     """What to serve after a start if the active version is damaged or missing: `none`, so that
@@ -279,6 +280,10 @@ class Settings(BaseSettings):
     """Threads (processes with the Python engine) that count or encode a corpus. Unset: one per
     core."""
 
+    job_nice: Annotated[int, Field(ge=0, le=19)] = 10
+    """Niceness of jobs, 0 to 19. Beside a busy program of niceness 0, a job with 10 gets a tenth of
+    a processor, with 19 a seventieth: a job of a second may take minutes."""
+
     executor: Literal["local", "ray"] = "local"
     """Where jobs count and encode: `local` in the job's own process, or `ray` on a cluster whose
     nodes see the files at the same paths."""
@@ -323,6 +328,11 @@ class Settings(BaseSettings):
             return cls()
         except ValidationError as error:
             raise SettingsError(_explain(error)) from None
+
+    @property
+    def names_tokenizers(self) -> bool:
+        """Whether the folder or the store of the published tokenizers is named."""
+        return bool(self.store) or "artifacts_dir" in self.model_fields_set
 
     @property
     def thread_count(self) -> int:

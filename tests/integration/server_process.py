@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -129,6 +130,7 @@ def serve(
     """A server on a free port; the block's end stops it in any case."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
     environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    Path(artifacts_dir).mkdir(parents=True, exist_ok=True)
     environment |= {
         "TOKENIZER_ARTIFACTS_DIR": str(artifacts_dir),
         "TOKENIZER_ADMIN_KEYS": ADMIN_KEY,

@@ -340,6 +340,9 @@ class AnyJobSummary(BaseModel):
     )
     progress: float = Field(ge=0, le=1)
     counters: dict[str, int]
+    waits_for: str | None = Field(
+        None, description="What the job waits for; null when nothing holds it up"
+    )
     result: PublishedVersion | PublishedTokenFiles | None
     error: JobError | None
     created_at: str = Field(description="UTC, ISO 8601")

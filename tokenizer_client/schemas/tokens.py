@@ -564,11 +564,12 @@ class HealthResponse(BaseModel):
     status: Literal["ok", "degraded"]
     reason: str | None = None
     tokenizer: TokenizerIdentity | None = None
-    source: Literal["promoted", "default", "last_good", "previous"] | None = Field(
+    source: Literal["promoted", "default", "packaged", "last_good", "previous"] | None = Field(
         None,
         description="Why this tokenizer is active: `promoted`; `default` until one is promoted; "
-        "`last_good`, still active because the pointer, its version or the store fails; "
-        "`previous`, by TOKENIZER_FALLBACK.",
+        "`packaged`, the default of a service whose folder nothing names; `last_good`, still "
+        "active because the pointer, its version or the store fails; `previous`, by "
+        "TOKENIZER_FALLBACK.",
     )
 
 

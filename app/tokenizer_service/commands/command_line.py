@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from tokenizer_core.registry import ArtifactRef, Artifacts
+    from tokenizer_core.registry import ArtifactRef, Artifacts, ArtifactStore
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -290,7 +290,7 @@ def _is_store_named(arguments: argparse.Namespace) -> bool:
     return arguments.artifacts_dir is not None or any(name in os.environ for name in variables)
 
 
-def open_packaged_store() -> Artifacts | None:
+def open_packaged_store() -> ArtifactStore | None:
     """The artifacts in the installed package, or in the checkout of an editable installation."""
     from tokenizer_core.registry import ArtifactStore
 

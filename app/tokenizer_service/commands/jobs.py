@@ -201,7 +201,15 @@ def _print_job(job: Job, arguments: argparse.Namespace) -> None:
         return
     print(_line(job))
     log = fields.pop("log_tail")
-    for name in ("created_at", "started_at", "finished_at", "counters", "result", "error"):
+    for name in (
+        "created_at",
+        "started_at",
+        "finished_at",
+        "waits_for",
+        "counters",
+        "result",
+        "error",
+    ):
         value = fields[name]
         if value:
             print(f"  {name:<12} {value if isinstance(value, str) else json.dumps(value)}")

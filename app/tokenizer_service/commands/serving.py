@@ -39,10 +39,22 @@ from uvicorn.supervisors.multiprocess import Process
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
-from tokenizer_core.errors import DISK_FULL, StorageError, TokenizerCoreError
-from tokenizer_core.registry import open_artifacts
+from tokenizer_core.errors import (
+    DISK_FULL,
+    ArtifactNotFoundError,
+    StorageError,
+    TokenizerCoreError,
+)
+from tokenizer_core.registry import ArtifactStore, open_artifacts
 from tokenizer_service.access.auth import check_keys
-from tokenizer_service.commands.command_line import CommandError, add_command, parse_folder
+from tokenizer_service.commands.command_line import (
+    DEFAULT_TOKENIZER,
+    CommandError,
+    add_command,
+    open_packaged_store,
+    parse_folder,
+    unknown_tokenizer,
+)
 from tokenizer_service.http.connections import raise_open_files
 from tokenizer_service.ingress import UNIX, socket_path
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
@@ -161,6 +173,7 @@ def _check_settings(settings: Settings) -> None:
     except (SettingsError, StorageError) as error:
         raise CommandError(str(error)) from None
     folder = settings.artifacts_dir
+    _check_named_folder(settings)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -173,6 +186,52 @@ def _check_settings(settings: Settings) -> None:
             f"the artifacts folder {folder} cannot be used ({error.strerror}); check "
             f"TOKENIZER_ARTIFACTS_DIR, and that this user may write there"
         ) from None
+    if not settings.names_tokenizers and settings.default == DEFAULT_TOKENIZER:
+        _seed_starter(folder)
+    if "default" in settings.model_fields_set:
+        _check_default(settings)
+
+
+def _check_named_folder(settings: Settings) -> None:
+    """Refuse a folder of tokenizers that is named and does not exist: it is misspelt, or the volume
+    is not mounted."""
+    variable = "STORE" if settings.store else "ARTIFACTS_DIR"
+    folder = Path(settings.store or settings.artifacts_dir)
+    is_address = settings.store is not None and "://" in settings.store
+    if settings.names_tokenizers and not is_address and not os.access(folder, os.F_OK):
+        raise CommandError(
+            f"the folder {folder}, which TOKENIZER_{variable} or an option names, does not exist; "
+            f"check its name and that its volume is mounted, or make it: mkdir -p "
+            f"{shlex.quote(str(folder))}"
+        )
+
+
+def _seed_starter(folder: Path) -> None:
+    """Copy the starter of the package to a folder that nothing names and that has no tokenizer."""
+    store, packaged = ArtifactStore(folder), open_packaged_store()
+    if packaged is None or store.names() or store.pointer_mark() is not None:
+        return
+    target = folder / "tokenizers" / DEFAULT_TOKENIZER
+    staged = target.with_name(f".{DEFAULT_TOKENIZER}-{os.getpid()}")
+    shutil.copytree(packaged.root / "tokenizers" / DEFAULT_TOKENIZER, staged)
+    with contextlib.suppress(OSError):  # another service was first
+        staged.rename(target)
+    shutil.rmtree(staged, ignore_errors=True)
+
+
+def _check_default(settings: Settings) -> None:
+    """Refuse a TOKENIZER_DEFAULT that is not among the published tokenizers, if it would serve."""
+    store = open_artifacts(settings.store, settings.artifacts_dir)
+    try:
+        if store.active() is not None or not store.names():
+            return
+        store.resolve(settings.default)
+    except ArtifactNotFoundError:
+        raise CommandError(
+            f"TOKENIZER_DEFAULT: {unknown_tokenizer(store, settings.default)}"
+        ) from None
+    except (TokenizerCoreError, OSError):
+        return  # the serving processes keep trying
 
 
 class _Supervisor(Multiprocess):
@@ -480,10 +539,13 @@ def _encode_sample(settings: Settings) -> list[int] | None:
         ref = store.active() or store.resolve(settings.default)
         return store.load(ref).encode(_TRIED_TEXT)
     except TokenizerCoreError as error:
+        named = settings.store or settings.artifacts_dir
+        variable = "TOKENIZER_STORE" if settings.store else "TOKENIZER_ARTIFACTS_DIR"
         print(
-            f"no tokenizer to serve yet: {error}. Train one as below, or publish one: "
-            f"tokenizer import starter --name starter --promote (the one in this package; or a "
-            f"file, or a preset)",
+            f"no tokenizer to serve yet: {error}. Train one as below, or publish one (the one in "
+            f"this package, a file, or a preset):\n"
+            f"  {variable}={shlex.quote(str(named))} tokenizer import starter --name starter "
+            f"--promote",
             file=sys.stderr,
         )
         return None

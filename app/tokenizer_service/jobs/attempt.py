@@ -38,6 +38,12 @@ STOP_GRACE_SECONDS: Final = 1.0
 
 _RETRY_SECONDS: Final = 1.0
 
+WAITED: Final = "processor_wait_percent"
+"""The counter of a job whose process waits for a processor more than it runs."""
+
+_MUCH_WAITED_PERCENT: Final = 50
+_WAITED_SECONDS: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -74,7 +80,10 @@ class Attempt:
         self._memory_limit = _lower_memory_limit(job.request["limits"], memory_bytes)
         self._phase, self._progress = "start", 0.0
         self._counters: dict[str, int] = {}
-        self._written: tuple[str, float] = ("", -1.0)
+        self._written: tuple[str, float, int] = ("", -1.0, 0)
+        self._waited_percent = 0
+        self._times = (0, 0)
+        self._times_at = 0.0
         self._outcome: Outcome | None = None
         self._started = 0.0
 
@@ -129,6 +138,7 @@ class Attempt:
         try:
             if await asyncio.to_thread(self._jobs.is_cancel_requested, self._job):
                 return Outcome("cancelled")
+            await asyncio.to_thread(self._note_waiting, process)
             await self._write_progress()
         except JobDatabaseError as error:  # full, busy or away: the next look tries again
             self._log(error)
@@ -156,12 +166,26 @@ class Attempt:
         return None
 
     async def _write_progress(self) -> None:
-        now = (self._phase, round(self._progress, 4))
-        if now != self._written and self._phase in self._kind.progress_of_phase:
+        now = (self._phase, round(self._progress, 4), self._waited_percent)
+        is_known = self._phase in ("start", *self._kind.progress_of_phase)
+        if now != self._written and is_known:
+            counters = self._counters
+            if self._waited_percent >= _MUCH_WAITED_PERCENT:
+                counters = {**counters, WAITED: self._waited_percent}
             await asyncio.to_thread(
-                self._jobs.set_progress, self._job, self._phase, self._progress, self._counters
+                self._jobs.set_progress, self._job, self._phase, self._progress, counters
             )
             self._written = now
+
+    def _note_waiting(self, process: JobProcess) -> None:
+        """How much of a second the child waited for a processor, in tens of percent."""
+        now = time.monotonic()
+        if now < self._times_at + _WAITED_SECONDS:
+            return
+        times = process.processor_times()
+        ran, waited = (new - old for new, old in zip(times, self._times, strict=True))
+        self._times, self._times_at = times, now
+        self._waited_percent = round(10 * waited / (ran + waited)) * 10 if ran + waited > 0 else 0
 
     async def _read_events(self, process: JobProcess) -> None:
         async for event in process.events():

@@ -53,7 +53,9 @@ class JobProcess:
         """The identity of the process; None if it ended before the server could read it."""
 
     @classmethod
-    async def start(cls, job_folder: Path, scratch: Path, log: IO[bytes]) -> JobProcess:
+    async def start(
+        cls, job_folder: Path, scratch: Path, log: IO[bytes], *, niceness: int = 10
+    ) -> JobProcess:
         """Start the child for the request in `job_folder`; its log goes to `log`.
 
         Raises:
@@ -64,6 +66,7 @@ class JobProcess:
             "-P",  # without it the working directory could shadow a module
             "-m",
             "tokenizer_service.jobs.worker",
+            str(niceness),
             str(job_folder),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -102,6 +105,16 @@ class JobProcess:
     def resident_bytes(self) -> int:
         """Resident memory of the child and its workers; blocks for some milliseconds."""
         return resident_bytes_of_tree(self._process.pid)
+
+    def processor_times(self) -> tuple[int, int]:
+        """Nanoseconds that the threads of the child ran, and that they waited for a processor;
+        zeros where the system does not say."""
+        ran = waited = 0
+        for path in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                times = path.read_text("ascii").split()
+                ran, waited = ran + int(times[0]), waited + int(times[1])
+        return ran, waited
 
     async def wait(self) -> int:
         """Wait until the child has ended; returns its exit status, or minus a signal's number."""

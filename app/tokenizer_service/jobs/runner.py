@@ -35,6 +35,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from tokenizer_client.schemas.jobs import NotPromoted
@@ -81,13 +82,13 @@ class JobRunner:
         jobs: JobStore,
         *,
         poll_seconds: float = POLL_SECONDS,
-        start_process: StartProcess = JobProcess.start,
+        start_process: StartProcess | None = None,
     ) -> None:
         self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
         self._artifacts_dir = settings.artifacts_dir.absolute()
         self._lock = JobLock(self._artifacts_dir, jobs.host)
         self._retention = VersionRetention(settings, store, live, jobs)
-        self._start_process = start_process
+        self._start_process = start_process or partial(JobProcess.start, niceness=settings.job_nice)
         self._poll_seconds = poll_seconds
         self._renew_seconds = jobs.lease_seconds / RENEWALS
         self._me = ProcessIdentity.of_this_process()

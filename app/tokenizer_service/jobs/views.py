@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizer_client.schemas.jobs import AnyJobSummary, EncodeJobView, JobSummary, JobView
+from tokenizer_service.jobs.attempt import WAITED
 from tokenizer_service.jobs.folder import JobFolder, is_job_id
 from tokenizer_service.jobs.queue import Job
 
@@ -34,6 +35,7 @@ def _fields(job: Job) -> dict[str, Any]:
         "phase": "cancelling" if cancelling else job.phase,
         "progress": round(job.progress, 4),
         "counters": job.counters,
+        "waits_for": _waits_for(job),
         "result": job.result,
         "error": job.error,
         "created_at": _moment(job.created_at),
@@ -41,6 +43,18 @@ def _fields(job: Job) -> dict[str, Any]:
         "finished_at": _moment(job.finished_at),
         "kind": job.kind,
     }
+
+
+def _waits_for(job: Job) -> str | None:
+    percent = job.counters.get(WAITED)
+    if job.state == "queued":
+        return "a server to run it: one job runs at a time"
+    if job.state != "running" or percent is None:
+        return None
+    return (
+        f"a processor: its process waited {percent} % of the last second, because other programs "
+        f"use them; a lower TOKENIZER_JOB_NICE gives it more"
+    )
 
 
 def _moment(seconds: float | None) -> str | None:

@@ -6,7 +6,7 @@ import { byId, formatBytes, formatCount, formatSeconds, make } from "./elements.
 import { reportProblem } from "./notices.js";
 
 const PHASES = {
-  queued: "waits for its turn", start: "starting", download: "fetching the text", count: "counting the text",
+  queued: "queued", start: "starting", download: "fetching the text", count: "counting the text",
   learn: "learning merges", publish: "publishing", promote: "putting it into service", cancelling: "being cancelled",
 };
 const HELD_BACK = {
@@ -72,7 +72,8 @@ export class JobView {
     this.title.textContent = `Training ${view.name}`;
     this.state.textContent = view.state;
     this.state.dataset.state = view.state;
-    const words = isFinal ? endOf(view) : PHASES[view.phase] ?? view.phase;
+    const reason = view.waits_for ? `, waits for ${view.waits_for}` : "";
+    const words = isFinal ? endOf(view) : (PHASES[view.phase] ?? view.phase) + reason;
     if (this.phase.textContent !== words) this.phase.textContent = words;
     this.bar.value = view.progress;
     this.rate.note(view);

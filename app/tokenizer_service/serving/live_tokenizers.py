@@ -58,9 +58,10 @@ ACTIVE: Final = "active"
 
 PINNED_VERSIONS: Final = 4
 
-Source = Literal["promoted", "default", "last_good", "previous"]
-"""Why a version is active: the pointer names it; nothing was promoted; it was active when the
-pointer, its version or the store failed; TOKENIZER_FALLBACK."""
+Source = Literal["promoted", "default", "packaged", "last_good", "previous"]
+"""Why a version is active: the pointer names it; nothing was promoted; the same, and nothing names
+a folder or a store; it was active when the pointer, its version or the store failed;
+TOKENIZER_FALLBACK."""
 
 _Fault = Literal["pointer", "version", "default"]
 """What cannot be loaded: what a damaged pointer names, the version that it names, the default."""
@@ -97,6 +98,7 @@ class LiveTokenizers:
         """Why the service is degraded or serves nothing; None when it is healthy."""
         self.failed: str | None = None
         """`name@version` of what should be active and cannot be loaded."""
+        self._logged: str | None = None
         self._n_failures = 0
         self._has_yielded = False
         self._pointer_seen: object = ()
@@ -257,6 +259,9 @@ class LiveTokenizers:
 
     def _follow(self, *, has_pointer: bool) -> None:
         wanted, ref = "The active pointer", None
+        settings = self._settings
+        is_packaged = settings.default == "starter" and not settings.names_tokenizers
+        unpromoted: Source = "packaged" if is_packaged else "default"
         source: Source = "promoted"
         fault: _Fault = "pointer"
         try:
@@ -272,9 +277,9 @@ class LiveTokenizers:
             elif self._read_last_good()[1:] == ["promoted"]:
                 raise ArtifactCorruptError("it is missing")
             elif self.active is not None:
-                ref, source = self.active.ref, "default"
+                ref, source = self.active.ref, unpromoted
             else:
-                wanted, fault, source = self._settings.default, "default", "default"
+                wanted, fault, source = settings.default, "default", unpromoted
                 ref = self._find_default()
                 wanted = str(ref)
             if self.active is not None and self.active.ref == ref:
@@ -318,7 +323,7 @@ class LiveTokenizers:
         name = self._settings.default
         last_good = self._read_last_good()
         served = [peer.served for peer in self._read_peers() if peer.name == name]
-        served += last_good[:1] if last_good[1:] == ["default"] else []
+        served += last_good[:1] if last_good[1:] in (["default"], ["packaged"]) else []
         for version in served:
             if version and version.startswith(f"{name}@"):
                 with contextlib.suppress(ArtifactNotFoundError):
@@ -328,7 +333,7 @@ class LiveTokenizers:
     def _note_success(self, serving: LiveTokenizer, source: Source) -> None:
         """Publish the new state to the other processes, and record the last good version."""
         self.source = source
-        self.reason = self.failed = None
+        self.reason = self.failed = self._logged = None
         self._stands_by = self._has_yielded = False
         self._write_state()
         try:
@@ -343,7 +348,10 @@ class LiveTokenizers:
     def _note_failure(self, wanted: str, fault: _Fault, error: Exception) -> None:
         """Record that `wanted` failed, and serve what the head of this module says."""
         wanted = getattr(error, "version", None) or wanted
-        log.error("%s cannot be served: %s", wanted, error)
+        line = f"{wanted} cannot be served: {error}"
+        if line != self._logged:  # once, and not at every retry
+            log.error(line)
+        self._logged = line
         self.failed, self._n_failures = wanted, self._n_failures + 1
         self.count_swap("failed")
         peers = self._read_peers()

@@ -28,7 +28,8 @@ from tokenizer_service.settings import Settings
 WRONG_SETTINGS = [
     ({"TOKENIZER_REQUIRE_ADMIN_KEY": "1"}, "TOKENIZER_ADMIN_KEYS is empty; set"),
     ({"TOKENIZER_HOST": "0.0.0.0", "TOKENIZER_ADMIN_KEYS": "secret"}, "fewer than 8 charac"),
-    ({"TOKENIZER_ARTIFACTS_DIR": "/proc/none"}, "the artifacts folder /proc/none cannot be"),
+    ({"TOKENIZER_ARTIFACTS_DIR": "typo"}, "typo, which TOKENIZER_ARTIFACTS_DIR or an option names"),
+    ({"TOKENIZER_STORE": "typo"}, "typo, which TOKENIZER_STORE or an option names, does not exist"),
     ({"TOKENIZER_ARTIFACTS_DIR": "corpus.txt"}, "check TOKENIZER_ARTIFACTS_DIR"),
     ({"PROMETHEUS_MULTIPROC_DIR": "/proc/none"}, "PROMETHEUS_MULTIPROC_DIR names /proc/none,"),
     ({"TOKENIZER_RUN_STORAGE": "/x"}, "TOKENIZER_RUN_STORAGE: it needs TOKENIZER_EXECUTOR"),
@@ -48,7 +49,7 @@ def test_wrong_settings_are_one_line(trained, monkeypatch):
         workers = str(1 + number % 2)
         error = trained.fail("serve", "--port", "0", "--workers", workers, **environment)
         assert reason in error
-    assert not Path("/proc/none").exists()
+    assert not Path("typo").exists()
 
 
 def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spec):
@@ -76,6 +77,25 @@ def test_a_read_only_folder_with_a_job_database_is_served(trained, monkeypatch):
         _check_settings(Settings(artifacts_dir=folder))
     (folder / "jobs.sqlite3").touch()
     _check_settings(Settings(artifacts_dir=folder))
+
+
+def test_only_a_folder_that_nothing_names_gets_the_starter(tmp_path, monkeypatch, small_spec):
+    monkeypatch.chdir(tmp_path)
+    named = tmp_path / "named"
+    named.mkdir()
+    _check_settings(Settings(artifacts_dir=named, default="nope"))
+    assert ArtifactStore(named).names() == []
+    _check_settings(Settings())
+    assert ArtifactStore("artifacts").names() == ["starter"]
+    published = ArtifactStore(tmp_path / "published" / "artifacts")
+    published.publish(small_spec, name="mine")
+    monkeypatch.chdir(tmp_path / "published")
+    _check_settings(Settings())
+    assert published.names() == ["mine"]
+    with pytest.raises(CommandError, match="TOKENIZER_DEFAULT: there is no tokenizer 'nope'"):
+        _check_settings(Settings(default="nope"))
+    published.promote(published.resolve("mine"))
+    _check_settings(Settings(default="nope"))
 
 
 @contextlib.contextmanager

@@ -50,6 +50,9 @@ class FakeProcess:
     def resident_bytes(self):
         return self.n_resident
 
+    def processor_times(self):
+        return 0, 0
+
     async def wait(self):
         return await asyncio.shield(self._code)
 

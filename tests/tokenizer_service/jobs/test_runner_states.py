@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import itertools
 import json
 import os
 import time
@@ -16,6 +17,7 @@ from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.kinds import cancel_job
 from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.views import summary_of
 from tokenizer_service.serving.errors import SwapTimeoutError
 from tokenizer_service.serving.workers import ProcessIdentity
 
@@ -70,6 +72,22 @@ async def test_progress_grows_through_the_phases_and_counters_add_up(fake):
     job = await fake.wait(job_id)
     assert (job.state, job.phase, job.progress) == ("live", "live", 1.0)
     assert (job.counters["count_total"], job.counters["vocabulary"]) == (8, 2)
+
+
+async def test_a_job_says_what_it_waits_for(fake, monkeypatch):
+    monkeypatch.setattr(attempt, "_WAITED_SECONDS", 0.0)
+    started, queued = fake.add(), fake.add()
+    child = await fake.next_child()
+    looks = itertools.count(1)
+    child.processor_times = lambda: ((look := next(looks)), 4 * look)
+    job = await fake.until(started, lambda job: job.counters)
+    assert (job.phase, job.counters) == ("start", {"processor_wait_percent": 80})
+    assert "a lower TOKENIZER_JOB_NICE" in summary_of(job).waits_for
+    assert "one job runs at a time" in summary_of(fake.jobs.get(queued)).waits_for
+    child.processor_times = lambda: (0, 0)
+    job = await fake.until(started, lambda job: not job.counters)
+    assert summary_of(job).waits_for is None
+    await fake.succeed(child)
 
 
 @pytest.mark.row(33)

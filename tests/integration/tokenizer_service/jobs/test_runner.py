@@ -14,7 +14,6 @@ from tests.integration.server_process import wait_until
 from tests.tokenizer_service.jobs.conftest import SLOW
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.process import JobProcess
-from tokenizer_service.jobs.worker.__main__ import NICENESS
 from tokenizer_service.serving.workers import ProcessIdentity
 
 
@@ -30,7 +29,7 @@ def test_a_trainer_has_low_priority_and_no_keys_and_is_killed_after_sigterm(
     wait_until(lambda: service.jobs.get(job_id).child, seconds=300)
     child = service.jobs.get(job_id).child
     process = psutil.Process(child.pid)
-    wait_until(lambda: process.nice() == NICENESS, seconds=300)
+    wait_until(lambda: process.nice() == 10, seconds=300)
     os.kill(child.pid, signal.SIGSTOP)  # a stopped process acts on no signal but SIGKILL
     assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
     assert not secrets & set(process.environ())
