@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenizer_core.errors import TokenizerCoreError
     from tokenizer_core.spec import AddedToken, TokenizerSpec
     from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
+    from tokenizer_core.text.alignment import Alignment, align
     from tokenizer_core.text.decode_streams import DecodeStreams, StreamingDecoder
     from tokenizer_core.text.streaming import StreamingEncoder
     from tokenizer_core.text.truncate import TextPart, chunk_text, truncate_text
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PATTERNS",
     "AddedToken",
+    "Alignment",
     "DecodeStreams",
     "SplitPattern",
     "StreamingDecoder",
@@ -36,6 +38,7 @@ __all__ = [
     "TokenizerCoreError",
     "TokenizerSpec",
     "TrainingOptions",
+    "align",
     "chunk_text",
     "train",
     "train_bpe",
@@ -46,6 +49,7 @@ __all__ = [
 _HOMES: Final = {
     "PATTERNS": "splitting.patterns",
     "AddedToken": "spec",
+    "Alignment": "text.alignment",
     "DecodeStreams": "text.decode_streams",
     "SplitPattern": "splitting.patterns",
     "StreamingDecoder": "text.decode_streams",
@@ -55,6 +59,7 @@ _HOMES: Final = {
     "TokenizerCoreError": "errors",
     "TokenizerSpec": "spec",
     "TrainingOptions": "training",
+    "align": "text.alignment",
     "chunk_text": "text.truncate",
     "train": "training",
     "train_bpe": "training",
