@@ -16,6 +16,7 @@ from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.editable_wheel import _StaticPth, editable_wheel
 from setuptools_rust import Binding, RustExtension
 
 REQUIRED = os.environ.get("TOKENIZER_REQUIRE_NATIVE", "") not in ("", "0")
@@ -48,8 +49,15 @@ class BuildWithArtifacts(build_py):
         shutil.copytree(HERE / "artifacts" / "presets", presets)
 
 
+class EditableByPath(editable_wheel):
+    """Puts the two source folders on the path: type checkers do not see setuptools' import hook."""
+
+    def _select_strategy(self, name, *_):
+        return _StaticPth(self.distribution, name, [HERE, HERE / "app"])
+
+
 setup(
-    cmdclass={"build_py": BuildWithArtifacts},
+    cmdclass={"build_py": BuildWithArtifacts, "editable_wheel": EditableByPath},
     rust_extensions=[
         RustExtension(
             "tokenizer_core._native",

@@ -96,7 +96,12 @@ class Preset:
 
         self.check(data)
         ranks = parse_tiktoken_ranks(data)
-        return TokenizerSpec.from_ranks(ranks, self.special_tokens, pattern=self.pattern)
+        # Hugging Face's GPT-2 has its special token in model.vocab; the others have gaps, which put
+        # all of them there anyway.
+        in_model = tuple(self.special_tokens.values())
+        return TokenizerSpec.from_ranks(
+            ranks, self.special_tokens, pattern=self.pattern, model_added_ids=in_model
+        )
 
 
 _END: Final = {"<|endoftext|>": 50256}

@@ -73,8 +73,8 @@ start here:
   tokenizer train corpus.txt --name my-first --vocab-size 5000
   tokenizer serve                      run the HTTP service
 
-A tokenizer is named in the same way everywhere: NAME or NAME@VERSION of a published one, a
-preset (gpt2, cl100k_base, ...), or a path.
+Commands that read a tokenizer take NAME or NAME@VERSION of a published one, a preset (gpt2,
+cl100k_base, ...), or a path.
 
 Every command has its own --help with examples. Files are UTF-8; - is standard input or
 output. Progress bars appear on a terminal only; --json prints output for programs.

@@ -52,8 +52,9 @@ _PAGE_HEAD: Final = """\
 # Settings
 
 The service reads its settings from the environment once, at start. It refuses to start with a
-wrong value and names the variable, the reason and the default. It warns about a `TOKENIZER_`
-variable that it does not know.
+value of the wrong form or outside its range, and names the variable, the reason and the default.
+A row says what happens if the folder or tokenizer that a value names is missing. The service warns
+about a `TOKENIZER_` variable that it does not know.
 
 This page is generated: `python -m tokenizer_service.settings > docs/settings.md`.
 

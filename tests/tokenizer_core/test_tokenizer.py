@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import version
+from inspect import Parameter, signature
 
 import numpy as np
 import pytest
@@ -373,6 +374,23 @@ def test_the_public_surface_is_what_the_documentation_lists():
     methods = {name for name in vars(Tokenizer) if not name.startswith("_")}
     assert methods == set(re.findall(r"^- `(?:Tokenizer)?\.(\w+)", page, flags=re.MULTILINE))
     assert tokenizer_core.__version__ == version("tokenizer-service")
+
+
+def test_documented_signatures_are_those_of_the_code():
+    page = (REPOSITORY / "docs" / "library.md").read_text(encoding="utf-8")
+    found = re.findall(r"^(?:###|-) `(\.?)(\w+)\(([^`]*)\)`", page, flags=re.MULTILINE)
+    assert len(found) > 50
+    for dot, name, text in found:
+        code = getattr(Tokenizer if dot else tokenizer_core, name)
+        real = {n: p for n, p in signature(code).parameters.items() if n != "self"}
+        text, is_open = re.subn(r",? ?\.\.\.$", "", text)
+        documented = signature(eval(f"lambda {text}: 0")).parameters
+        for parameter in documented.values():
+            written = real[parameter.name].replace(annotation=Parameter.empty)
+            assert written == parameter, f"{name}: {written}"
+        others = [p for n, p in real.items() if n not in documented]
+        assert is_open or not others, f"{name}: {others}"
+        assert all(p.default is not Parameter.empty for p in others), name
 
 
 def test_tokens_and_ids(engine):

@@ -59,6 +59,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "missing_bytes": spec.missing_bytes(),
         "extensions": list_extensions(spec),
         "batch_settings": dict(spec.batch_settings),
+        "model_added_ids": list(spec.model_added_ids),
         "chat_templates": spec.chat.record(),
     }
     pattern = replace(spec.pattern, before=(), behavior="isolated", invert=False)
@@ -126,6 +127,7 @@ def build_spec(
                 parse_record(_IDS, extensions.get("idle_ids", [])),
             ),
             batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
+            model_added_ids=parse_record(_IDS, fields.get("model_added_ids", [])),
         )
         fingerprint = fields["fingerprint"]
     except InvalidSpecError:

@@ -53,7 +53,9 @@ class TokenizerSpec:
     - `normalizer`: changes a text before it is split; the constructor also takes its name.
     - `alphabet`: what merging starts from.
     - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`; `chat`: the
-      chat templates. Both change no id, and neither equality nor the fingerprint covers them.
+      chat templates; `model_added_ids`: the ids of the added tokens that are entries of the
+      source's vocabulary too (`model.vocab` of a `tokenizer.json`; GPT-2's `<|endoftext|>`, but
+      none of Llama 3). They change no id, and neither equality nor the fingerprint covers them.
     - `known`: derived values, by name, that need no computing again. `replace` leaves them out.
     """
 
@@ -70,6 +72,7 @@ class TokenizerSpec:
     alphabet: Alphabet = field(default=Alphabet())
     batch_settings: Mapping[str, Any] = field(default_factory=dict)
     chat: ChatTemplates = field(default=ChatTemplates())
+    model_added_ids: tuple[int, ...] = ()
     known: InitVar[Mapping[str, object] | None] = None
 
     def __post_init__(self, known: Mapping[str, object] | None) -> None:
@@ -153,7 +156,11 @@ class TokenizerSpec:
         if known and (respelt or ("merge_ids" in known and not alphabet.has_one_id_each(vocab))):
             known = None
         entries = MappingProxyType(vocab)
-        spec = replace(self, vocab=entries, added_tokens=added, known=known)
+        in_model = tuple(token.id for token in added if token.id in self.vocab)
+        in_model = in_model or self.model_added_ids
+        spec = replace(
+            self, vocab=entries, added_tokens=added, model_added_ids=in_model, known=known
+        )
         check_respelt(spec, [(token, self.vocab[token.id]) for token in respelt])
         spec.check()
         return spec
@@ -165,8 +172,10 @@ class TokenizerSpec:
         special_tokens: Mapping[str, int] | None = None,
         *,
         pattern: str | SplitPattern,
+        **others: Any,
     ) -> TokenizerSpec:
         """A spec of kind `ranks`: bytes -> rank, which is also the id, as in `.tiktoken` files.
+        `others` as in `from_merges`.
 
         A `pattern` that is an expression is read as tiktoken reads it: in the dialect
         `fancy-regex`, and text without a match is dropped. A SplitPattern says otherwise.
@@ -194,7 +203,7 @@ class TokenizerSpec:
         table = dict(ranks)  # no special token is a rank, and ranks are unique
         table.pop(b"", None)
         resolved = resolve_pattern(pattern, dialect="fancy-regex", unmatched="drop")
-        spec = cls("ranks", MappingProxyType(entries), (), resolved)
+        spec = cls("ranks", MappingProxyType(entries), (), resolved, **others)
         return spec.with_added_tokens(tokens, {"token_to_id": MappingProxyType(table)})
 
     def __repr__(self) -> str:

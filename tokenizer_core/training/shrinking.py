@@ -89,7 +89,9 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
         batch_settings=settings,
     )
     added = [replace(token, id=new_ids[token.id]) for token in base.added_tokens]
-    return spec.with_added_tokens(added), IdMap.of_kept(base, new_ids)
+    in_model = tuple(map(new_ids.__getitem__, base.model_added_ids))
+    spec = replace(spec.with_added_tokens(added), model_added_ids=in_model)
+    return spec, IdMap.of_kept(base, new_ids)
 
 
 def _close(base: TokenizerSpec, kept: set[int]) -> set[int]:

@@ -44,6 +44,8 @@ def test_the_tokens_of_the_text_are_the_same(name, part):
     spec = check_shrunk(base, TEXT[part], add_special_tokens=True)
     assert spec.added_ids.keys() == base.added_ids.keys()
     assert spec.chat == base.chat
+    in_model = [base.vocab[id_] for id_ in base.model_added_ids]
+    assert [spec.vocab[id_] for id_ in spec.model_added_ids] == in_model
     assert len(spec.vocab) <= len(base.vocab)
 
 

@@ -226,7 +226,7 @@ def _bytes_of(
     vocab = dict(zip(entries.values(), map(tokens.__getitem__, entries), strict=True))
     for text in filter(entries.__contains__, contents):
         token, plain = tokens[text], text.encode()
-        if token is not None and token != plain:
+        if not _is_plain(text, token):
             raise FormatError(
                 f"tokenizer.json: the added token {text!r:.60} is spelt like the bytes "
                 f"{token!r:.60} in model.vocab, which gives one id two meanings"
@@ -236,6 +236,11 @@ def _bytes_of(
     for id_, text in idle.items():
         vocab[id_] = text.encode()
     return cast("dict[int, bytes]", vocab), tuple(sorted(idle))
+
+
+def _is_plain(text: str, token: bytes | None) -> bool:
+    """Whether `text` means itself in the byte alphabet, where it is `token`, or is not of it."""
+    return token is None or token == text.encode()
 
 
 def _parse_merges(
@@ -473,7 +478,8 @@ def render_model(spec: TokenizerSpec) -> dict[str, object]:
 
 
 def _render_bytes(spec: TokenizerSpec) -> dict[str, int]:
-    """The entries by rising id, including the added tokens if their ids require it."""
+    """The entries by rising id, including the added tokens that the source had there, and all of
+    them if their ids require it."""
     contents = {token.id: token.content for token in spec.added_tokens}
     learned = {id_: token for token, id_ in spec.token_to_id.items()}
     missing = spec.alphabet.missing
@@ -492,7 +498,13 @@ def _render_bytes(spec: TokenizerSpec) -> dict[str, int]:
             )
         texts[text] = id_
     names = [token.content for token in spec.added_tokens]
-    if assign_added_ids(texts, names) != [token.id for token in spec.added_tokens]:
+    ids = [token.id for token in spec.added_tokens]
+    in_model = frozenset(spec.model_added_ids)
+    recorded = {token.content: token.id for token in spec.added_tokens if token.id in in_model}
+    is_readable = all(map(_is_plain, recorded, parse_tokens(recorded)))
+    if is_readable and assign_added_ids(recorded | texts, names) == ids:
+        texts = recorded | texts
+    elif assign_added_ids(texts, names) != ids:
         for added in spec.added_tokens:
             if texts.setdefault(added.content, added.id) != added.id:
                 raise FormatError(

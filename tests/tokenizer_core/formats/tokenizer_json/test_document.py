@@ -34,6 +34,7 @@ from tokenizer_core.formats.tokenizer_json.document import (
     render_tokenizer_json,
     save_tokenizer_json,
 )
+from tokenizer_core.presets import load_preset_spec
 from tokenizer_core.spec import AddedToken, Alphabet, TokenizerSpec
 from tokenizer_core.splitting.patterns import PATTERNS
 
@@ -352,6 +353,27 @@ def test_saved_truncation_and_padding_are_written_again():
     wrong = {"truncation": {**TRUNCATION, "stride": -1}}
     with pytest.raises(FormatError, match="stride"):
         build_spec({**fields, "batch_settings": wrong}, spec.vocab, spec.merges)
+
+
+def test_added_tokens_are_entries_of_the_model_where_those_of_the_source_are():
+    outside = trained_spec(special_tokens=["<a>", "<b>"])
+    n_learned = outside.added_tokens[0].id
+    table = table_of(outside)
+    assert "<a>" not in table["model"]["vocab"]
+    table["model"]["vocab"]["<a>"] = n_learned
+    spec = parse(table)
+    assert spec.fingerprint == outside.fingerprint
+    fields = json.loads(json.dumps(render_spec_fields(spec)))
+    restored = build_spec(fields, spec.vocab, spec.merges)
+    for again in (spec, restored, pickle.loads(pickle.dumps(spec))):
+        theirs = in_hugging_face(again)
+        assert theirs.get_vocab_size(with_added_tokens=False) == n_learned + 1
+        assert theirs.get_vocab_size() == n_learned + 2
+    published = in_hugging_face(load_preset_spec("gpt2"))
+    assert published.get_vocab_size(with_added_tokens=False) == 50257
+    # As an entry of the model, <é> would be the bytes of another text.
+    unlike = TokenizerSpec.from_merges(BYTES | {256: "<é>".encode()}, [], ["<é>"])
+    assert in_hugging_face(unlike).get_vocab_size(with_added_tokens=False) == 256
 
 
 @pytest.mark.parametrize(
