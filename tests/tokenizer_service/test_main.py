@@ -37,7 +37,7 @@ def test_openapi_shows_models_and_problems(shared_client):
             for status in problems - {"503"}:
                 content = operation["responses"][status]["content"]
                 assert set() < set(content) <= shapes, (path, method, status)
-            if method in ("post", "put"):
+            if method in ("post", "put") and not path.endswith("/rollback"):
                 assert operation["requestBody"]["content"], path
     # The names of the endpoints.
     assert len(set(ids)) == len(ids)
