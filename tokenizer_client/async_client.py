@@ -113,6 +113,7 @@ from tokenizer_client.schemas.token_files import (
     TokenFilesView,
 )
 from tokenizer_client.schemas.tokens import (
+    ActiveTokenizer,
     DecodeResponse,
     EncodeRequest,
     EncodeResponse,
@@ -1347,14 +1348,15 @@ class AsyncTokenizerResource(_AsyncResource):
             require_same("name", one.name, name)
         return found.tokenizers
 
-    async def active(self) -> TokenizerSummary:
-        """The tokenizer for requests that name none; pin it by its `digest`.
+    async def active(self) -> ActiveTokenizer:
+        """The tokenizer for requests that name none, and the `previous` one; pin it by its
+        `digest`.
 
         Example:
             >>> client.tokenizers.active().name
             'starter'
         """
-        return await self._sender.get("/tokenizers/active", TokenizerSummary)
+        return await self._sender.get("/tokenizers/active", ActiveTokenizer)
 
     async def file(self, tokenizer: TokenizerOrName, file: str) -> bytes:
         """A version as a file for other programs: `tokenizer.json`, `vocab.pkl`, ...
@@ -1396,13 +1398,16 @@ class AsyncTokenizerResource(_AsyncResource):
         require_same("tokenizer", present, name)
         return found
 
-    async def roll_back(self, promotion: PromoteResponse) -> PromoteResponse:
-        """Undo a promotion: make the previously active tokenizer active again.
+    async def roll_back(self, promotion: PromoteResponse | None = None) -> PromoteResponse:
+        """Undo a promotion, by default the last: make the previously active tokenizer active again.
 
         Raises:
             DigestMismatchError: a later promotion made another tokenizer active; it stays active.
             ValueError: no tokenizer was active before.
         """
+        if promotion is None:
+            now = await self.active()
+            promotion = PromoteResponse(active=now, previous=now.previous)
         if promotion.previous is None:
             raise ValueError(
                 "no tokenizer was active before this promotion; promote the one that should be"

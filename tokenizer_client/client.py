@@ -115,6 +115,7 @@ from tokenizer_client.schemas.token_files import (
     TokenFilesView,
 )
 from tokenizer_client.schemas.tokens import (
+    ActiveTokenizer,
     DecodeResponse,
     EncodeRequest,
     EncodeResponse,
@@ -1347,14 +1348,15 @@ class TokenizerResource(_Resource):
             require_same("name", one.name, name)
         return found.tokenizers
 
-    def active(self) -> TokenizerSummary:
-        """The tokenizer for requests that name none; pin it by its `digest`.
+    def active(self) -> ActiveTokenizer:
+        """The tokenizer for requests that name none, and the `previous` one; pin it by its
+        `digest`.
 
         Example:
             >>> client.tokenizers.active().name
             'starter'
         """
-        return self._sender.get("/tokenizers/active", TokenizerSummary)
+        return self._sender.get("/tokenizers/active", ActiveTokenizer)
 
     def file(self, tokenizer: TokenizerOrName, file: str) -> bytes:
         """A version as a file for other programs: `tokenizer.json`, `vocab.pkl`, ...
@@ -1396,13 +1398,16 @@ class TokenizerResource(_Resource):
         require_same("tokenizer", present, name)
         return found
 
-    def roll_back(self, promotion: PromoteResponse) -> PromoteResponse:
-        """Undo a promotion: make the previously active tokenizer active again.
+    def roll_back(self, promotion: PromoteResponse | None = None) -> PromoteResponse:
+        """Undo a promotion, by default the last: make the previously active tokenizer active again.
 
         Raises:
             DigestMismatchError: a later promotion made another tokenizer active; it stays active.
             ValueError: no tokenizer was active before.
         """
+        if promotion is None:
+            now = self.active()
+            promotion = PromoteResponse(active=now, previous=now.previous)
         if promotion.previous is None:
             raise ValueError(
                 "no tokenizer was active before this promotion; promote the one that should be"

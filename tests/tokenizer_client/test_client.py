@@ -160,6 +160,10 @@ def test_a_roll_back_undoes_one_promotion_and_no_other(play):
     client, service = play(promoted("b"))
     client.tokenizers.roll_back(PromoteResponse(active=now, previous=before))
     assert [request.headers["If-Match"] for request in service.requests] == ['"aa"']
+    active = {**now, "active": True, "created_at": "", "previous": before}
+    client, service = play(httpx.Response(200, json=active), promoted("b"))
+    assert client.tokenizers.roll_back().active.name == "b"
+    assert service.requests[-1].headers["If-Match"] == '"aa"'
     with pytest.raises(ValueError, match="no tokenizer was active before"):
         client.tokenizers.roll_back(PromoteResponse(active=now, previous=None))
 

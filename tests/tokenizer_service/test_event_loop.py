@@ -46,6 +46,7 @@ OF_ONE_THING = {
     ("PUT", "/models/{model:path}"),
     ("DELETE", "/models/{model:path}"),
     ("PUT", "/tokenizers/active"),
+    ("POST", "/tokenizers/active/rollback"),
     ("DELETE", "/tokenizers/{name}/{version}"),
     ("PUT", "/corpora/{corpus_id}"),
     ("GET", "/corpora/{corpus_id}"),

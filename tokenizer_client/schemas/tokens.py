@@ -485,6 +485,15 @@ class TokenizerSummary(TokenizerIdentity):
     )
 
 
+class ActiveTokenizer(TokenizerSummary):
+    """The active version."""
+
+    previous: TokenizerIdentity | None = Field(
+        default=None,
+        description="What `POST /tokenizers/active/rollback` would serve; null for nothing.",
+    )
+
+
 class TokenizersResponse(BaseModel):
     """Every published version, sorted by name, newest first."""
 

@@ -111,6 +111,31 @@ class PointerMoves(ABC):
         history = self.history()
         return self.resolve(history[0]) if history else None
 
+    def served_before(self, default: str) -> ArtifactRef:
+        """What was served before the last promotion: the version that was active, or `default`.
+
+        Raises:
+            ArtifactCorruptError: as `active`.
+            ArtifactNotFoundError: nothing else was served; or that version does not exist.
+        """
+        before = self.previously_active()  # first, because the active version may be damaged
+        if before is not None:
+            return before
+        active = self.active()
+        if active is None:
+            raise ArtifactNotFoundError("nothing was promoted before; promote a version")
+        try:
+            before = self.resolve(default)
+        except ArtifactNotFoundError as error:
+            raise ArtifactNotFoundError(
+                f"{active} is the first that was promoted, and {error}"
+            ) from None
+        if before == active:
+            raise ArtifactNotFoundError(
+                f"{active} is all that was ever served; promote another version"
+            )
+        return before
+
     def history(self) -> list[str]:
         """`name@version` of what was active before the current version, the latest first; some may
         have been removed.

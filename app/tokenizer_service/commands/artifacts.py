@@ -340,7 +340,10 @@ def run_rollback(arguments: argparse.Namespace) -> None:
       tokenizer rollback news
     """
     store = open_store(arguments)
-    ref = _version_before(store, arguments.name) if arguments.name else _served_before(store)
+    if arguments.name:
+        ref = _version_before(store, arguments.name)
+    else:
+        ref = store.served_before(default_tokenizer())
     _promote(store, ref, as_json=arguments.json)
 
 
@@ -375,24 +378,6 @@ def run_alias(arguments: argparse.Namespace) -> None:
         print(
             "\n".join(f"{alias}  {name}" for alias, name in sorted(aliases.items())) or "no alias"
         )
-
-
-def _served_before(store: Artifacts) -> ArtifactRef:
-    before = store.previously_active()  # first, because the active version may be damaged
-    if before is not None:
-        return before
-    active = store.active()
-    if active is None:
-        raise CommandError(
-            "nothing was promoted before; tokenizer list shows the published tokenizers"
-        )
-    try:
-        default = store.resolve(default_tokenizer())
-    except ArtifactNotFoundError as error:
-        raise CommandError(f"{active} is the first that was promoted, and {error}") from None
-    if default == active:
-        raise CommandError(f"{active} is all that was ever served; promote another version")
-    return default
 
 
 def _version_before(store: Artifacts, name: str) -> ArtifactRef:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Annotated
 
@@ -75,10 +76,11 @@ def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) ->
         raise UnknownSpecialTokenError("disallowed_special")
 
 
-def version_tag(ref: ArtifactRef) -> str:
-    """The ETag of what is said of a version, which never changes: versions of the same ids may
-    differ in chat templates."""
-    return f'"{ref.digest}-{ref}"'
+def version_tag(ref: ArtifactRef, previous: ArtifactRef | None = None) -> str:
+    """The ETag of what is said of a version, which never changes, and of the active one with what
+    was served before: versions of the same ids may differ in chat templates."""
+    before = "" if previous is None else f";{previous}"
+    return f'"{ref.digest}-{ref}{before}"'
 
 
 def require_match(request: HTTPConnection, ref: ArtifactRef) -> None:
@@ -90,7 +92,8 @@ def require_match(request: HTTPConnection, ref: ArtifactRef) -> None:
     if b"if-match" not in header_fields(request.scope):
         return
     digest = ref.digest
-    expected = {part.strip() for part in header_of(request, b"if-match").split(",")}
+    parts = (part.strip() for part in header_of(request, b"if-match").split(","))
+    expected = {re.sub(';.*"$', '"', part) for part in parts}  # whatever was served before it
     if not expected.isdisjoint({"*", f'"{digest}"', digest, version_tag(ref)}):
         return
     raise Problem(

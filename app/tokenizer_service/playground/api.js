@@ -166,12 +166,13 @@ export const versionsOf = (name) => asJson(ask(`tokenizers/${encodePath(name)}`)
 
 let activeTag = null;
 
-/** The active tokenizer: {version, digest}. An unchanged one costs a 304. */
+/** The active tokenizer: {version, digest, previous}. An unchanged one costs a 304, without the last. */
 export async function active() {
   const headers = activeTag ? { "If-None-Match": activeTag } : {};
   const response = await ask("tokenizers/active", { headers, accept: [304] });
   activeTag = response.headers.get("ETag");
-  return identityOf(response);
+  const { previous } = response.status === 304 ? {} : await response.json();
+  return { ...identityOf(response), previous: previous && `${previous.name}@${previous.version}` };
 }
 
 /** Promote `tokenizer`, unless another was promoted since `presentDigest`. */

@@ -38,12 +38,13 @@ class Served extends EventTarget {
   }
 
   /** Note the active tokenizer named by a response. */
-  note({ version, digest }) {
+  note({ version, digest, previous }) {
+    if (previous !== undefined) this.previous = previous;
     if (!version || version === this.active.version) return;
     const before = this.active.version;
     this.active = { version, digest };
     if (before) {
-      this.previous = before;
+      this.previous = previous ?? before;
       // A version that was published just now is not listed yet.
       this.list().then(() =>
         announce(`Now serving ${shortName(version)}; before, it was ${shortName(before)}.`, "swap"));

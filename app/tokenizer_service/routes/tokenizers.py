@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import (
+    ActiveTokenizer,
     PromoteRequest,
     PromoteResponse,
     TokenizerIdentity,
@@ -69,18 +70,20 @@ async def list_tokenizers(connection: HTTPConnection) -> StoredBody:
     "/tokenizers/active",
     summary="The active tokenizer",
     dependencies=[Depends(require_read)],
-    response_model=TokenizerSummary,
+    response_model=ActiveTokenizer,
     responses={**_NOT_MODIFIED, **problem_responses(503)},
 )
 async def show_active(request: Request) -> Response:
-    """Show the active version with its manifest; `PUT` accepts its ETag in If-Match."""
+    """Show the active version with its manifest, and what a rollback would serve. `PUT` accepts its
+    ETag in If-Match."""
     services = services_of(request)
     live = services.live.require_active()
-    etag = version_tag(live.ref)
+    previous = services.live.previous
+    etag = version_tag(live.ref, previous)
     unchanged = not_modified(request, etag, live.headers)
     if unchanged is not None:
         return unchanged
-    content = await services.shared.run(live.ref, _render_active, services, live.ref)
+    content = await services.shared.run(etag, _render_active, services, live.ref, previous)
     body = StoredBody(content, headers=tuple(live.headers.items()), etag=etag)
     return respond_stored(request, body)
 
@@ -182,13 +185,38 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     services = services_of(request)
     wanted = await read_json(request, PromoteRequest, max_bytes=_MAX_PROMOTE_BYTES)
     ref = await asyncio.to_thread(services.store.resolve, wanted.tokenizer)
+    return await _promote(request, response, ref)
+
+
+@router.post(
+    "/tokenizers/active/rollback",
+    summary="Serve again what was served before",
+    dependencies=[Depends(require_admin)],
+    responses=problem_responses(403, 404, 409, 412, 422, 503, 507),
+)
+async def roll_back(request: Request, response: Response) -> PromoteResponse:
+    """Promote what was active before the last promotion; a second call undoes the first.
+
+    `If-Match` on the digest or the ETag of the active version undoes that promotion and no later
+    one.
+    """
+    require_known_query(request)
+    services = services_of(request)
+    default = services.settings.default
+    ref = await asyncio.to_thread(services.store.served_before, default)
+    return await _promote(request, response, ref)
+
+
+async def _promote(request: Request, response: Response, ref: ArtifactRef) -> PromoteResponse:
+    services = services_of(request)
 
     def check(present: ArtifactRef | None) -> None:
         if present is not None:
             require_match(request, services.live.shown_for(present))
 
     previous = await services.live.promote(ref, check=check)
-    response.headers.update({**identity_headers(ref), "ETag": version_tag(ref)})
+    etag = version_tag(ref, services.live.previous)
+    response.headers.update({**identity_headers(ref), "ETag": etag})
     return PromoteResponse(
         active=_identity(ref), previous=None if previous is None else _identity(previous)
     )
@@ -215,8 +243,12 @@ def _list(services: Services, name: str | None) -> StoredBody:
     return with_etag(found.model_dump_json().encode())
 
 
-def _render_active(services: Services, ref: ArtifactRef) -> bytes:
-    return _summary(services, ref, True).model_dump_json().encode()
+def _render_active(services: Services, ref: ArtifactRef, previous: ArtifactRef | None) -> bytes:
+    summary = _summary(services, ref, True)
+    shown = ActiveTokenizer(
+        **summary.model_dump(), previous=None if previous is None else _identity(previous)
+    )
+    return shown.model_dump_json().encode()
 
 
 def _summary(services: Services, ref: ArtifactRef, with_manifest: bool) -> TokenizerSummary:

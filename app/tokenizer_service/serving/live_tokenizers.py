@@ -92,6 +92,8 @@ class LiveTokenizers:
         """The tokenizer for requests that name none; read it once per request."""
         self.source: Source = "default"
         """Why `active` is active."""
+        self.previous: ArtifactRef | None = None
+        """What a rollback would serve."""
         self._has_started = False
         self._stands_by = False
         self.reason: str | None = "The server is starting."
@@ -260,6 +262,7 @@ class LiveTokenizers:
     def _follow(self, *, has_pointer: bool) -> None:
         wanted, ref = "The active pointer", None
         settings = self._settings
+        self._note_previous()
         is_packaged = settings.default == "starter" and not settings.names_tokenizers
         unpromoted: Source = "packaged" if is_packaged else "default"
         source: Source = "promoted"
@@ -462,7 +465,15 @@ class LiveTokenizers:
             DiskError: the disk is full or fails.
         """
         loaded = await asyncio.to_thread(self.get, str(ref))
-        return await self._swap.promote(loaded, check)
+        before = await self._swap.promote(loaded, check)
+        await asyncio.to_thread(self._note_previous)
+        return before
+
+    def _note_previous(self) -> None:
+        previous = None
+        with contextlib.suppress(*_LOAD_ERRORS):
+            previous = self._store.served_before(self._settings.default)
+        self.previous = previous
 
     def adopt(self, loaded: LiveTokenizer, source: Source = "promoted") -> None:
         """Serve `loaded` from now on; blocks. The caller holds `changing`."""

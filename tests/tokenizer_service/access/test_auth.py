@@ -65,6 +65,7 @@ READ = {
 }
 ADMIN = {
     ("PUT", "/tokenizers/active"),
+    ("POST", "/tokenizers/active/rollback"),
     ("PUT", "/models/{model:path}"),
     ("DELETE", "/models/{model:path}"),
     ("DELETE", "/tokenizers/{name}/{version}"),
