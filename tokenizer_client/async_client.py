@@ -93,6 +93,8 @@ from tokenizer_client.schemas.jobs import (
     TrainRequest,
 )
 from tokenizer_client.schemas.text import (
+    AlignRequest,
+    AlignResponse,
     Chunk,
     ChunkRequest,
     ChunkResponse,
@@ -849,6 +851,29 @@ class AsyncClient:
         """
         require_ids(ids, "verify_ids")
         return await self._verify({"tokens": to_list(parse_id_bytes(bytearray(render_ids(ids))))})
+
+    async def align(
+        self,
+        text: str,
+        other: str,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> AlignResponse:
+        """The ids of a text by this tokenizer and another one, in groups of the same bytes.
+
+        Example:
+            >>> client.align("low, lower", "starter").byte_offsets[-1]
+            10
+        """
+        require_text(text, "align")
+        fields = fields_of(AlignRequest, locals())
+        found = await self._sender.post("/align", fields, AlignResponse)
+        bounds = found.offsets, found.other_offsets, found.byte_offsets
+        ends = [len(found.tokens)], [len(found.other_tokens)], [len(text.encode())]
+        require_same("ends of groups", tuple(each[-1:] for each in bounds), ends)
+        require_same("numbers of groups", {*map(len, bounds)}, {len(found.offsets)})
+        return found
 
     async def describe_token(self, token_id: int, *, depth: int = 8) -> VocabResponse:
         """One token: its bytes, its rank, and the tree of its merges, down to `depth`.

@@ -169,6 +169,7 @@ OTHER_ROUTES = {
     "/corpora/{corpus_id}/encode": "a job: test_files_of_conversations_give_no_control_token",
     "/extend": "as /chat/encode: test_a_message_of_a_user_gives_no_control_token",
     "/verify": "no ids in the response",
+    "/align": "the ids of /encode by two tokenizers, with the same policy",
     "/decode": "ids",
     "/decode_stream": "ids",
     "/detokenize": "ids",

@@ -14,7 +14,13 @@ from tokenizer_client.arguments import plain_options, query_of
 from tokenizer_client.client import CorpusResource
 from tokenizer_client.schemas.chat import ChatEncodeRequest
 from tokenizer_client.schemas.jobs import TrainRequest
-from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
+from tokenizer_client.schemas.text import (
+    AlignRequest,
+    ChunkRequest,
+    CountRequest,
+    TruncateRequest,
+    VerifyRequest,
+)
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 from tokenizer_client.schemas.tokens import EncodeRequest
 
@@ -53,6 +59,14 @@ def extended(**changes):
     return as_json(**fields | changes)
 
 
+def aligned(**changes):
+    """Of the text `a`."""
+    identity = {"name": "b", "version": "1", "digest": "0"}
+    fields = {"tokens": [5], "other_tokens": [6], "other": identity}
+    bounds = {"offsets": [0, 1], "other_offsets": [0, 1], "byte_offsets": [0, 1]}
+    return as_json(**fields | bounds | changes)
+
+
 def bodies(service):
     return [json.loads(request.content) for request in service.requests]
 
@@ -68,6 +82,7 @@ def test_every_option_is_a_field_of_the_request():
         (Client.truncate, TruncateRequest),
         (Client.chunk, ChunkRequest),
         (Client.verify, VerifyRequest),
+        (Client.align, AlignRequest),
         (Client.encode_chat_with_mask, ChatEncodeRequest),
     ):
         assert inspect.signature(call).parameters.keys() - OF_CALLS <= model.model_fields.keys()
@@ -327,6 +342,10 @@ WRONG_SHAPES = [
         ([as_json(chunks=[CHUNK | {"end": 2}, CHUNK])], "chunk", ("aa", 1), {}),
         ([as_json(chunks=[CHUNK | {"start": 2}])], "chunk", ("aa", 1), {}),
         ([as_json(ok=True, first_difference=1)], "verify", ("a",), {}),
+        ([aligned(tokens=[])], "align", ("a", "b"), {}),
+        ([aligned(offsets=[])], "align", ("a", "b"), {}),
+        ([aligned(byte_offsets=[0, 2])], "align", ("a", "b"), {}),
+        ([aligned(byte_offsets=[0, 1, 1])], "align", ("a", "b"), {}),
         ([as_json(ok=False, first_difference=None)], "verify_ids", ([5],), {}),
         ([as_json(id=6, tree=NODE, **TOKEN)], "describe_token", (5,), {}),
         ([httpx.Response(200, content=counts(1).content)], "count", ("a",), {}),

@@ -119,6 +119,7 @@ def bodies(path, special):
             "/truncate": ({"text": text, "max_tokens": n_bytes},),
             "/chunk": ({"text": text, "max_tokens": 9, "overlap_tokens": 8},),
             "/verify": ({"text": text}, {"tokens": ids}),
+            "/align": ({"text": text, "other": "active"},),
             "/completions/render": ({"prompt": text}, {"prompt": ["a"] * (n_bytes // 4)}),
         }.get(path, ())
 

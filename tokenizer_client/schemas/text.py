@@ -1,5 +1,5 @@
-"""Schemas of the routes that count, truncate, chunk and verify text, of `GET /vocab/{id}` and
-`POST /merges`."""
+"""Schemas of the routes that count, truncate, chunk, verify and align text, of `GET /vocab/{id}`
+and `POST /merges`."""
 
 from __future__ import annotations
 
@@ -117,6 +117,18 @@ class VerifyRequest(TextRequest):
         return self
 
 
+class AlignRequest(TextRequest):
+    """A text whose tokens by two tokenizers to align."""
+
+    text: str
+    other: TokenizerName = Field(description="The tokenizer to align with.")
+
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """The groups."""
+        return True
+
+
 class CountResponse(BaseModel):
     """For a batch, each field except `tokenizer` is a list with one entry per text."""
 
@@ -170,6 +182,23 @@ class VerifyResponse(BaseModel):
         ),
     )
     tokenizer: TokenizerIdentity
+
+
+class AlignResponse(BaseModel):
+    """The ids of both, in the smallest groups that cover the same bytes of the text.
+
+    Group `i` is `tokens[offsets[i]:offsets[i + 1]]` and the same of `other_tokens`.
+    """
+
+    tokens: list[int]
+    other_tokens: list[int]
+    offsets: list[int]
+    other_offsets: list[int]
+    byte_offsets: list[int] = Field(
+        description="Group `i` covers these bytes of the text in UTF-8, from `i` to `i + 1`."
+    )
+    tokenizer: TokenizerIdentity
+    other: TokenizerIdentity
 
 
 class MergeNode(BaseModel):

@@ -1,13 +1,15 @@
-"""Other operations on a text: /count, /truncate, /chunk and /verify."""
+"""Other operations on a text: /count, /truncate, /chunk, /verify and /align."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 
 from tokenizer_client.schemas.text import (
+    AlignRequest,
     ChunkRequest,
     CountRequest,
     TruncateRequest,
@@ -16,12 +18,13 @@ from tokenizer_client.schemas.text import (
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
 from tokenizer_core import TextPart, truncate_text
 from tokenizer_core.engines import COUNT
+from tokenizer_core.text.alignment import align_spans
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import TextChunks
 from tokenizer_service.access.errors import ChunksTooLargeError, TooManyChunksError
 from tokenizer_service.access.limits import repeat_limit
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
-from tokenizer_service.handlers.encode import n_bytes_of, policy_of, sources_of
+from tokenizer_service.handlers.encode import encode_all, n_bytes_of, policy_of, sources_of
 from tokenizer_service.responses.decode import check_decoded_size
 from tokenizer_service.responses.errors import refused_text
 from tokenizer_service.responses.json_values import (
@@ -33,6 +36,9 @@ from tokenizer_service.responses.json_values import (
     utf8_length,
 )
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+_ALIGN_BYTES_PER_TOKEN: Final = 72
+"""Of memory while aligning, measured."""
 
 
 def count(request: CountRequest, live: LiveTokenizer) -> Rendered:
@@ -152,6 +158,42 @@ def verify(request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: in
         raise refused_text(error, pointer) from None
     fields = {"ok": difference is None, "first_difference": difference, "lossy": is_lossy}
     return Rendered(dump_with_identity(fields, live), 0, 0)  # no ids left the service
+
+
+def align(
+    request: AlignRequest, live: LiveTokenizer, *, find: Callable[[str], LiveTokenizer]
+) -> Rendered:
+    """Align the tokens of the text of `request` with those of the other tokenizer, which `find`
+    returns.
+
+    Raises:
+        PlacedError, UnknownSpecialTokenError: as `count`.
+        TooManyDetailedTokensError: a tokenizer gives more tokens than a response may describe.
+        ArtifactNotFoundError: there is no such other tokenizer.
+    """
+    other = find(request.other)
+    [one], [its] = (
+        encode_all(
+            [("/text", request.text)], each, policy_of(request, each), is_detailed=True, unit="byte"
+        )
+        for each in (live, other)
+    )
+    reserve_memory(_ALIGN_BYTES_PER_TOKEN * (len(one.ids) + len(its.ids)))
+    offsets, its_offsets, byte_offsets = align_spans(one.offsets, its.offsets, one.n_bytes)
+    chunks = [
+        b'{"tokens":',
+        *render_ids(one.ids),
+        b',"other_tokens":',
+        *render_ids(its.ids),
+        b',"offsets":',
+        *render_ids(offsets),
+        b',"other_offsets":',
+        *render_ids(its_offsets),
+        b',"byte_offsets":',
+        *render_ids(byte_offsets),
+        b',"tokenizer":%b,"other":%b}' % (live.identity_json, other.identity_json),
+    ]
+    return Rendered(chunks, len(one.ids) + len(its.ids), one.n_bytes)
 
 
 def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPart, int, int]]:

@@ -1,4 +1,4 @@
-"""POST /count, /truncate, /chunk and /verify: other operations on a text."""
+"""POST /count, /truncate, /chunk, /verify and /align: other operations on a text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from fastapi import APIRouter, Depends
 from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.text import (
+    AlignRequest,
+    AlignResponse,
     ChunkRequest,
     ChunkResponse,
     CountRequest,
@@ -91,3 +93,21 @@ def verify(request: HTTPConnection) -> Plan:
     require_json_exchange(request)
     run = partial(text.verify, max_decoded_bytes=services_of(request).settings.response_limit)
     return Plan(partial(read_model, VerifyRequest), run)
+
+
+@planned(
+    router,
+    "/align",
+    summary="Align the tokens of two tokenizers",
+    **_documented(AlignRequest, AlignResponse),
+)
+def align(request: HTTPConnection) -> Plan:
+    """Return the ids of a text by two tokenizers, in the smallest groups that cover the same bytes.
+
+    For distillation between vocabularies. Each recognises its own special tokens. A text of more
+    tokens than a response may describe (`GET /info`) is a 413.
+    """
+    require_json_exchange(request)
+    run = partial(text.align, find=services_of(request).live.get)
+    # The other tokenizer may have to be loaded.
+    return Plan(partial(read_model, AlignRequest), run, is_cheap=False)

@@ -301,6 +301,7 @@ BODIES = {
     "cut into chunks that overlap": lambda: filled(
         '{"max_tokens":500,"overlap_tokens":440,"text":"', WORDS, '"}', ROW_BYTES // 4
     ),
+    "align two tokenizers": lambda: filled('{"other":"active","text":"', "a b ", '"}', 1_960_000),
     "decode": lambda: filled('{"tokens":[', "1234,", "1]}"),
     "decode ids of one digit": lambda: filled('{"tokens":[', "1,", "1]}"),
     "tokenize inputs": lambda: batch("inputs", WORDS),

@@ -32,6 +32,7 @@ READ = {
     ("POST", "/truncate"),
     ("POST", "/chunk"),
     ("POST", "/verify"),
+    ("POST", "/align"),
     ("GET", "/vocab/{token_id}"),
     ("POST", "/merges"),
     ("POST", "/tokenize"),

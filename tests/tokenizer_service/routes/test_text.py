@@ -1,4 +1,4 @@
-"""/count, /truncate, /chunk and /verify; and what they have in common with /encode."""
+"""/count, /truncate, /chunk, /verify and /align; and what they have in common with /encode."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.tokenizer_service.routes.exchanges import (
     post,
     problem,
 )
-from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
+from tokenizer_core import Tokenizer, TokenizerSpec, align, chunk_text, truncate_text
 from tokenizer_service.handlers import text as text_answers
 from tokenizer_service.responses import json_values as answers
 
@@ -26,6 +26,7 @@ ROUTES = {
     "/truncate": {"text": TEXT, "max_tokens": 9},
     "/chunk": {"text": TEXT, "max_tokens": 9, "overlap_tokens": 3},
     "/verify": {"text": TEXT},
+    "/align": {"text": TEXT, "other": "active"},
 }
 
 
@@ -203,6 +204,23 @@ def test_verify_a_text(post, shared_store, monkeypatch):
     assert verify(text="abc", tokenizer=str(ref)) == (True, None, False)
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: "the cat")
     assert verify(text="the dog") == (False, 4, False)
+
+
+def test_align_two_tokenizers(client, post, shared_store, small_tokenizer, monkeypatch):
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 300}, pattern=r"\p{L}+")
+    ref = shared_store.publish(spec, name="letters")
+    for options in ({}, {"allowed_special": "none"}, {"allowed_special": ["<|a|>"]}):
+        found = post("/align", text=TEXT, other="letters", **options)
+        expected = align(small_tokenizer, Tokenizer.from_spec(spec), TEXT, **options)
+        names = ("tokens", "other_tokens", "offsets", "other_offsets", "byte_offsets")
+        assert [found[name] for name in names] == [array.tolist() for array in expected]
+        assert found["other"] == {"name": "letters", "version": ref.version, "digest": ref.digest}
+    problem(client.post("/align", json={"text": "a", "other": "nope"}), 404, "tokenizer_not_found")
+    monkeypatch.setattr("tokenizer_service.handlers.encode.MAX_DETAILED_TOKENS", 3)
+    for fields in ({"other": "active"}, {"other": "active", "tokenizer": "letters"}):
+        response = client.post("/align", json={"text": "abcdefgh", **fields})
+        problem(response, 413, "too_many_detailed_tokens")
 
 
 def test_verify_ids(post, refused, small_tokenizer):
