@@ -24,6 +24,7 @@ from tokenizer_service.commands.command_line import (
     CommandParser,
     UsageError,
     add_command,
+    is_given,
     require_files,
 )
 from tokenizer_service.commands.outputs import (
@@ -80,6 +81,12 @@ def add_parsers(subcommands: Any) -> None:
     count = add_command(subcommands, run_count)
     _add_text_arguments(count)
     count.add("--json", "print tokens and bytes, in total and per file, as JSON")
+    count.add(
+        "--format FORMAT",
+        "count the texts of documents (jsonl, jsonl.zst, parquet, txt.gz, ...); a special token in "
+        "JSON lines or Parquet then needs --allowed-special",
+    )
+    count.add("--field FIELD", "their JSON or Parquet field (default: text)")
 
     decode = add_command(subcommands, run_decode)
     decode.add("ids ID", "without one, --file or stdin", nargs="*")
@@ -195,8 +202,13 @@ def run_count(arguments: argparse.Namespace) -> None:
       tokenizer count 'Hello, world!'
       tokenizer count --file *.txt
       tokenizer count --file *.txt --json | jq .tokens
+      tokenizer count --file *.jsonl.zst --format jsonl.zst
     """
     _check_text(arguments)
+    if not arguments.format and arguments.field:
+        raise UsageError("--field is of documents; give --format too")
+    if arguments.format and (not arguments.file or STANDARD_INPUT in arguments.file):
+        raise UsageError("--format is of files; name them with --file")
     tokenizer, ref = find_tokenizer(arguments)
     allowed = allowed_special(tokenizer, arguments.allowed_special)
     paths = arguments.file or [STANDARD_INPUT]
@@ -204,7 +216,10 @@ def run_count(arguments: argparse.Namespace) -> None:
     with _bar_over(arguments) as bar:
         for path in paths if arguments.text is None else [None]:
             n_bytes = bar.n
-            n_tokens = sum(map(len, _blocks(tokenizer, allowed, arguments, path, bar)))
+            if arguments.format and path is not None:
+                n_tokens = _count_documents(tokenizer, allowed, arguments, path, bar)
+            else:
+                n_tokens = sum(map(len, _blocks(tokenizer, allowed, arguments, path, bar)))
             rows.append({"file": path and str(path), "tokens": n_tokens, "bytes": bar.n - n_bytes})
             if len(arguments.file) > 1 and not arguments.json:
                 bar.clear()
@@ -215,6 +230,33 @@ def run_count(arguments: argparse.Namespace) -> None:
         print_json({"tokenizer": ref and str(ref), **total, "files": named})
     elif len(arguments.file) <= 1:
         print(total["tokens"])
+
+
+def _count_documents(
+    tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace, path: Path, bar: Any
+) -> int:
+    from tokenizer_core.corpus.token_plan import specials_of_documents
+    from tokenizer_core.documents import DEFAULT_FIELD, FORMATS, CorpusFormat, open_documents
+
+    if arguments.format not in FORMATS:
+        raise UsageError(f"there is no format {arguments.format}; give one of {', '.join(FORMATS)}")
+    kind = CorpusFormat(arguments.format, arguments.field or DEFAULT_FIELD, None)
+    given = allowed if is_given(arguments, "allowed_special") else None
+    options = specials_of_documents(given, is_text=arguments.format.startswith("txt"))
+    n_tokens, done = 0, bar.n
+    with open_documents(path, kind) as reader:
+        stream = None
+        for text, is_last in reader:
+            if stream is None and is_last:
+                n_tokens += tokenizer.count(text, **options)
+            else:
+                stream = stream or StreamingEncoder(tokenizer, **options)
+                n_tokens += len(stream.feed(text))
+                if is_last:
+                    n_tokens += len(stream.finish())
+                    stream = None
+            bar.update(done + reader.position_bytes - bar.n)
+    return n_tokens
 
 
 def run_decode(arguments: argparse.Namespace) -> None:
@@ -337,7 +379,7 @@ def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
             if packing in ("gz", "zst", "parquet"):
                 raise CommandError(
                     f"{shown} is {CONTENT_NAMES[packing]}, and this command reads plain text; "
-                    f"unpack it first, or use tokenizer corpus encode"
+                    f"unpack it first, or use tokenizer corpus encode, or tokenizer count --format"
                 ) from None
             raise CommandError(
                 f"{shown} is not UTF-8 at byte {error.byte_offset}; convert it first, for instance "

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS
 from tokenizer_service.commands import text
 
 
@@ -76,7 +77,23 @@ def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained):
     (trained.folder / "t.gz").write_bytes(gzip.compress(b"low"))
     line = trained.fail("count", "--file", "t.gz")
     assert "t.gz is packed with gzip, and this command reads plain text; unpack it first" in line
+    assert trained.run("count", "--file=t.gz", "--format=txt.gz") == trained.run("count", "low")
     assert trained.run("decode", stdin=b"\xef\xbb\xbf97 98")[0] == b"ab"
+
+
+def test_documents_are_counted_by_their_format(trained):
+    long = "lowest" * (DEFAULT_PIECE_CHARS // 4)
+    texts = ["low lower", "", "newest <|endoftext|> é", long]
+    lines = "".join(json.dumps({"body": text}) + "\n" for text in texts)
+    (trained.folder / "t.jsonl").write_text(lines, encoding="utf-8")
+    words = ("count", "--file=t.jsonl", "--format=jsonl", "--field=body")
+    for allowed in ("all", "none"):
+        option = f"--allowed-special={allowed}"
+        each = [int(trained.run("count", option, stdin=text.encode())[0]) for text in texts]
+        assert int(trained.run(*words, option)[0]) == sum(each)
+    assert "holds the special token" in trained.fail(*words)
+    assert "give one of txt, " in trained.fail("count", "--file=t.jsonl", "--format=x", code=2)
+    assert "give --format too" in trained.fail("count", "--file=t.jsonl", "--field=body", code=2)
 
 
 def test_figures_as_json_and_a_conversion_into_a_pipe(trained):
