@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -51,9 +52,10 @@ class Awaited:
 
 
 class Clock:
-    """Simulated time: only `sleep` advances it."""
+    """Simulated time: only `sleep` in the thread of the test advances it."""
 
     def __init__(self):
+        self._thread, self._wait = threading.get_ident(), time.sleep
         self.now = 1000.0
         self.slept = []
 
@@ -61,6 +63,8 @@ class Clock:
         return self.now
 
     def sleep(self, seconds):
+        if threading.get_ident() != self._thread:
+            return self._wait(seconds)  # a thread that an earlier test left
         self.slept.append(seconds)
         self.now += seconds
 
