@@ -63,10 +63,11 @@ class Clock:
         return self.now
 
     def sleep(self, seconds):
-        if threading.get_ident() != self._thread:
-            return self._wait(seconds)  # a thread that an earlier test left
-        self.slept.append(seconds)
-        self.now += seconds
+        if threading.get_ident() == self._thread:
+            self.slept.append(seconds)
+            self.now += seconds
+        else:
+            self._wait(seconds)  # a thread that an earlier test left
 
     async def sleep_async(self, seconds):
         self.sleep(seconds)
