@@ -1040,6 +1040,7 @@ class AsyncClient:
         special_tokens: Sequence[str] | None = None,
         name: str | None = None,
         pattern: str | None = None,
+        extend: str | None = None,
         min_frequency: int | None = None,
         max_token_length: int | None = None,
         seed_tokens: Sequence[str] | None = None,

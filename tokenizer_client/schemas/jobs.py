@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN, invalid
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN, TokenizerName, invalid
 
 MAX_VOCAB_SIZE: Final = 1 << 20
 MAX_RESERVED: Final = 1 << 14
@@ -188,6 +188,13 @@ class TrainRequest(BaseModel):
         "trained", pattern=PLAIN_NAME_PATTERN, description="Name to publish the tokenizer under."
     )
     pattern: str = Field("gpt2", max_length=64, description="A named split pattern.")
+    extend: TokenizerName | None = Field(
+        None,
+        description=(
+            "Keep all of this published tokenizer, with its pattern and special tokens, and learn "
+            "more tokens."
+        ),
+    )
     min_frequency: int = Field(
         1, ge=1, le=1 << 53, description="Pairs that occur less often are not merged."
     )
@@ -256,6 +263,8 @@ class TrainRequest(BaseModel):
         sources = (self.input_paths, self.input_urls, self.corpus_ids, self.documents)
         if sum(source is not None for source in sources) != 1:
             raise invalid("give exactly one of input_paths, input_urls, corpus_ids and documents")
+        if self.extend and {"special_tokens", "pattern", "seed_tokens"} & self.model_fields_set:
+            raise invalid("extend keeps what it has; omit special_tokens, pattern and seed_tokens")
         if self.documents is not None:
             if (self.format or self.field or self.separator) is not None:
                 raise invalid("format, field and separator describe files; documents are texts")

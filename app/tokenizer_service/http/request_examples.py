@@ -121,6 +121,9 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
             "Chunks that overlap", text="one two three four", max_tokens=3, overlap_tokens=1
         )
     },
+    "AlignRequest": {
+        "other": _example("With another tokenizer", text="low, lower", other="starter"),
+    },
     "VerifyRequest": {
         "text": _example("Check that a text survives encoding and decoding", text="naïve café 🙂"),
         "ids": _example("Do the ids?", tokens=[72, 101, 108, 108, 111]),

@@ -54,6 +54,8 @@ class CheckedTrainRequest(TrainRequest):
 
     @model_validator(mode="after")
     def _check_vocabulary(self) -> CheckedTrainRequest:
+        if self.extend is not None:
+            return self  # the job knows the entries of that tokenizer
         options = vocabulary_options(self.model_dump())
         try:
             plan = plan_vocabulary(self.special_tokens, PATTERNS[self.pattern], options)

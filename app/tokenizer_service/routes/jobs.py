@@ -18,6 +18,7 @@ from tokenizer_client.schemas.jobs import (
     JobList,
     JobView,
     TrainRequest,
+    find_document_separator,
 )
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.handlers import jobs
@@ -65,10 +66,16 @@ async def start_training(
 
     def prepare(asked: CheckedTrainRequest, folder: JobFolder) -> dict[str, Any]:
         services.store.check_may_publish(asked.name)
+        base = services.live.get(asked.extend).ref if asked.extend else None
         files = find_training_inputs(asked, services.settings, services.corpora, folder)
+        # The tokenizer to extend may not have the special token that is between documents.
+        separator = (
+            find_document_separator(asked.special_tokens) if base and asked.documents else ""
+        )
         return {
             **asked.model_dump(mode="json", exclude={"input_paths", "documents"}),
-            "corpus_format": corpus_format(asked, files),
+            "extend": base and str(base),
+            "corpus_format": corpus_format(asked, files, separator or ""),
             "max_bad": max_bad(asked),
             "inputs": [asdict(file) for file in files],
         }

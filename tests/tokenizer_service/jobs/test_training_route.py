@@ -44,6 +44,8 @@ WRONG_BODIES = [
     ({"documents": ["x"], "name": "../x"}, "/name"),
     ({"documents": ["x"], "name": "active"}, "/name"),
     ({"documents": ["x"], "pattern": "(a+)+$"}, "/pattern"),
+    ({"documents": ["x"], "extend": "../x"}, "/extend"),
+    ({"documents": ["x"], "extend": "starter", "pattern": "gpt2"}, ""),
     ({"documents": ["x"], "promote": "now"}, "/promote"),
     ({"documents": ["x"], "limits": {"seconds": 0}}, "/limits/seconds"),
     ({"documents": ["x"], "limits": {"memory_bytes": 1}}, "/limits/memory_bytes"),
@@ -104,6 +106,16 @@ def test_a_wrong_key_or_wait_is_422_and_an_unknown_job_404(refusing):
     for job_id in ("nope", "..%2F..%2Fx", "20260101T000000Z-000000000000", "%00"):
         for method in ("GET", "DELETE"):
             assert refusing.client.request(method, f"/train/{job_id}").status_code == 404
+
+
+def test_a_tokenizer_to_extend_is_resolved_when_it_is_asked_for(service):
+    problem(service.train({"documents": ["x"], "extend": "nope"}), 404, "tokenizer_not_found")
+    active = str(service.services.live.active.ref)
+    for name in ("active", active.partition("@")[0], active):
+        answer = service.train({"documents": ["x y", "z"], "extend": name, "vocab_size": 9000})
+        request = service.jobs.get(answer.json()["id"]).request
+        assert request["extend"] == active
+        assert request["corpus_format"]["separator"] == "<|endoftext|>"
 
 
 @pytest.mark.row(36)

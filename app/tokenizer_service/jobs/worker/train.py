@@ -44,15 +44,19 @@ def train_and_publish(job: WorkerJob) -> None:
             events.report(progress.phase, progress.done, progress.total, progress.message)
 
         how = CorpusFormat(**request["corpus_format"])
-        if "ray_address" in request:
+        store, base = open_artifacts(request["store"], job.artifacts_dir), None
+        if request.get("extend"):
+            base = store.load(store.resolve(request["extend"])).spec
+        if "ray_address" in request and base is None:
             result = train_on_cluster(job, files, engine.name, report, corpus_format=how)
         else:
             result = train(
                 paths,
                 TrainingOptions(
                     vocab_size=request["vocab_size"],
-                    special_tokens=request["special_tokens"],
-                    pattern=request["pattern"],
+                    special_tokens=request["special_tokens"] if base is None else (),
+                    pattern=request["pattern"] if base is None else None,
+                    extend=base,
                     vocabulary=vocabulary_options(request),
                     engine=engine.name,
                     num_workers=request["num_workers"],
@@ -78,7 +82,7 @@ def train_and_publish(job: WorkerJob) -> None:
     if result.warning:
         say(f"warning: {result.warning}")
     job.wait_for_permission()
-    ref = open_artifacts(job.request["store"], job.artifacts_dir).publish(
+    ref = store.publish(
         result.spec,
         name=request["name"],
         training=result.report.to_dict(),
