@@ -1,6 +1,7 @@
 """The searches of `.ci` for a Python and a cargo: what they accept, skip, and advise to install."""
 
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -106,6 +107,23 @@ def test_a_cargo_that_is_new_enough_is_found_on_the_path_or_at_home(machine):
     assert f"Rust 1.{minor} or newer" in refused.stderr
     machine.put("cargo", f"cargo 1.{minor}.0 (0123abcd 2026-01-01)", folder=at_home)
     assert find_cargo().stdout == f"{at_home}\n"
+
+
+def test_the_parts_of_a_release_are_its_packages_and_crates(tmp_path):
+    lock = tmp_path / "pylock.toml"
+    lock.write_text('[[packages]]\nname = "numpy"\nversion = "2.4.6"\n')
+    command = [sys.executable, ".ci/sbom", lock, CARGO_FILE.with_name("Cargo.lock")]
+    table = json.loads(subprocess.check_output(command, cwd=REPOSITORY))
+    assert (table["bomFormat"], table["specVersion"]) == ("CycloneDX", "1.6")
+    product = table["metadata"]["component"]
+    assert (product["name"], product["version"]) == (PROJECT["name"], PROJECT["version"])
+    package, *crates = table["components"]
+    assert package["purl"] == "pkg:pypi/numpy@2.4.6"
+    assert "pyo3" in {crate["name"] for crate in crates}
+    assert {len(crate["hashes"][0]["content"]) for crate in crates} == {64}
+    purls = [part["purl"] for part in table["components"]]
+    assert len(set(purls)) == len(purls)
+    assert table["dependencies"][0]["dependsOn"] == purls
 
 
 HIDE = """

@@ -17,7 +17,13 @@
 | `schemas` | request and response bodies; the service validates with the same models |
 """
 
-from tokenizer_client.async_client import AsyncClient
+try:
+    from tokenizer_client.async_client import AsyncClient
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"the client needs the package {error.name}; pip install 'tokenizer-service[client]'",
+        name=error.name,
+    ) from error
 from tokenizer_client.client import Client
 from tokenizer_client.errors import (
     AuthenticationError,

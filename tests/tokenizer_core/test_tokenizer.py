@@ -42,7 +42,7 @@ from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.spec.document_end import find_eos_token
 from tokenizer_core.specials.policy import Policy
-from tokenizer_core.splitting.patterns import SplitPattern
+from tokenizer_core.splitting.patterns import PATTERNS, PUBLISHED, SplitPattern
 from tokenizer_core.text.pieces import MAX_SHOWN
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -376,8 +376,10 @@ def test_the_public_surface_is_what_the_documentation_lists():
     assert tokenizer_core.__version__ == version("tokenizer-service")
 
 
-def test_documented_signatures_are_those_of_the_code():
+def test_documented_signatures_and_patterns_are_those_of_the_code():
     page = (REPOSITORY / "docs" / "library.md").read_text(encoding="utf-8")
+    named = page.partition("### `PATTERNS`")[2].partition("\n### ")[0]
+    assert {*PATTERNS, *PUBLISHED} <= {*re.findall(r"`(\w+)`", named)}
     found = re.findall(r"^(?:###|-) `(\.?)(\w+)\(([^`]*)\)`", page, flags=re.MULTILINE)
     assert len(found) > 50
     for dot, name, text in found:
