@@ -24,7 +24,8 @@ export function startKeyForm() {
     try {
       await checkKey(value);
     } catch (error) {
-      reportProblem(byId("key-problem"), error);
+      const unknown = error.status === 401 && new Error("The service does not know this key.");
+      reportProblem(byId("key-problem"), unknown || error);
       return;
     }
     key.use(value, byId("key-kept").checked);

@@ -349,7 +349,7 @@ def test_a_run_under_way_is_followed_and_can_be_cancelled(open_page, service):
 def test_a_wrong_key_is_not_kept(open_page):
     page = open_page(with_problems=True)
     unlock(page, "a wrong key")
-    expect(page.locator("#key-problem")).to_contain_text("does not know the key")
+    expect(page.locator("#key-problem")).to_contain_text("does not know this key")
     expect(page.locator("#key-toggle")).to_have_text("Key")
     page.fill("#key-input", ADMIN_KEY)
     page.keyboard.press("Enter")
