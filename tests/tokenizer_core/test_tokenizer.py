@@ -490,7 +490,7 @@ def test_a_long_text_is_shown_in_part():
     assert list(Tokenizer.from_spec(spec).pieces("lo")) == [(32, b" "), (259, b"lo")]
 
 
-STARTER = "a9df1cc4e3c1a3500669fd41ae3928bf7aecf84e661e6350fe9e6d26dd119949"
+STARTER = "51b920339bb2a732b799ab854f392b501edea3f31e29c13ca34853d5713c02f6"
 GPT2 = "9d39b78957bce1d53289e6164c8adbf8c196b916bce5a9d5cdbc5cf011c4ad8a"
 HARMONY = "e98d13742dea156bbcd9cc065607332f0e522b8e80db4817ca74caa5a7d8d774"
 

@@ -115,7 +115,7 @@ def check_read(request: HTTPConnection) -> None:
     """As `require_read`."""
     keys: AccessKeys = request.scope["app"].access_keys
     if keys.read and not _holds(request, keys.read | keys.admin):
-        raise KeyRequiredError("a read key or an admin key")
+        raise _key_required(request, "a read key or an admin key")
 
 
 async def require_admin(request: Request) -> None:
@@ -130,7 +130,11 @@ async def require_admin(request: Request) -> None:
         return
     if keys.read and _holds(request, keys.read):
         raise AdminKeyRequiredError
-    raise KeyRequiredError("an admin key (printed at start when none was set)")
+    raise _key_required(request, "an admin key (printed at start when none was set)")
+
+
+def _key_required(request: HTTPConnection, accepted: str) -> KeyRequiredError:
+    return KeyRequiredError(accepted, is_wrong=any(_given_keys(request)))
 
 
 def _holds(request: HTTPConnection, accepted: frozenset[bytes]) -> bool:

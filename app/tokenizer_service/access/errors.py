@@ -12,12 +12,14 @@ class AccessError(Exception):
 
 
 class KeyRequiredError(AccessError):
-    """The request carries no valid key; `accepted` says which keys the route takes."""
+    """The request carries no valid key; `accepted` says which keys the route takes. `is_wrong`: it
+    carries another."""
 
     code = "key_required"
 
-    def __init__(self, accepted: str) -> None:
+    def __init__(self, accepted: str, *, is_wrong: bool = False) -> None:
         self.accepted = accepted
+        self.found = "The service does not know the key of this request. " if is_wrong else ""
         super().__init__(f"{accepted} is required")
 
 

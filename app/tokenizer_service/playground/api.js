@@ -37,7 +37,7 @@ class Key extends EventTarget {
 export const key = new Key();
 
 function headersOf(more) {
-  return key.value ? { ...more, "X-API-Key": key.value } : { ...more };
+  return key.value ? { "X-API-Key": key.value, ...more } : { ...more };
 }
 
 /** The service's response. Throws ServiceProblem, with a default message when the body has none. */
@@ -182,6 +182,9 @@ export const promote = (tokenizer, presentDigest) =>
     json: { tokenizer },
     headers: presentDigest ? { "If-Match": `"${presentDigest}"` } : {},
   }));
+
+/** Throws ServiceProblem if the service does not know this key; 403 is one that only reads. */
+export const checkKey = (value) => ask("train?limit=1", { headers: { "X-API-Key": value }, accept: [403] });
 
 export const corpora = () => asJson(ask("corpora"));
 export const removeCorpus = (id) => ask(`corpora/${encodePath(id)}`, { method: "DELETE" });

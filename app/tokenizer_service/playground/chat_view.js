@@ -64,6 +64,7 @@ export class ChatView {
     this.controller = new AbortController();
     const { signal } = this.controller;
     const problem = byId("chat-problem");
+    problem.className = this.hasTemplate ? "problem" : "hint";
     try {
       if (!this.hasTemplate) {
         throw new Error(noTemplate((this.select.value || served.active.version).split("@")[0]));

@@ -21,10 +21,14 @@ const ENDS = {
 };
 
 export class JobView {
-  /** `ended(view)` is called at the end of each run shown here. */
-  constructor(ended) {
+  /**
+   * Callbacks: `ended(view)` at the end of each run shown here; `compare(version)` and
+   * `serve(version)` for the tokenizer of a run.
+   */
+  constructor({ ended, compare, serve }) {
     this.element = byId("job");
-    this.ended = ended;
+    Object.assign(this, { ended, compare, serve });
+    setInterval(() => this.view && !api.isFinal(this.view) && this.#renderFigures(this.view), 1000);
     this.controller = new AbortController();
     const make_ = (tag, name, more = {}) => (this[name] = make(tag, { class: name, ...more }));
     this.element.replaceChildren(
@@ -44,6 +48,7 @@ export class JobView {
     this.controller.abort();
     this.controller = new AbortController();
     const { signal } = this.controller;
+    this.view = null;
     this.rate = new Rate();
     this.result.replaceChildren();
     this.element.hidden = false;
@@ -54,7 +59,7 @@ export class JobView {
         this.#render(view);
         if (!api.isFinal(view)) wasGoing = true;
         else if (wasGoing) this.ended(view);
-        if (view.result) await this.#showResult(view.result, signal);
+        if (view.result) await this.#showResult(view, signal);
       }
     } catch (error) {
       if (!signal.aborted) reportProblem(this.problem, error);
@@ -64,11 +69,13 @@ export class JobView {
   /** Hide the run and stop listening. */
   leave() {
     this.controller.abort();
+    this.view = null;
     this.element.hidden = true;
   }
 
   #render(view) {
     const isFinal = api.isFinal(view);
+    this.view = view;
     this.title.textContent = `Training ${view.name}`;
     this.state.textContent = view.state;
     this.state.dataset.state = view.state;
@@ -77,8 +84,7 @@ export class JobView {
     if (this.phase.textContent !== words) this.phase.textContent = words;
     this.bar.value = view.progress;
     this.rate.note(view);
-    this.numbers.replaceChildren(...this.#figures(view).map(([name, value]) =>
-      make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
+    this.#renderFigures(view);
     this.log.textContent = view.log_tail.join("\n");
     this.problem.hidden = view.error === null;
     if (view.error) this.problem.textContent = view.error.detail;
@@ -88,6 +94,11 @@ export class JobView {
     this.buttons.replaceChildren(...(canCancel ? [make("button", cancel)] : []));
   }
 
+  #renderFigures(view) {
+    this.numbers.replaceChildren(...this.#figures(view).map(([name, value]) =>
+      make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
+  }
+
   #figures(view) {
     const { counters } = view;
     const found = [["done", `${Math.round(100 * view.progress)}%`]];
@@ -95,31 +106,34 @@ export class JobView {
     const share = (name, phase, format) => counters[`${phase}_total`]
       && found.push([name, `${format(counters[`${phase}_done`])} of ${format(counters[`${phase}_total`])}`]);
     share("text read", "count", formatBytes);
-    share("merges", "learn", formatCount);
+    if (!api.isFinal(view)) share("merges", "learn", formatCount);
     const { perSecond, left } = this.rate;
     if (!api.isFinal(view) && perSecond) {
       const isLearning = view.phase === "learn";
       found.push(["rate", isLearning ? `${formatCount(Math.round(perSecond))} merges/s` : `${formatBytes(perSecond)}/s`]);
       found.push(["left of this phase", `about ${formatSeconds(left)}`]);
     }
-    if (view.finished_at && view.started_at) {
-      found.push(["took", formatSeconds((Date.parse(view.finished_at) - Date.parse(view.started_at)) / 1000)]);
-    }
+    if (view.started_at) found.push([view.finished_at ? "took" : "elapsed", elapsedOf(view)]);
     return found;
   }
 
   /** Show the result while it is published. */
-  async #showResult({ name, version }, signal) {
+  async #showResult({ state, result: { name, version } }, signal) {
     // A version may have been removed since.
     const { tokenizers } = await api.versionsOf(name).catch(() => ({ tokenizers: [] }));
     const published = tokenizers.find((one) => one.version === version);
     const training = published?.manifest?.training;
     if (signal.aborted || !training) return;
+    const full = `${name}@${version}`;
+    const early = training.stopped_early ? ` These are fewer than you asked for: ${training.stopped_early}.` : "";
+    const button = (textContent, onclick) => make("button", { type: "button", textContent, onclick });
     this.result.replaceChildren(
-      make("p", {}, make("b", { textContent: name, title: `${name}@${version}` }),
+      make("p", {}, make("b", { textContent: name, title: full }),
         `: ${formatCount(training.vocab_size)} entries, ${training.bytes_per_token.toFixed(2)} bytes per token, ` +
-        `longest token ${formatCount(training.longest_token_bytes)} bytes.` +
-        (training.stopped_early ? ` Stopped early: ${training.stopped_early}.` : "")));
+        `longest token ${formatCount(training.longest_token_bytes)} bytes.${early}`),
+      make("div", { class: "row" },
+        button("Compare on your text", () => this.compare(full)),
+        state === "succeeded" && button("Serve it", () => this.serve(full))));
     if (training.curve?.length > 1) this.result.append(drawCurve(training.curve));
   }
 
@@ -132,10 +146,15 @@ export class JobView {
   }
 }
 
+/** How long a run took, or has taken. */
+export function elapsedOf({ started_at: start, finished_at: end }) {
+  return formatSeconds(((end ? Date.parse(end) : Date.now()) - Date.parse(start)) / 1000);
+}
+
 /** How a run ended, and why its tokenizer is not served. */
 function endOf({ state, result }) {
   const why = result?.not_promoted;
-  const held = why && `Published, and not served: ${HELD_BACK[why.reason](why)}. Serve it under Versions.`;
+  const held = why && `Published, and not served: ${HELD_BACK[why.reason](why)}.`;
   return held || ENDS[state];
 }
 

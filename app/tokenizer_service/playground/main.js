@@ -41,18 +41,18 @@ const decodeView = new DecodeView(lookAt, () => {
   return { ids: encoding?.ids ?? [], tokenizer: tokenizer || encoding?.version };
 });
 const languagesView = new LanguagesView();
-const trainView = new TrainView(() => encodeView.text);
+const compare = (version) => {
+  openTab("encode");
+  encodeView.compare(true, version);
+};
+const versions = new VersionsView(compare);
+const trainView = new TrainView(() => encodeView.text, { compare, serve: (version) => versions.promote(version) });
 
 const openTab = startTabs((name) => {
   if (details.isOpen) details.close();
   if (name === "train") trainView.open();
   if (name === "chat") chatView.open();
   if (name === "languages") languagesView.open();
-});
-
-const versions = new VersionsView((version) => {
-  openTab("encode");
-  encodeView.compare(true, version);
 });
 
 /** Show the view that the address describes, or a sample text. */

@@ -24,6 +24,7 @@ function renderPiece(encoding, index, look, asBytes) {
   const cell = make("span", { class: `piece ${look(encoding, index)}` });
   if (asBytes) cell.textContent = hexOf(encoding.bytesOf(index));
   else showParts(cell, parts, characterOf);
+  cell.classList.toggle("ends-line", !asBytes && encoding.bytesOf(index).at(-1) === 10);
   cell.setAttribute("aria-label", `${describeParts(parts, characterOf)}, id ${encoding.ids[index]}`);
   return cell;
 }

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { CorporaView } from "./corpora_view.js";
 import { byId, formatBytes, make } from "./elements.js";
-import { JobView } from "./job_view.js";
+import { elapsedOf, JobView } from "./job_view.js";
 import { openKeyForm } from "./key_form.js";
 import { reportProblem } from "./notices.js";
 import { served } from "./served.js";
@@ -11,13 +11,17 @@ import { served } from "./served.js";
 const SOURCES = ["corpora", "text", "paths"];
 
 export class TrainView {
-  /** `textOf()` returns the text on the Encode tab. */
-  constructor(textOf) {
+  /** `textOf()` returns the text on the Encode tab; `compare` and `serve` are those of `JobView`. */
+  constructor(textOf, { compare, serve }) {
     this.textOf = textOf;
     this.corpora = new CorporaView();
-    this.job = new JobView(() => {
-      this.#listJobs();
-      served.look().then(() => served.list());
+    this.job = new JobView({
+      ended: () => {
+        this.#listJobs();
+        served.look().then(() => served.list());
+      },
+      compare,
+      serve,
     });
     byId("train-unlock").addEventListener("click", openKeyForm);
     byId("train-form").addEventListener("submit", (event) => {
@@ -116,7 +120,7 @@ export class TrainView {
         type: "button", class: "job-name", textContent: job.name,
         "aria-label": `Show the run ${job.name} of ${when}`, onclick: () => this.job.follow(job.id),
       }),
-      make("span", { class: "hint grow", textContent: when }),
+      make("span", { class: "hint grow", textContent: job.finished_at && job.started_at ? `${when}, ${elapsedOf(job)}` : when }),
       make("span", { class: "state", "data-state": job.state, textContent: job.state }));
   }
 }

@@ -11,7 +11,7 @@ export class VersionsView {
   /** `compare(version)` is called to show a version next to the active one. */
   constructor(compare) {
     this.compare = compare;
-    byId("roll-back").addEventListener("click", () => served.previous && this.#promote(served.previous));
+    byId("roll-back").addEventListener("click", () => served.previous && this.promote(served.previous));
     served.addEventListener("listed", () => this.render());
   }
 
@@ -39,11 +39,11 @@ export class VersionsView {
         make("b", { textContent: shortName(full), title: full })),
       make("span", { class: "hint grow", textContent: made }),
       ...(active ? [make("span", { class: "badge", textContent: "served" })]
-        : [button("Compare", () => this.compare(full)), button("Serve", () => this.#promote(full))]));
+        : [button("Compare", () => this.compare(full)), button("Serve", () => this.promote(full))]));
   }
 
   /** Promote only if the active version is still the one this page shows. */
-  async #promote(version) {
+  async promote(version) {
     const problem = byId("versions-problem");
     problem.hidden = true;
     try {

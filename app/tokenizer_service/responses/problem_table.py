@@ -177,7 +177,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     # Admission
     access.KeyRequiredError: Row(
         401,
-        "This route requires {error.accepted}, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
+        "{error.found}This route requires {error.accepted}, "
+        "as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
         headers={"WWW-Authenticate": 'Bearer realm="tokenizer"'},
     ),
     access.AdminKeyRequiredError: Row(403, "This is a read key; the route requires an admin key."),

@@ -8,7 +8,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.presets import PRESETS, cached_paths
 
 END = "<|endoftext|>"
-STARTER_IDS = b"16500 44 2067 33\n"
+STARTER_IDS = b"10687 44 1948 33\n"
 MISSING = "publish it: tokenizer import starter --name starter"
 
 
