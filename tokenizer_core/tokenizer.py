@@ -8,6 +8,7 @@ under fork and spawn.
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import index
@@ -27,7 +28,7 @@ from tokenizer_core.engines import (
 )
 from tokenizer_core.engines.base import require_characters, require_text
 from tokenizer_core.engines.protocol import is_array
-from tokenizer_core.errors import ChatInputError, OtherModelError
+from tokenizer_core.errors import ChatInputError, OtherModelError, UnknownTokenIdError
 from tokenizer_core.presets import download_model_folder, load_path_spec, read_preset
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
@@ -634,13 +635,14 @@ class Tokenizer:
         others, in blocks of at least 128 kB. Starting these processes for each call takes some
         tenths of a second, so they save time only from some megabytes on.
         """
-        workers = num_threads or 1
+        workers = _checked_threads(num_threads) or 1
         texts = _list_of(texts)
         if not self._engine.has_threads:
             from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_policy
 
             options = (plain_policy(allowed_special), plain_policy(disallowed_special))
-            return encode_batch_over_processes(self, texts, options, workers)
+            with _naming_wrong(texts):
+                return encode_batch_over_processes(self, texts, options, workers)
         wanted = LISTS._replace(num_threads=workers)
         return self._encode_batch(texts, allowed_special, disallowed_special, wanted)
 
@@ -657,7 +659,7 @@ class Tokenizer:
 
         `num_threads` as for `encode_to_numpy`.
         """
-        wanted = ARRAYS._replace(num_threads=num_threads)
+        wanted = ARRAYS._replace(num_threads=_checked_threads(num_threads))
         return self._encode_batch(_list_of(texts), allowed_special, disallowed_special, wanted)
 
     def encode_iterable(
@@ -866,13 +868,15 @@ class Tokenizer:
     ) -> list[str]:
         """The text of each element, in order; the rest as `decode`. `num_threads` as for
         `encode_to_numpy`."""
+        _checked_threads(num_threads)
         rows = [ids if isinstance(ids, list) or is_array(ids) else list(ids) for ids in batch]
         texts = None
         if errors == "replace":
             skips = skip_special_tokens
-            texts = self._engine.decode_batch(rows, num_threads, skip_special=skips)
+            with suppress(TypeError, UnknownTokenIdError):  # `decode_rows` names the row
+                texts = self._engine.decode_batch(rows, num_threads, skip_special=skips)
         if texts is None:
-            return [self.decode(ids, errors, skip_special_tokens) for ids in rows]
+            return decode_rows(rows, lambda ids: self.decode(ids, errors, skip_special_tokens))
         return texts
 
     def decode_bytes(self, ids: Ids) -> bytes:
@@ -1052,6 +1056,7 @@ class Tokenizer:
         """
         import numpy as np
 
+        _checked_threads(num_threads)
         rows = rows_of(batch, offsets)
         found = self._engine.first_drifts(rows, self._matchers.all, num_threads)
         if found is None:
@@ -1100,6 +1105,11 @@ class Tokenizer:
     def __reduce__(self) -> tuple[object, ...]:
         return partial(type(self).from_spec, engine=self.engine_name), (self._spec,)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_"):
+            raise AttributeError(f"a Tokenizer is immutable; it has no {name!r:.80} to set")
+        super().__setattr__(name, value)
+
     def _set_up(self, spec: TokenizerSpec, engine: Engine) -> None:
         self._spec, self._engine = spec, engine
         self._special_ids = frozenset(spec.special_tokens.values())
@@ -1116,8 +1126,9 @@ class Tokenizer:
         wanted: Wanted[Result],
     ) -> Result:
         encode = partial(self._engine.encode_batch, wanted=wanted)
-        matcher = self._matchers.for_texts(texts, Policy(allowed, disallowed), encode)
-        return self._engine.encode_batch(texts, matcher, wanted)
+        with _naming_wrong(texts):
+            matcher = self._matchers.for_texts(texts, Policy(allowed, disallowed), encode)
+            return self._engine.encode_batch(texts, matcher, wanted)
 
     def _find_tokens(self, source: Source, policy: Policy) -> tuple[str, SpecialTokenMatcher]:
         """The text of a source, and what finds the added tokens that count in it."""
@@ -1220,7 +1231,32 @@ def _pairs(segments: Iterable[Segment] | str) -> Iterable[Segment]:
 
 
 def _array_by(num_threads: int | None) -> Wanted[NDArray[np.uint32]]:
-    return ARRAY if num_threads is None else ARRAY._replace(num_threads=num_threads)
+    threads = _checked_threads(num_threads)
+    return ARRAY if threads is None else ARRAY._replace(num_threads=threads)
+
+
+def _checked_threads(num_threads: int | None) -> int | None:
+    if num_threads is not None and num_threads < 0:
+        raise ValueError(f"num_threads is a number of threads, not {num_threads}")
+    return num_threads
+
+
+@contextmanager
+def _naming_wrong(texts: list[str]) -> Iterator[None]:
+    """Make an error name the first of `texts` that is no str or has a lone surrogate."""
+    try:
+        yield
+    except (AttributeError, TypeError, UnicodeEncodeError):
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                kind = type(text).__name__
+                raise TypeError(f"texts[{number}] must be a str, not {kind}") from None
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                error.reason += f", in texts[{number}]"
+                raise error from None
+        raise
 
 
 def _count_to(limit: int | None) -> Wanted[int]:

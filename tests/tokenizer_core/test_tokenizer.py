@@ -23,7 +23,14 @@ from tests.conftest import REPOSITORY
 from tests.native_module import native_module
 from tests.slow_packages import REGEX
 from tests.tokenizer_core.every_way import SHAPES, check_stream
-from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
+from tokenizer_core import (
+    StreamingEncoder,
+    Tokenizer,
+    TokenizerSpec,
+    reference,
+    train_from_iterator,
+    truncate_text,
+)
 from tokenizer_core.engines import COUNT
 from tokenizer_core.errors import (
     InvalidSpecError,
@@ -204,6 +211,27 @@ NO_TEXTS = [
     (b"a", TypeError),
     (None, TypeError),
 ]
+
+
+def test_errors_name_the_place_in_a_batch(tokenizer):
+    for encode in (tokenizer.encode_batch, tokenizer.encode_batch_to_numpy):
+        with pytest.raises(TypeError, match=r"texts\[2\] must be a str, not NoneType"):
+            encode(["a", "b", None])
+        with pytest.raises(UnicodeEncodeError, match=r"in texts\[1\]"):
+            encode(["a", "\ud800"])
+        with pytest.raises(ValueError, match="not -1"):
+            encode(["a"], num_threads=-1)
+    with pytest.raises(TypeError, match=r"row 1: ids\[0\] = None"):
+        tokenizer.decode_batch([[1], [None]])
+    with pytest.raises(TypeError, match="options must be TrainingOptions"):
+        train_from_iterator(["a"], 300)
+    with pytest.raises(TypeError, match="the tokenizer comes first"):
+        truncate_text("hello", tokenizer, 2)
+
+
+def test_a_tokenizer_cannot_be_changed(tokenizer):
+    with pytest.raises(AttributeError, match="immutable"):
+        tokenizer.foo = 3
 
 
 @pytest.mark.parametrize("name", SHAPES)

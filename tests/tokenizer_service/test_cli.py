@@ -191,6 +191,8 @@ ERRORS = [
     (("train", "corpus.txt", "--from-counts", "corpus.txt"), 2, "leave them out"),
     (("import", "nothing", "--name=a"), 1, "there is no file nothing"),
     (("encode", "a", "--artifacts-dir", "empty"), 1, "starter"),
+    (("encode", "a", "--tokenizer", "s3://b/t.json"), 2, "s3://b/t.json is an address"),
+    (("convert", "s3://b/t.json", "--to", "tiktoken", "-o", "x"), 2, "s3://b/t.json is an address"),
     (("promote", "none@../x"), 1, "version"),
     (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),
     (("import", "a", "--name=x", "--special", "nothing"), 2, "TOKEN=ID"),
@@ -211,6 +213,7 @@ def test_an_error_is_one_line_with_the_remedy(trained):
     assert "byte 65537" in trained.fail("count", stdin=late)
     many = b"97 " * 100_000 + b"99999"
     assert "ids[100000] = 99999" in trained.fail("decode", stdin=many)
+    assert "tokenizer count --file latin.txt" in trained.run("count", "latin.txt")[1]
     assert "cut off" in trained.fail("decode", "--format", "u32", stdin=b"abc")
     assert "longer than any" in trained.fail("decode", stdin=b"9" * 200_000)
     assert "TOKENIZER_ENGINE" in trained.fail("encode", "a", TOKENIZER_ENGINE="steam")

@@ -76,6 +76,7 @@ def truncate_text(
         >>> truncate_text(tokenizer, "naïve", 3, side="left").text
         've'
     """
+    _check_order(tokenizer, "truncate_text")
     if max_tokens < 0:
         raise ValueError(f"max_tokens is a number of tokens, not {max_tokens}")
     if side not in ("right", "left"):
@@ -98,6 +99,11 @@ def truncate_text(
         return part
     position = 0 if side == "right" else len(data)
     return TextPart("", np.empty(0, dtype=np.uint32), position, position)
+
+
+def _check_order(tokenizer: object, function: str) -> None:
+    if isinstance(tokenizer, str):
+        raise TypeError(f"the tokenizer comes first: {function}(tokenizer, text, max_tokens)")
 
 
 def chunk_text(
@@ -166,6 +172,7 @@ class TextChunks:
         disallowed_special: Disallowed = (),
     ) -> None:
         """Raises as `chunk_text`, except MaxTokensTooSmallError."""
+        _check_order(tokenizer, "chunk_text")
         if max_tokens < 1:
             raise ValueError(
                 f"a chunk has at least one token, so max_tokens cannot be {max_tokens}"

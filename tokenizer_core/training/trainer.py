@@ -350,6 +350,11 @@ def _count_and_learn(
     should_cancel: Callable[[], bool] | None,
 ) -> TrainingResult:
     """Count with `count`, which takes the keyword arguments of `count_pretokens`, and learn."""
+    if not isinstance(options, TrainingOptions):
+        raise TypeError(
+            f"options must be TrainingOptions, for instance TrainingOptions({options!r:.40}), not "
+            f"{type(options).__name__}"
+        )
     base = options.extend
     if base is None:
         pattern = resolve_pattern("gpt2" if options.pattern is None else options.pattern)

@@ -6,9 +6,10 @@ import argparse
 import codecs
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from itertools import chain
 from pathlib import Path
@@ -304,6 +305,13 @@ def _check_text(arguments: argparse.Namespace) -> None:
     if arguments.text is not None and arguments.file:
         raise UsageError("give the text as an argument or with --file, not both")
     require_files([path for path in arguments.file if path != STANDARD_INPUT])
+    with suppress(OSError, ValueError):  # a long text is no name
+        if arguments.text and Path(arguments.text).is_file():
+            print(
+                f"note: {arguments.text} is a file here, and this is about its name; for what it "
+                f"holds: tokenizer {arguments.command} --file {shlex.quote(arguments.text)}",
+                file=sys.stderr,
+            )
 
 
 def _bar_over(arguments: argparse.Namespace) -> Any:

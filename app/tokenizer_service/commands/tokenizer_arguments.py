@@ -209,8 +209,10 @@ def find_files(arguments: argparse.Namespace, what: str) -> tuple[list[Path], st
     """The files and the pattern that a word names; no files for a published tokenizer or a preset.
 
     Raises:
-        UsageError: the word is one of these, and a file or folder here.
+        UsageError: the word is one of these, and a file or folder here; or an address.
     """
+    if "://" in what and not Path(what).exists():
+        raise UsageError(f"{what} is an address, and a tokenizer is read from files; copy it first")
     files, pattern, is_bare = _files_of(what)
     if is_bare:
         artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
