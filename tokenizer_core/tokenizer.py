@@ -118,6 +118,28 @@ class Tokenizer:
         tokenizer._set_up(spec, made)
         return tokenizer
 
+    def save(self, path: Path) -> None:
+        """Write a `tokenizer.json` to a path that ends in `.json`, else the folder that
+        `AutoTokenizer` of transformers reads, with the chat templates. `load` reads both. Files of
+        these names are replaced, each completely or not at all.
+
+        Raises:
+            FormatError: ids depend on what the format cannot hold.
+            OSError: a file cannot be written.
+        """
+        import pathlib
+
+        from tokenizer_core.formats.model_folder import WRITTEN, save_model_folder
+        from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+
+        folder = pathlib.Path(path)
+        if folder.suffix == ".json":
+            save_tokenizer_json(self._spec, folder)
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer_json, config_json, special_tokens_json = (folder / name for name in WRITTEN)
+        save_model_folder(self._spec, tokenizer_json, config_json, special_tokens_json)
+
     @classmethod
     def load(cls, path: Path, *, file_ids: bool = False, engine: str = "auto") -> Tokenizer:
         """Load a file or a folder of any supported format; the content determines the format.
@@ -1242,7 +1264,7 @@ def _checked_threads(num_threads: int | None) -> int | None:
 
 
 @contextmanager
-def _naming_wrong(texts: list[str]) -> Iterator[None]:
+def _naming_wrong(texts: Sequence[object]) -> Iterator[None]:
     """Make an error name the first of `texts` that is no str or has a lone surrogate."""
     try:
         yield

@@ -44,7 +44,7 @@ from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.events import JobWatch
 from tokenizer_service.jobs.metrics import JobCollector
-from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.token_files import TokenFilesStore
 from tokenizer_service.jobs.version_retention import VersionRetention
@@ -244,9 +244,7 @@ async def _lifespan(
         runner = JobRunner(settings, store, live, job_store)
         service_metrics.show_served(live.served_rows)
         service_metrics.add_collector(JobCollector(job_store))
-        job_store.on_end = lambda job: service_metrics.count_job(
-            job.kind, job.state, job.run_seconds
-        )
+        job_store.on_end = functools.partial(_note_job, service_metrics, traces)
         service_metrics.add_collector(DiskCollector(settings.artifacts_dir))
         app.services = Services(
             settings=settings,
@@ -278,6 +276,13 @@ async def _lifespan(
         )
         closing.callback(sampler.cancel)
         yield {STATE_KEY: _guard(settings, service_metrics)}
+
+
+def _note_job(service_metrics: ServiceMetrics, traces: Traces | None, job: Job) -> None:
+    service_metrics.count_job(job.kind, job.state, job.run_seconds)
+    if traces is not None:
+        code = None if job.error is None else job.error["code"]
+        traces.record_job(job.kind, job.state, job.started_at, code)
 
 
 def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:

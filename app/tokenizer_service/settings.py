@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,8 @@ _OTHER_VARIABLES: Final = {
 }
 """Variables that other parts of the project read, and their meanings."""
 
+_SIZE: Final = r"(\d{1,12}) ?([KMGT])(?:i?B)?"
+
 _PAGE_HEAD: Final = """\
 # Settings
 
@@ -82,6 +85,13 @@ def _entries_of(value: object) -> object:
     if value.strip() and not entries:
         raise ValueError("it has only commas; name an entry, or leave it out")
     return entries
+
+
+def _bytes_of(value: object) -> object:
+    """The number of bytes of `64M`; a unit is a power of 1024."""
+    if not isinstance(value, str) or not (match := re.fullmatch(_SIZE, value, re.ASCII)):
+        return value
+    return int(match[1]) << 10 * (1 + "KMGT".index(match[2]))
 
 
 def _folders_of(value: object) -> object:
@@ -122,6 +132,7 @@ def _check_database(address: SecretStr) -> None:
         raise ValueError("it needs the extra postgres; pip install 'tokenizer-service[postgres]'")
 
 
+Bytes = Annotated[int, BeforeValidator(_bytes_of)]
 KeyList = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_entries_of)]
 WordList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries_of)]
 FolderList = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_folders_of)]
@@ -173,7 +184,8 @@ class Settings(BaseSettings):
 
     admin_keys: KeyList = ()
     """Keys for the admin routes (training, promotion, uploads), separated by commas. Unset: the
-    service generates one at start and prints it once."""
+    service generates one at start and prints it once; with TOKENIZER_LOG_FORMAT=json it writes it
+    to `run/admin_key` in the artifacts folder."""
 
     read_keys: KeyList = ()
     """Keys for encoding and the other read routes, separated by commas. Unset: these routes are
@@ -207,16 +219,17 @@ class Settings(BaseSettings):
     """Least severe level to log: `critical`, `error`, `warning`, `info` or `debug`."""
 
     log_format: Literal["text", "json"] = "text"
-    """Format of the log: `text`, or `json` for one object per line."""
+    """Format of the log: `text`, or `json` for one object per line, without the commands to try."""
 
-    max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 64 * 1024 * 1024
-    """Largest request body in bytes. Streams and corpus uploads are exempt."""
+    max_body_bytes: Annotated[Bytes, Field(ge=1024, le=1 << 40)] = 64 * 1024 * 1024
+    """Largest request body in bytes; this and other sizes also as `64M` (K, M, G, T). Streams and
+    corpus uploads are exempt."""
 
-    max_response_bytes: Annotated[int | None, Field(ge=1024, le=1 << 42)] = None
+    max_response_bytes: Annotated[Bytes, Field(ge=1024, le=1 << 42)] | None = None
     """Most bytes of text that one request may decode, and of text and ids that overlapping chunks
     may repeat. Unset: four times TOKENIZER_MAX_BODY_BYTES."""
 
-    request_memory_bytes: Annotated[int | None, Field(ge=1024, le=1 << 44)] = None
+    request_memory_bytes: Annotated[Bytes, Field(ge=1024, le=1 << 44)] | None = None
     """Memory in bytes that all requests of a serving process may hold together: large bodies,
     parsed values, unsent responses, and what streams hold back. Further large requests get 503.
     Unset: 16 times TOKENIZER_MAX_BODY_BYTES."""
@@ -242,14 +255,14 @@ class Settings(BaseSettings):
     chat_seconds: Annotated[float, Field(gt=0, le=3600)] = 5
     """Time in seconds that a chat template may take for one conversation."""
 
-    chat_memory_bytes: Annotated[int, Field(ge=16 * 1024 * 1024, le=1 << 40)] = 256 * 1024 * 1024
+    chat_memory_bytes: Annotated[Bytes, Field(ge=16 * 1024 * 1024, le=1 << 40)] = 256 * 1024 * 1024
     """Memory in bytes that a chat template may take for one conversation, in a process of its own.
     """
 
     threads: Annotated[int | None, Field(ge=1, le=1024)] = None
     """Threads for large requests, per process. Unset: one per core, at most four."""
 
-    corpora_max_bytes: Annotated[int, Field(ge=1024, le=1 << 50)] = 100 * 1024 * 1024 * 1024
+    corpora_max_bytes: Annotated[Bytes, Field(ge=1024, le=1 << 50)] = 100 * 1024 * 1024 * 1024
     """Largest total size of uploaded corpora in bytes, and the most that one training job may
     download."""
 
@@ -258,7 +271,7 @@ class Settings(BaseSettings):
     resolve to a public address, or `host[:port]=ADDRESS` to allow that address or network. Unset:
     none."""
 
-    token_files_max_bytes: Annotated[int | None, Field(ge=1024, le=1 << 50)] = None
+    token_files_max_bytes: Annotated[Bytes, Field(ge=1024, le=1 << 50)] | None = None
     """Largest total size of token files in bytes, checked when a job is requested. Unset: limited
     by the disk."""
 
@@ -273,7 +286,7 @@ class Settings(BaseSettings):
     """Job lease in seconds: another host may restart a job whose lease was not renewed for this
     long."""
 
-    train_memory_bytes: Annotated[int | None, Field(ge=1 << 20, le=1 << 50)] = None
+    train_memory_bytes: Annotated[Bytes, Field(ge=1 << 20, le=1 << 50)] | None = None
     """Most resident memory of one job in bytes. A request can only set a lower limit. Unset: three
     quarters of the memory of the machine or container."""
 

@@ -229,6 +229,12 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
         truncate_text("hello", tokenizer, 2)
 
 
+def test_a_saved_tokenizer_is_loaded(tokenizer, tmp_path):
+    for path in (tmp_path / "a.json", tmp_path / "below" / "folder"):
+        tokenizer.save(path)
+        assert Tokenizer.load(path).spec.fingerprint == tokenizer.spec.fingerprint
+
+
 def test_a_tokenizer_cannot_be_changed(tokenizer):
     with pytest.raises(AttributeError, match="immutable"):
         tokenizer.foo = 3

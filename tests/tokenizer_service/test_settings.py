@@ -39,6 +39,7 @@ def test_every_variable_is_read(monkeypatch):
         "CHAT_SECONDS": ("2.5", 2.5),
         "CHAT_MEMORY_BYTES": ("67108864", 64 << 20),
         "TRAIN_QUEUE": ("0", 0),
+        "JOB_NICE": ("3", 3),
         "TRAIN_MEMORY_BYTES": ("4194304", 4 << 20),
         "TRAIN_THREADS": ("1", 1),
         "CORPORA_MAX_BYTES": ("4096", 4096),
@@ -66,6 +67,12 @@ def test_every_variable_is_read(monkeypatch):
     assert settings.jobs_database.get_secret_value() == given["JOBS_DATABASE"][0]
     assert "one" not in repr(settings)
     assert "not-to-be-seen" not in repr(settings)
+
+
+@pytest.mark.parametrize(("text", "n_bytes"), [("64M", 1 << 26), ("2KiB", 2048), ("1 TB", 1 << 40)])
+def test_sizes_have_units(monkeypatch, text, n_bytes):
+    monkeypatch.setenv("TOKENIZER_MAX_BODY_BYTES", text)
+    assert Settings.from_environment().max_body_bytes == n_bytes
 
 
 def test_defaults_are_those_described():

@@ -36,6 +36,7 @@ from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
+from tokenizer_core.blobs.atomic_files import write_whole_file
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
@@ -136,10 +137,11 @@ def run_serve(arguments: argparse.Namespace) -> None:
     # uvicorn raises a signal again after its graceful end; that must not look like a crash.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     raise_open_files()
-    metrics_dir = _make_metrics_dir(settings)
+    metrics_dir = None
     try:
         config = _configure(settings)
         configure_logging(settings.log_level, settings.log_format)  # the supervisor logs as well
+        metrics_dir = _make_metrics_dir(settings)
         for root in missing_corpus_roots(settings):
             log.warning("TOKENIZER_CORPUS_ROOTS: %s is no folder; no job can read from it", root)
         with _listening(settings) as listener:
@@ -336,7 +338,7 @@ def _make_metrics_dir(settings: Settings) -> Path | None:
     try:
         folder = Path(tempfile.mkdtemp(prefix="tokenizer-metrics-"))
     except OSError as error:
-        print(f"each process counts its metrics alone: {error}", file=sys.stderr)
+        log.warning("each process counts its metrics alone: %s", error)
         return None
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
     return folder
@@ -495,12 +497,28 @@ def _print_what_to_try(
             f"tokenizer service on {url}",
             f"page: {url}/ for the browser, {url}/docs for all routes",
         ]
+    if settings.log_format == "json":  # for programs: each line is an object, and none has the key
+        log.info(lines[0])
+        if made_key is not None:
+            log.warning(
+                "the admin key of this run is in %s; TOKENIZER_ADMIN_KEYS sets your own",
+                _write_key(settings, made_key),
+            )
+        return
     lines.append(f"engine: {engine.name} ({engine.reason})")
     if made_key is not None:
         lines.append(f"admin key of this run (TOKENIZER_ADMIN_KEYS sets your own): {made_key}")
     to_try = _lines_to_try(settings, curl, url, made_key)
     lines += ["", "try:", *(f"  {line}" for line in to_try), ""]
     print("\n".join(lines), flush=True)
+
+
+def _write_key(settings: Settings, key: str) -> Path:
+    """Write the admin key of this run to a file that only this user can read."""
+    path = settings.artifacts_dir / "run" / "admin_key"
+    path.parent.mkdir(exist_ok=True)
+    write_whole_file(path, f"{key}\n".encode(), mode=0o600)
+    return path
 
 
 def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None) -> list[str]:

@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry import propagate
+from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _describe(span: Span, start: Message) -> None:
     span.set_attribute("http.response.status_code", status)
     if status >= _SERVER_ERROR:
         span.set_status(Status(StatusCode.ERROR))
+        span.set_attribute("error.type", str(status))
     headers = dict(start.get("headers", ()))
     for name, attribute in (
         (b"x-request-id", "tokenizer.request_id"),
@@ -88,6 +90,20 @@ class Traces:
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self.tracer = provider.get_tracer("tokenizer-service")
+
+    def record_job(
+        self, kind: str, state: str, started_at: float | None, error_code: str | None
+    ) -> None:
+        """A span for a job that has ended, from its last start; none if it never ran."""
+        if started_at is None:
+            return
+        started = int(started_at * 1e9)
+        span = self.tracer.start_span(f"job {kind}", context=Context(), start_time=started)
+        span.set_attribute("tokenizer.job.state", state)
+        if error_code is not None:
+            span.set_status(Status(StatusCode.ERROR))
+            span.set_attribute("error.type", error_code)
+        span.end()
 
     def close(self) -> None:
         """Send the remaining spans for at most two seconds: the endpoint may be unreachable."""

@@ -301,10 +301,10 @@ def test_a_missing_folder_is_a_wrong_setting(tmp_path):
         ReservedFile(str(tmp_path / "missing" / "counter_1.db"))
 
 
-def test_without_a_folder_each_process_counts_alone(settings, monkeypatch, capsys):
+def test_without_a_folder_each_process_counts_alone(settings, monkeypatch, caplog):
     def fail(**options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tempfile, "mkdtemp", fail)
     assert serving._make_metrics_dir(settings.model_copy(update={"workers": 2})) is None
-    assert "No space left" in capsys.readouterr().err
+    assert "No space left" in caplog.text

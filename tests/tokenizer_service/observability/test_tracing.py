@@ -73,7 +73,18 @@ def test_a_span_has_route_status_and_tokenizer_and_no_request_data(settings, sen
         ("POST /encode", 500),
     ]
     assert others[-1][0].status.code == Status.STATUS_CODE_ERROR
+    assert spans[-1][2]["error.type"] == "500"
     assert b"hidden" not in b"".join(sent)
+
+
+def test_a_job_that_ran_has_a_span(sent):
+    traces = tracing.open_traces()
+    traces.record_job("train", "failed", 1.5, "memory_limit")
+    traces.record_job("train", "cancelled", None, None)
+    traces.close()
+    [(_, span, attributes)] = spans_in(sent)
+    assert (span.name, span.start_time_unix_nano) == ("job train", 1_500_000_000)
+    assert attributes == {"tokenizer.job.state": "failed", "error.type": "memory_limit"}
 
 
 def test_without_the_variables_or_the_extra_nothing_is_traced(sent, monkeypatch, caplog):
