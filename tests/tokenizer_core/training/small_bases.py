@@ -61,4 +61,18 @@ BASES = {
         [(b"e", b"s")],
         alphabet=Alphabet(missing=MissingBytes((ord("w"),), 256)),
     ),
+    "word suffix": TokenizerSpec.from_merges(
+        BYTES
+        | {256 + i: bytes([i]) + b"</w>" for i in range(256)}
+        | dict(enumerate([b"lo", b"low</w>", b"<|endoftext|>"], 512)),
+        [(b"l", b"o"), (b"lo", b"w</w>")],
+        ["<|endoftext|>"],
+        alphabet=Alphabet(word_suffix=b"</w>"),
+    ),
+    "empty token, gaps and an idle one": TokenizerSpec.from_merges(
+        BYTES | {300: b"", 302: b"ab", 305: "漢".encode(), 306: b"ca"},
+        [(b"a", b"b")],
+        ["<|endoftext|>"],
+        alphabet=Alphabet(idle_ids=(305,)),
+    ),
 }
