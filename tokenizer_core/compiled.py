@@ -112,7 +112,7 @@ def key_of(*parts: bytes) -> bytes:
     return digest.digest()
 
 
-def key_of_path(path: StrPath, *, file_ids: bool = False) -> bytes | None:
+def key_of_path(path: StrPath, *, ids: str | None = None) -> bytes | None:
     """The key of a file or a model folder. None if it cannot be read, and for a folder whose
     loading may warn."""
     try:
@@ -125,7 +125,7 @@ def key_of_path(path: StrPath, *, file_ids: bool = False) -> bytes | None:
         if {"tokenizer.json", "tokenizer.model"} <= names:  # is warned of if the two differ
             return None
         entries += sorted((whole / "additional_chat_templates").glob("*"))
-        parts, room = [b"folder", b"%d" % file_ids], _MAX_SOURCE_BYTES
+        parts, room = [b"folder", (ids or "").encode()], _MAX_SOURCE_BYTES
         for entry in entries:
             parts.append(os.fsencode(entry.relative_to(whole)))
             if entry.suffix in _SOURCE_SUFFIXES and entry.is_file():

@@ -207,9 +207,9 @@ def load_path_spec(
     *paths: StrPath,
     pattern: str | SplitPattern | None = None,
     special_tokens: Mapping[str, int] | Iterable[str] | None = None,
-    file_ids: bool = False,
+    ids: str | None = None,
 ) -> TokenizerSpec:
-    """The spec of a file, of a vocabulary and its merges, of a model folder (`file_ids` as in
+    """The spec of a file, of a vocabulary and its merges, of a model folder (`ids` as in
     `load_model_folder`) or of the folder of a published version.
 
     The published rank file of a preset has the special tokens of the preset unless others or
@@ -233,7 +233,7 @@ def load_path_spec(
     if Path(path).is_dir():
         path = sole_rank_file(path) or path
     detected = None if Path(path).is_dir() else detect_file(path)
-    if detected is not None and detected.format == "tiktoken" and special_tokens is None:
+    if detected is not None and detected.format == "tiktoken" and special_tokens is ids is None:
         preset = recognise_preset_file(path)
         if preset is not None and preset.has_pattern(pattern):
             return load_preset_spec(preset.name, path)
@@ -242,7 +242,7 @@ def load_path_spec(
         pattern=pattern,
         special_tokens=special_tokens,
         detected=detected,
-        file_ids=file_ids,
+        ids=ids,
     )
 
 

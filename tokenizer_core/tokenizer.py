@@ -141,7 +141,7 @@ class Tokenizer:
         save_model_folder(self._spec, tokenizer_json, config_json, special_tokens_json)
 
     @classmethod
-    def load(cls, path: Path, *, file_ids: bool = False, engine: str = "auto") -> Tokenizer:
+    def load(cls, path: Path, *, ids: str | None = None, engine: str = "auto") -> Tokenizer:
         """Load a file or a folder of any supported format; the content determines the format.
 
         A file is a `tokenizer.json`, a `tekken.json`, SentencePiece's `tokenizer.model` or the
@@ -150,9 +150,9 @@ class Tokenizer:
         beside it (`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`,
         `config.json`). A `tokenizer.model` there that gives other ids is a UserWarning.
         For a model folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer`
-        of `transformers`. A folder whose ids depend on the version of `transformers` (Llama 2,
-        SmolLM) is refused by name; with `file_ids`, the tokenizer has the ids of `tokenizer.json`
-        alone, and the chat templates of the folder. A file gives its own ids with or without it.
+        of `transformers`. If releases of it give a folder different ids (Llama 2, SmolLM), choose
+        with `ids`: `transformers4` (release 4.57.6), `transformers5` (5.24.0) or `file`, those of
+        `tokenizer.json` alone. What a release does and is not known here is refused by name.
 
         Raises:
             FormatError: no supported format, or a setting that is not supported. A vocabulary with
@@ -160,8 +160,8 @@ class Tokenizer:
             InvalidSpecError: the parts do not form a tokenizer.
             OSError: a file cannot be read.
         """
-        find_key = partial(compiled.key_of_path, path, file_ids=file_ids)
-        read = partial(load_path_spec, path, file_ids=file_ids)
+        find_key = partial(compiled.key_of_path, path, ids=ids)
+        read = partial(load_path_spec, path, ids=ids)
         try:
             spec, made = compiled.load(find_key, read, engine)
         except OtherModelError as error:
@@ -195,13 +195,13 @@ class Tokenizer:
         name: str,
         *,
         revision: str | None = None,
-        file_ids: bool = False,
+        ids: str | None = None,
         engine: str = "auto",
     ) -> Tokenizer:
         """Download the tokenizer of a model from the Hugging Face Hub and `load` its folder.
 
-        `name` is `owner/name`; `revision` is a branch, a tag or a commit; `file_ids` is as in
-        `load`. Only the files of the tokenizer are fetched. Needs the extra `hub`; the variables of
+        `name` is `owner/name`; `revision` is a branch, a tag or a commit; `ids` is as in `load`.
+        Only the files of the tokenizer are fetched. Needs the extra `hub`; the variables of
         `huggingface_hub` apply (`HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE`).
 
         Raises:
@@ -209,7 +209,7 @@ class Tokenizer:
             FormatError, InvalidSpecError: as `load`.
         """
         folder = download_model_folder(name, revision)
-        return cls.load(folder, file_ids=file_ids, engine=engine)
+        return cls.load(folder, ids=ids, engine=engine)
 
     @classmethod
     def from_files(

@@ -48,6 +48,7 @@ _GROUPS: Final = {
         "inspect": ("artifacts", "show one: manifest, special tokens, longest tokens"),
         "import": ("artifacts", "publish a tokenizer from another program's file"),
         "pull": ("vocabulary_download", "download a preset, such as cl100k_base, or a model's"),
+        "doctor": ("doctor", "show which ids a model folder gives, and its contradictions"),
         "convert": ("conversion", "write a tokenizer in another format"),
         "promote": ("artifacts", "choose the tokenizer that serves"),
         "rollback": ("artifacts", "go back to the tokenizer that served before"),

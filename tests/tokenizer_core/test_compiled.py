@@ -190,7 +190,7 @@ def test_another_source_is_another_tokenizer(cache, source):
     config.write_text('{"added_tokens_decoder": {}}')
     keys |= {
         compiled.key_of_path(source.parent),
-        compiled.key_of_path(source.parent, file_ids=True),
+        compiled.key_of_path(source.parent, ids="file"),
     }
     assert len(keys) == 4
 

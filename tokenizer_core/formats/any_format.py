@@ -225,7 +225,7 @@ def load_spec(
     pattern: str | SplitPattern | None = None,
     special_tokens: SpecialTokens = None,
     detected: DetectedFile | None = None,
-    file_ids: bool = False,
+    ids: str | None = None,
 ) -> TokenizerSpec:
     """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`, `tokenizer.model`), of
     two (vocabulary, then merges), of a model folder of Hugging Face, or of the folder of a
@@ -234,7 +234,7 @@ def load_spec(
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
     next free ids if the vocabulary lacks them. Other single files and folders say both themselves,
     so neither argument may be given for them. `detected` is the result of `detect_file` for the
-    first file, if the caller has it. `file_ids` is for a folder, as in `load_model_folder`.
+    first file, if the caller has it. `ids` is for a folder, as in `load_model_folder`.
     `presets.load_path_spec` calls this, and alone knows the files of presets.
 
     Raises:
@@ -251,9 +251,12 @@ def load_spec(
                 "folder alone"
             )
         vocab, merges = (Path(paths[0], name) for name in PICKLE_NAMES)
-        if _manifest_beside(vocab, merges) is not None:
-            return load_files_spec(vocab, merges)
-        return load_model_folder(paths[0], file_ids=file_ids)
+        if _manifest_beside(vocab, merges) is None:
+            return load_model_folder(paths[0], ids=ids)
+    if ids not in (None, "file"):
+        raise FormatError(f"ids={ids!r:.40} (--ids) is for a model folder; a file has its own ids")
+    if Path(paths[0]).is_dir():
+        return load_files_spec(vocab, merges)
     detected = detected or detect_file(paths[0])
     found = detected.format
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):

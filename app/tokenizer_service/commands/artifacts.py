@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
+from tokenizer_core.formats.model_folder import ids_label
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import OUTPUT_PARSERS
@@ -232,6 +234,9 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
             rows.append(("ended early", training["stopped_early"]))
     for source in manifest.get("provenance") or ():
         digest = str(source.get("sha256"))[:16]
+        if "ids" in source:
+            rows.append(("ids of", f"{source['ids']}, for {source.get('name')}  sha256 {digest}"))
+            continue
         shown = f"{source.get('name')}  {source.get('size_bytes')} bytes  sha256 {digest}"
         rows.append(("corpus", shown))
     return rows
@@ -304,8 +309,9 @@ def run_import(arguments: argparse.Namespace) -> None:
         spec = spec.with_chat(replace(spec.chat, max_model_len=arguments.max_model_len))
     if arguments.output_parser is not None:
         spec = spec.with_chat(replace(spec.chat, output_parser=arguments.output_parser))
+    source = [_ids_record(Path(arguments.files[0]), arguments.ids)] if arguments.ids else None
     store = open_store(arguments)
-    ref = store.publish(spec, name=arguments.name, command=command_text())
+    ref = store.publish(spec, name=arguments.name, provenance=source, command=command_text())
     if arguments.promote:
         store.promote(ref)
     if arguments.json:
@@ -316,6 +322,18 @@ def run_import(arguments: argparse.Namespace) -> None:
         print("it now serves")
     else:
         print(f"serve it:  tokenizer promote {ref.name}")
+
+
+def _ids_record(source: Path, ids: str) -> dict[str, Any]:
+    """The entry of the manifest on whose ids were chosen for a folder."""
+    file = source / "tokenizer.json" if source.is_dir() else source
+    data = file.read_bytes() if file.is_file() else b""
+    return {
+        "name": source.name,
+        "size_bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "ids": ids_label(ids),
+    }
 
 
 def run_promote(arguments: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from tokenizer_core.errors import (
     MissingPatternError,
 )
 from tokenizer_core.formats.chat_template_files import read_template_file
+from tokenizer_core.formats.model_folder import IDS
 from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import DEFAULT
@@ -32,7 +33,7 @@ from tokenizer_service.commands.tokenizer_arguments import find_files
 
 
 def add_reading_options(parser: Any) -> None:
-    """Add `--preset`, `--pattern`, `--special`, `--no-special`, `--file-ids` and
+    """Add `--preset`, `--pattern`, `--special`, `--no-special`, `--ids` and
     `--chat-template`."""
     parser.add(
         "--preset NAME",
@@ -52,9 +53,10 @@ def add_reading_options(parser: Any) -> None:
     )
     parser.add("--no-special", "the .tiktoken vocabulary has no special tokens")
     parser.add(
-        "--file-ids",
-        "of a model folder, take the ids of tokenizer.json alone; other files give the chat "
-        "templates",
+        "--ids CHOICE",
+        "whose ids a model folder has if they differ (tokenizer doctor FOLDER): tokenizer.json "
+        "alone, or a release of transformers",
+        choices=IDS,
     )
     parser.add(
         "--chat-template [NAME=]FILE",
@@ -90,9 +92,11 @@ def read_source(
             arguments = argparse.Namespace(**vars(arguments) | {"pattern": pattern})
     if len(files) > 1 or files[0].exists() or files[0].name != words[0]:
         return read_files(files, arguments, name=name or files[0].stem)
-    if arguments.preset or arguments.pattern or arguments.special or arguments.no_special:
+    options = (arguments.preset, arguments.pattern, arguments.special, arguments.ids)
+    if any(options) or arguments.no_special:
         raise UsageError(
-            f"there is no file {files[0]}; --preset, --pattern and --special belong to files; a "
+            f"there is no file {files[0]}; --preset, --pattern, --special and --ids belong to "
+            f"files; a "
             f"published tokenizer has its"
         )
     try:
@@ -130,7 +134,7 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
             *files,
             pattern=arguments.pattern,
             special_tokens=special or ({} if arguments.no_special else None),
-            file_ids=arguments.file_ids,
+            ids=arguments.ids,
         )
     except MissingPatternError as error:
         raise _missing_options(files[0], name, "--pattern", *no_tokens) from error

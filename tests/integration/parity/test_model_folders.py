@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def check(folder, texts, *, decodes=True):
-    ours = Tokenizer.load(folder)
+def check(folder, texts, *, decodes=True, ids="transformers5"):
+    ours = Tokenizer.load(folder, ids=ids)
     theirs = TransformersReader("AutoTokenizer", str(folder))
     batch = theirs.encode(texts)
     assert batch == [ours.encode(text, add_special_tokens=True) for text in texts]
@@ -56,15 +56,12 @@ def test_a_made_folder(name, tmp_path):
     ],
 )
 def test_a_prefix_space_of_characters(rule, legacy, model_type, tmp_path):
-    """Codestral's and Mistral's folders: transformers 5 reads the file; 4 follows `legacy`."""
+    """Codestral's and Mistral's folders: transformers 5 reads the file; 4 needs tokenizer.model."""
     config = {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": True, "legacy": legacy}
     model = {"model_type": model_type}
     write(tmp_path, table=metaspace_table(rule), tokenizer_config=config, config=model)
     check(tmp_path, [*adversarial_texts(), *TEXTS, " a", "  a", "a</s>b </s> c"])
-    if legacy is not None:
-        write(tmp_path, tokenizer_config=config | {"legacy": not legacy}, config=model)
-        with pytest.raises(FormatError, match="add_prefix_space is true, which some versions"):
-            Tokenizer.load(tmp_path)
+    assert Tokenizer.load(tmp_path) == Tokenizer.load(tmp_path, ids="transformers5")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +85,7 @@ def test_a_folder_of_gemma(config, is_read, tmp_path):
     if is_read:
         check(tmp_path, [*adversarial_texts(), *TEXTS, " a", "  a", "a</s>b </s> c"])
         write(tmp_path, table=metaspace_table("metaspace-prepend"), config=model)
-    with pytest.raises(FormatError, match=r"its post_processor by|its normalizer by|add_.os_token"):
+    with pytest.raises(FormatError, match="more than one tokenizer"):
         Tokenizer.load(tmp_path)
 
 
@@ -112,7 +109,7 @@ def test_a_folder_of_clip(has_two_files, tmp_path):
     check(tmp_path, texts, decodes=False)
     table["normalizer"] = None
     write(tmp_path, table=table, config={"model_type": "clip"})
-    with pytest.raises(FormatError, match="replaces its normalizer by that of CLIPTokenizer"):
+    with pytest.raises(FormatError, match=r"more than one tokenizer \(the normalizer"):
         Tokenizer.load(tmp_path)
 
 

@@ -104,6 +104,24 @@ def _cohere(table):
     }
 
 
+def _characters(rule):
+    """A vocabulary of characters, which writes spaces by this rule."""
+
+    def change(table):
+        # That module has templates of this one.
+        from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import table_of
+
+        table.clear()
+        table.update(table_of(rule))
+
+    return change
+
+
+def _digits(table):
+    steps = [{"type": "Digits", "individual_digits": True}, table["pre_tokenizer"]]
+    table["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+
+
 _MASK = {"__type": "AddedToken", **added_token("<mask>", lstrip=True)}
 _ONE = {"258": added_token(END)}
 _LISTED = {**_ONE, "259": added_token("<bos>")}
@@ -139,16 +157,10 @@ ACCEPTED = {
         {"eos_token": END, "extra_special_tokens": {"start_token": "<bos>"}},
         change=lambda t: [token.update(special=False) for token in t["added_tokens"]],
     ),
-    "named_tokens": _folder({"pad_token": "<pad>", "extra_special_tokens": ["<extra>", "<tool>"]}),
     "named_token_of_the_model": _folder({"bos_token": "<bos>", "pad_token": "low"}),
     "gpt2": _folder(kind="GPT2Tokenizer"),
-    "gpt_neox": _folder(kind="GPTNeoXTokenizerFast", nfc=True),
     "qwen2": _folder({"pad_token": "<pad>"}, **_QWEN),
     "qwen3_without_a_class": _folder(kind=None, model_type="qwen3", nfc=True, pattern="qwen2"),
-    "qwen3_5": _folder({"pad_token": "<pad>"}, **_QWEN3_5),
-    "qwen3_5_without_a_class": _folder(**_QWEN3_5 | {"kind": None, "model_type": "qwen3_5_text"}),
-    "cohere": _folder({"bos_token": "<bos>"}, kind="CohereTokenizer", nfc=True, change=_cohere),
-    "cohere_without_a_class": _folder(kind=None, model_type="cohere2", nfc=True, change=_cohere),
     "roberta": _folder({"mask_token": _MASK}, kind="RobertaTokenizer", change=_roberta),
     "gpt2_class_of_olmo2": _folder(kind="GPT2Tokenizer", model_type="olmo2", pattern="cl100k"),
     "gpt2_with_a_prefix_space": _folder(_SPACE, kind="GPT2Tokenizer", change=_prefix_space),
@@ -157,63 +169,86 @@ ACCEPTED = {
     "gpt2_without_a_byte": _folder(kind="GPT2Tokenizer", change=_without_a_byte),
     "whisper": _folder({"add_bos_token": False}, kind="WhisperTokenizer", change=_whisper),
     "codegen": _folder({"unk_token": END}, kind="CodeGenTokenizer", model_type="phi"),
+    "add_bos_token": _folder({"add_bos_token": True, "bos_token": END}),
+    "add_bos_token_false": _folder({"add_bos_token": False, "bos_token": "<bos>"}, change=_bos),
+    "add_eos_token": _folder({"add_eos_token": True, "eos_token": END}),
+    "declared_with_another_id": _folder(_decoder(id_300=added_token("<extra>"))),
+    "token_with_two_descriptions": _folder(_decoder(id_259=added_token("<bos>", lstrip=True))),
+    "gpt2_without_the_setting_of_a_prefix_space": _folder(
+        kind="GPT2Tokenizer", change=_prefix_space
+    ),
+    "mistral": _folder(
+        {"legacy": False, **_SPACE},
+        kind="LlamaTokenizer",
+        model_type="mistral",
+        change=_characters("metaspace-first"),
+    ),
+    "llama": _folder(
+        {"legacy": False}, kind="LlamaTokenizer", change=_characters("metaspace-first")
+    ),
+    "llama_legacy": _folder(
+        {"legacy": True}, kind="LlamaTokenizer", change=_characters("metaspace-always")
+    ),
+}
+"""Arguments of `make_folder`, for folders that both releases of transformers read alike."""
+
+DIFFERING = {
+    "smollm": _folder(kind="GPT2Tokenizer", change=_digits),
+    **{
+        f"{kind}_{rule}_{legacy}": _folder(
+            {"legacy": legacy, "bos_token": "<s>"},
+            kind=kind,
+            change=_characters(f"metaspace-{rule}"),
+        )
+        for kind in ("LlamaTokenizer", "CodeLlamaTokenizer")
+        for rule, legacy in (("first", True), ("prepend", False), ("prepend", True))
+    },
+    "gemma": _folder(kind="GemmaTokenizer", change=_characters("metaspace")),
+    "named_tokens": _folder({"pad_token": "<pad>", "extra_special_tokens": ["<extra>", "<tool>"]}),
+    "gpt_neox": _folder(kind="GPTNeoXTokenizerFast", nfc=True),
+    "qwen3_5": _folder({"pad_token": "<pad>"}, **_QWEN3_5),
+    "qwen3_5_without_a_class": _folder(**_QWEN3_5 | {"kind": None, "model_type": "qwen3_5_text"}),
+    "cohere": _folder({"bos_token": "<bos>"}, kind="CohereTokenizer", nfc=True, change=_cohere),
+    "cohere_without_a_class": _folder(kind=None, model_type="cohere2", nfc=True, change=_cohere),
     "llama_class": _folder(
         kind="LlamaTokenizerFast", model_type="llama", pattern="llama3", change=_bos
     ),
-}
-"""Arguments of `make_folder`, for folders that are read."""
-
-REFUSED = {
-    "add_bos_token is true": _folder({"add_bos_token": True, "bos_token": END}),
-    "add_bos_token is false": _folder({"add_bos_token": False, "bos_token": "<bos>"}, change=_bos),
-    "add_eos_token is true": _folder({"add_eos_token": True, "eos_token": END}),
-    "its pre_tokenizer by that of GPT2Tokenizer": _folder(kind="GPT2Tokenizer", pattern="cl100k"),
-    "its model by that of GPT2Tokenizer": _folder(
+    "gpt2_with_another_pattern": _folder(kind="GPT2Tokenizer", pattern="cl100k"),
+    "gpt2_with_an_unknown_token": _folder(
         kind="GPT2Tokenizer",
         change=lambda table: (_without_a_byte(table), table["model"].update(unk_token="low")),
     ),
-    "normalizer by that of Qwen2Tokenizer": _folder(kind=None, model_type="qwen2", pattern="qwen2"),
-    "its ignore_merges by that of GPT2Tokenizer": _folder(
+    "qwen2_without_nfc": _folder(kind=None, model_type="qwen2", pattern="qwen2"),
+    "gpt2_with_ignore_merges": _folder(
         kind="GPT2Tokenizer", change=lambda table: table["model"].update(ignore_merges=True)
     ),
-    "its post_processor by that of GPTNeoXTokenizer": _folder(
-        kind="GPTNeoXTokenizer", nfc=True, change=_bos
-    ),
-    "its pre_tokenizer by that of CohereTokenizer": _folder(kind="CohereTokenizer", nfc=True),
-    "its pre_tokenizer by that of Qwen3_5Tokenizer": _folder(
-        **_QWEN | {"kind": "Qwen3_5Tokenizer"}
-    ),
-    "puts cls_token and sep_token around": _folder(kind="RobertaTokenizer"),
-    "<|notimestamps|> and eos_token around": _folder(kind="WhisperTokenizer"),
-    "language changes what WhisperTokenizer puts": _folder(
+    "gpt_neox_with_bos": _folder(kind="GPTNeoXTokenizer", nfc=True, change=_bos),
+    "cohere_with_another_pattern": _folder(kind="CohereTokenizer", nfc=True),
+    "qwen3_5_with_another_pattern": _folder(**_QWEN | {"kind": "Qwen3_5Tokenizer"}),
+    "roberta_without_ends": _folder(kind="RobertaTokenizer"),
+    "whisper_without_ends": _folder(kind="WhisperTokenizer"),
+    "whisper_with_a_language": _folder(
         {"language": "german"}, kind="WhisperTokenizer", change=_whisper
     ),
-    "without its token '<bos>'": _folder({"added_tokens_decoder": _ONE}, kind="GPT2Tokenizer"),
-    "with id 300, but": _folder(_decoder(id_300=added_token("<extra>"))),
-    "describe the token '<bos>' differently": _folder(
-        _decoder(id_259=added_token("<bos>", lstrip=True))
-    ),
-    "auto_map": _folder({"auto_map": {"AutoTokenizer": ["code.Theirs", None]}}, kind=None),
-    "tokenizer_class 'BertTokenizer'": _folder(kind="BertTokenizerFast"),
-    "model_type 'unheard_of'": {"config": {"model_type": "unheard_of"}},
-    "add_prefix_space is true, which some": _folder(_SPACE),
-    "its normalizer by that of GPT2Tokenizer": _folder(kind="GPT2Tokenizer", change=_prefix_space),
-    "add_prefix_space is true, .* does not put": _folder(_SPACE, **_QWEN),
-    "split_special_tokens changes ids": _folder({"split_special_tokens": True}),
+    "gpt2_without_a_token": _folder({"added_tokens_decoder": _ONE}, kind="GPT2Tokenizer"),
+    "code": _folder({"auto_map": {"AutoTokenizer": ["code.Theirs", None]}}, kind=None),
+    "bert": _folder(kind="BertTokenizerFast"),
+    "unknown_model": {"config": {"model_type": "unheard_of"}},
+    "generic_without_the_prefix_space": _folder(_SPACE),
+    "qwen2_with_a_prefix_space": _folder(_SPACE, **_QWEN),
+    "split_special_tokens": _folder({"split_special_tokens": True}),
     "fast_tokenizer_files": _folder({"fast_tokenizer_files": ["a.json"]}),
-    "different extra special tokens": _folder(
+    "two_lists_of_extra_tokens": _folder(
         {"extra_special_tokens": ["<a>"]}, special_tokens_map={"additional_special_tokens": ["<b>"]}
     ),
-    "the token '<mask>' twice, with different": _folder(
-        {"pad_token": "<mask>", "mask_token": _MASK}
-    ),
-    "builds Qwen2Tokenizer without its token '<mask>'": _folder({"mask_token": _MASK}, **_QWEN),
-    "pad_token is 7": _folder({"pad_token": 7}),
-    "added_tokens_decoder is no object": _folder({"added_tokens_decoder": []}),
-    "'x', no id with a token": _folder({"added_tokens_decoder": {"x": {}}}),
-    "'<extra>' has no id": _folder(added_tokens={"<extra>": "1"}),
+    "token_named_twice": _folder({"pad_token": "<mask>", "mask_token": _MASK}),
+    "qwen2_with_a_flag": _folder({"mask_token": _MASK}, **_QWEN),
+    "pad_token_is_a_number": _folder({"pad_token": 7}),
+    "decoder_is_a_list": _folder({"added_tokens_decoder": []}),
+    "decoder_without_ids": _folder({"added_tokens_decoder": {"x": {}}}),
+    "added_tokens_without_ids": _folder(added_tokens={"<extra>": "1"}),
 }
-"""Part of the error -> arguments of `make_folder`."""
+"""For folders whose ids differ, or are not known."""
 
 
 class ChatCase(NamedTuple):

@@ -12,17 +12,18 @@ import pytest
 from tests.tokenizer_core.formats.model_folders import (
     ACCEPTED,
     CHAT_CASES,
+    DIFFERING,
     END,
-    REFUSED,
     ChatCase,
     make_chat_folder,
     make_folder,
 )
-from tests.tokenizer_core.formats.small_specs import character_spec, small_tekken, trained_spec
+from tests.tokenizer_core.formats.record_folder_ids import RECORDED, TEXTS
+from tests.tokenizer_core.formats.small_specs import small_tekken, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import save_gpt2_files
-from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
+from tokenizer_core.formats.transformers_releases import RELEASES
 
 
 def test_tokens_beside_the_file_are_recognised(tmp_path):
@@ -32,8 +33,8 @@ def test_tokens_beside_the_file_are_recognised(tmp_path):
     assert set(Tokenizer.load(folder).spec.special_tokens) == {END, "<bos>", "<extra>"}
     # A named token is special, also if the file calls it content.
     folder = make_folder(tmp_path / "content", **ACCEPTED["named_content"])
-    for file_ids in (False, True):
-        tokenizer = Tokenizer.load(folder, file_ids=file_ids)
+    for ids in (None, "file"):
+        tokenizer = Tokenizer.load(folder, ids=ids)
         assert tokenizer.encode(f"<bos>low{END}") == [259, 257, 258]
         assert tokenizer.decode([259, 257, 258], skip_special_tokens=True) == "low"
         assert tokenizer.special_tokens == {END: 258, "<bos>": 259}
@@ -41,7 +42,8 @@ def test_tokens_beside_the_file_are_recognised(tmp_path):
     config = {"extra_special_tokens": ["<z>"], "my_token": "<m>", "pad_token": "<p>"}
     config |= {"unk_token": "<u>", "tokenizer_class": "PreTrainedTokenizerFast"}
     folder = make_folder(tmp_path / "named", tokenizer_config=config)
-    assert Tokenizer.load(folder).encode("<u><p><m><z>") == [260, 261, 262, 263]
+    tokenizer = Tokenizer.load(folder, ids="transformers5")  # 4 takes no list
+    assert tokenizer.encode("<u><p><m><z>") == [260, 261, 262, 263]
     # A token of the file comes before one of added_tokens.json with its id.
     folder = make_folder(tmp_path / "added", added_tokens={"<bos>": 259, "<old>": 258})
     assert Tokenizer.load(folder).encode(END) == [258]
@@ -53,20 +55,45 @@ def test_an_accepted_folder_is_read(tmp_path, name):
     assert tokenizer.decode(tokenizer.encode("low lower")).lstrip() == "low lower"
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_a_folder_that_could_give_other_ids_is_refused_by_name(tmp_path, message):
-    folder = make_folder(tmp_path / "model", **REFUSED[message])
-    with pytest.raises(FormatError, match=message):
-        Tokenizer.load(folder)
-    # With `file_ids` such a folder gives the ids of its file.
+_NOT_KNOWN = {
+    "transformers4": {"split_special_tokens", "fast_tokenizer_files"},
+    "transformers5": {
+        *("split_special_tokens", "fast_tokenizer_files", "whisper_without_ends"),
+        *("qwen2_with_a_prefix_space", "unknown_model"),
+    },
+}
+"""Folders that a release reads and this library refuses by name."""
+
+
+@pytest.mark.parametrize("name", [*ACCEPTED, *DIFFERING])
+def test_a_folder_gives_the_ids_of_the_named_release_or_is_refused(name, tmp_path, engine):
+    folder = make_folder(tmp_path / "model", **{**ACCEPTED, **DIFFERING}[name])
+    recorded = json.loads(RECORDED.read_text())
+    found = {}
+    for choice, release in RELEASES.items():
+        expected = recorded[release][name]
+        if expected is None or name in _NOT_KNOWN[choice]:
+            with pytest.raises(FormatError, match=rf"transformers {release}: "):
+                Tokenizer.load(folder, ids=choice)
+            continue
+        tokenizer = Tokenizer.load(folder, ids=choice, engine=engine)
+        found[choice] = [tokenizer.encode(text, add_special_tokens=True) for text in TEXTS]
+        assert found[choice] == expected
     (folder / "chat_template.jinja").write_text("{{ messages }}")
-    tokenizer = Tokenizer.load(folder, file_ids=True)
-    assert tokenizer == Tokenizer.load(folder / "tokenizer.json")
-    assert dict(tokenizer.chat_templates) == {"default": "{{ messages }}"}
+    of_file = Tokenizer.load(folder, ids="file")
+    assert of_file.encode(TEXTS[2]) == Tokenizer.load(folder / "tokenizer.json").encode(TEXTS[2])
+    assert dict(of_file.chat_templates) == {"default": "{{ messages }}"}
+    if name in ACCEPTED:
+        tokenizer = Tokenizer.load(folder)
+        mine = [tokenizer.encode(text, add_special_tokens=True) for text in TEXTS]
+        assert all(ids == mine for ids in found.values())
+    else:
+        with pytest.raises(FormatError, match=r"--ids\): file, transformers4 or transformers5"):
+            Tokenizer.load(folder)
 
 
 @pytest.mark.parametrize("has_decoder", [False, True])
-def test_file_ids_changes_no_variable_of_templates(tmp_path, has_decoder):
+def test_ids_of_the_file_changes_no_variable_of_templates(tmp_path, has_decoder):
     config = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<bos>", "pad_token": "<pad>"}
     if has_decoder:
         config = {**ACCEPTED["added_tokens_decoder"]["tokenizer_config"], **config}
@@ -74,8 +101,8 @@ def test_file_ids_changes_no_variable_of_templates(tmp_path, has_decoder):
         tmp_path / "model", tokenizer_config=config, special_tokens_map={"bos_token": END}
     )
     (folder / "chat_template.jinja").write_text("{{ bos_token }}")
-    with_file, without = Tokenizer.load(folder, file_ids=True), Tokenizer.load(folder)
-    # Without file_ids, AutoTokenizer would add <pad>, and this file does not have it.
+    with_file, without = Tokenizer.load(folder, ids="file"), Tokenizer.load(folder)
+    # Without ids, AutoTokenizer would add <pad>, and this file does not have it.
     assert with_file.token_to_id("<pad>") is None
     assert without.token_to_id("<pad>") is not None
     variables = dict(with_file.template_variables)
@@ -84,31 +111,19 @@ def test_file_ids_changes_no_variable_of_templates(tmp_path, has_decoder):
     assert (variables["eos_token"], variables["pad_token"]) == (END, "<pad>")
 
 
-def test_file_ids_needs_a_tokenizer_json(tmp_path):
+def test_ids_of_the_file_needs_a_tokenizer_json(tmp_path):
     folder = make_folder(tmp_path / "model", tokenizer_config={"tokenizer_class": "GPT2Tokenizer"})
     Tokenizer.load(folder).save_gpt2_files(folder / "vocab.json", folder / "merges.txt")
     (folder / "tokenizer.json").unlink()
     assert Tokenizer.load(folder).encode("low")
-    with pytest.raises(FormatError, match=r"has no tokenizer.json whose ids .*--file-ids"):
-        Tokenizer.load(folder, file_ids=True)
+    with pytest.raises(FormatError, match=r"has no tokenizer.json whose ids .*--ids"):
+        Tokenizer.load(folder, ids="file")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "Theirs"}')
     with pytest.raises(FormatError, match=r"it is not known what .*tokenizer.json$"):
         Tokenizer.load(folder)
     (folder / "tokenizer_config.json").write_text("[]")
     with pytest.raises(FormatError, match=r"tokenizer_config.json: it is no object"):
         Tokenizer.load(folder)
-
-
-def test_a_class_that_replaces_the_normalizer_of_characters_is_refused(tmp_path):
-    config = {"tokenizer_class": "LlamaTokenizerFast"}
-    make_folder(tmp_path, tokenizer_config=config)
-    (tmp_path / "tokenizer.json").write_bytes(render_tokenizer_json(character_spec()))
-    assert Tokenizer.load(tmp_path).encode("a<s>a") == [259, 260, 257]  # as the class builds it
-    make_folder(tmp_path, tokenizer_config=config | {"legacy": True})
-    (tmp_path / "tokenizer.json").write_bytes(render_tokenizer_json(character_spec()))
-    words = r"normalizer by that of LlamaTokenizer.*; with file_ids=True .* --file-ids\) the folder"
-    with pytest.raises(FormatError, match=words):
-        Tokenizer.load(tmp_path)
 
 
 def test_a_folder_of_mistral_is_read_as_its_tekken_json(tmp_path):
@@ -121,7 +136,7 @@ def test_a_folder_of_mistral_is_read_as_its_tekken_json(tmp_path):
     assert dict(tokenizer.chat_templates) == {"default": "{{ messages }}"}
     assert dict(tokenizer.template_variables) == {"bos_token": "<s>"}
     make_folder(tmp_path)  # a tokenizer.json goes before it
-    assert Tokenizer.load(tmp_path).token_to_id("<|endoftext|>") == 258
+    assert Tokenizer.load(tmp_path, ids="file").token_to_id("<|endoftext|>") == 258
 
 
 def test_ranks_and_two_files_are_refused_with_the_way_on(tmp_path):

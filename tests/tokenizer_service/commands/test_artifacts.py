@@ -3,7 +3,8 @@
 import json
 from dataclasses import replace
 
-from tests.tokenizer_core.formats.model_folders import make_folder
+from tests.tokenizer_core.formats.model_folders import DIFFERING, make_folder
+from tests.tokenizer_core.formats.small_specs import added_token
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
@@ -145,15 +146,49 @@ def test_control_tokens_of_templates_and_of_the_option(cli):
     assert "'<c>' is no added token of this tokenizer" in refused
 
 
-def test_a_refused_folder_is_imported_with_the_ids_of_its_file(cli):
-    config = {"tokenizer_class": "GPT2Tokenizer", "chat_template": "{{ messages }}"}
-    folder = make_folder(cli.folder / "model", pattern="cl100k", tokenizer_config=config)
-    assert "--file-ids" in cli.fail("import", "model", "--name=m")
-    cli.run("import", "model", "--name=m", "--file-ids")
+def test_the_ids_of_a_folder_are_examined_chosen_and_recorded(cli):
+    folder = make_folder(cli.folder / "model", **DIFFERING["smollm"])
+    out, _ = cli.run("doctor", "model", code=3)
+    lines = out.decode().splitlines()
+    assert lines[0] == "file           tokenizer.json       its own ids"
+    assert lines[1] == "transformers4  transformers 4.57.6  the ids of file"
+    assert lines[2] == "transformers5  transformers 5.24.0  its own ids"
+    assert lines[3] == "they differ in the split pattern"
+    found = json.loads(cli.run("doctor", "model", "--json", code=3)[0])
+    assert found["ids"]["transformers5"]["same_as"] == "transformers5"
+    assert "--ids" in cli.fail("import", "model", "--name=m")
     store = ArtifactStore(cli.folder / "artifacts")
-    spec = store.open(store.resolve("m"))
-    assert spec == Tokenizer.load(folder / "tokenizer.json").spec
-    assert dict(spec.chat.sources) == {"default": "{{ messages }}"}
+    for ids, label in {"file": "tokenizer.json", "transformers5": "transformers 5.24.0"}.items():
+        cli.run("import", "model", "--name=m", f"--ids={ids}")
+        newest = store.versions("m")[-1]
+        assert store.open(newest) == Tokenizer.load(folder, ids=ids).spec
+        assert store.read_manifest(newest).provenance[0]["ids"] == label
+        assert f" {label}, for model  sha256 ".encode() in cli.run("inspect", "m")[0]
+    make_folder(folder, tokenizer_config={"tokenizer_class": "GPT2Tokenizer"})
+    assert b"its own ids\n" in cli.run("doctor", "model")[0]
+
+
+def test_contradictions_of_a_folder_are_named(cli):
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<bos>",
+        "add_bos_token": True,
+        "add_prefix_space": True,
+        "added_tokens_decoder": {"300": added_token("<bos>", lstrip=True)},
+    }
+    maps = {"bos_token": "<|endoftext|>"}
+    make_folder(cli.folder / "m", tokenizer_config=config, special_tokens_map=maps)
+    found = json.loads(cli.run("doctor", "m", "--json", code=3)[0])
+    assert found["contradictions"] == [
+        "tokenizer.json and added_tokens_decoder of tokenizer_config.json differ on the token "
+        "'<bos>': id, lstrip",
+        "bos_token is '<bos>' in tokenizer_config.json, and '<|endoftext|>' in "
+        "special_tokens_map.json",
+        "add_bos_token of tokenizer_config.json is true, and the post_processor of tokenizer.json "
+        "does not add the token",
+        "add_prefix_space of tokenizer_config.json is true, and tokenizer.json does not put a "
+        "space before a text",
+    ]
 
 
 def test_aliases_are_added_listed_and_removed(cli):
