@@ -100,7 +100,7 @@ def test_a_text_is_cut_to_tokens(trained):
     chunks = [json.loads(line) for line in lines]
     assert "".join(chunk["text"] for chunk in chunks) == (trained.folder / "corpus.txt").read_text()
     assert max(len(chunk["tokens"]) for chunk in chunks) == 3
-    assert "name one --file" in trained.fail("chunk", "-n1", "--file", "a", "b", code=2)
+    assert "name one --file" in trained.fail("chunk", "-n1", *["--file", "corpus.txt"] * 2, code=2)
 
 
 def test_encode_decode_count_agree(trained, tmp_path):
