@@ -33,6 +33,8 @@ _GROUPS: Final = {
         "encode": ("text", "turn text into token ids, or show its pieces"),
         "decode": ("text", "turn token ids into text"),
         "count": ("text", "count the tokens of a text"),
+        "truncate": ("text", "cut a text to a number of tokens"),
+        "chunk": ("text", "cut a text into chunks of at most a number of tokens"),
         "chat": ("chat", "turn a conversation into token ids, by a chat template"),
     },
     "corpora and training": {
@@ -52,6 +54,7 @@ _GROUPS: Final = {
         "convert": ("conversion", "write a tokenizer in another format"),
         "promote": ("artifacts", "choose the tokenizer that serves"),
         "rollback": ("artifacts", "go back to the tokenizer that served before"),
+        "remove": ("artifacts", "delete a version that nothing uses"),
         "alias": ("artifacts", "give a tokenizer the names that clients send as `model`"),
     },
     "service": {

@@ -88,6 +88,21 @@ def test_seed_tokens_and_special_tokens_and_a_pattern_of_ones_own(cli):
     assert b"special      none" in cli.run("inspect", "none")[0]
 
 
+def test_a_text_is_cut_to_tokens(trained):
+    text = "newest lower low"
+    ids = json.loads(trained.run("encode", "--json", text)[0])
+    part = json.loads(trained.run("truncate", "-n", "3", "--json", text)[0])
+    assert part["tokens"] == ids[:3]
+    assert trained.run("truncate", "-n", "3", stdin=text.encode())[0] == part["text"].encode()
+    end, _ = trained.run("truncate", "-n", "3", "--side", "left", text)
+    assert end == trained.run("decode", *map(str, ids[-3:]))[0]
+    lines = trained.run("chunk", "-n", "3", "--file", "corpus.txt")[0].splitlines()
+    chunks = [json.loads(line) for line in lines]
+    assert "".join(chunk["text"] for chunk in chunks) == (trained.folder / "corpus.txt").read_text()
+    assert max(len(chunk["tokens"]) for chunk in chunks) == 3
+    assert "name one --file" in trained.fail("chunk", "-n1", *["--file", "corpus.txt"] * 2, code=2)
+
+
 def test_encode_decode_count_agree(trained, tmp_path):
     (tmp_path / "text.txt").write_bytes(b"newest lower")
     out, _ = trained.run("encode", "newest lower")

@@ -1,4 +1,4 @@
-"""`tokenizer list`, `inspect`, `import`, `promote`, `rollback`, `alias`: the artifacts folder."""
+"""`tokenizer list`, `inspect`, `import`, `promote`, `rollback`, `remove`, `alias`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MOST_SPECIAL_TOKENS: Final = 20
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the six subcommands."""
+    """Add the subcommands."""
     _add_common(add_command(subcommands, run_list), "as JSON")
 
     inspect = add_command(subcommands, run_inspect)
@@ -90,6 +90,10 @@ def add_parsers(subcommands: Any) -> None:
     rollback = add_command(subcommands, run_rollback)
     rollback.add("name NAME", "go back to an older version of this tokenizer", nargs="?")
     _add_common(rollback, "print the active and the previous tokenizer as JSON")
+
+    remove = add_command(subcommands, run_remove)
+    remove.add("tokenizer NAME@VERSION", "the version to delete")
+    _add_common(remove, "print what was removed as JSON")
 
     alias = add_command(subcommands, run_alias)
     alias.add("name NAME", "name of a published tokenizer", nargs="?")
@@ -363,6 +367,32 @@ def run_rollback(arguments: argparse.Namespace) -> None:
     else:
         ref = store.served_before(default_tokenizer())
     _promote(store, ref, as_json=arguments.json)
+
+
+def run_remove(arguments: argparse.Namespace) -> None:
+    """Delete a version for good. One that is active, was active before, is the default or
+    is followed by an alias stays. A running server also knows which versions its requests
+    and jobs use: DELETE /tokenizers/NAME/VERSION asks it.
+
+    examples:
+      tokenizer remove news@20261121T041500Z-1a2b3c4d
+    """
+    from tokenizer_service.jobs.version_retention import used_in_store  # imports the settings
+
+    if "@" not in arguments.tokenizer:
+        raise UsageError("remove takes one version, NAME@VERSION; tokenizer list shows them")
+    store = open_store(arguments)
+    ref = resolve_published(store, arguments.tokenizer)
+    if str(ref) in used_in_store(store, default_tokenizer()):
+        raise CommandError(
+            f"{ref} is in use: it is active, was active before, is the default, or an alias "
+            f"follows it"
+        )
+    store.remove(ref.name, ref.version)
+    if arguments.json:
+        print_json(_identity(ref))
+    else:
+        print(f"removed {ref}")
 
 
 def run_alias(arguments: argparse.Namespace) -> None:

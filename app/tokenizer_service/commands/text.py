@@ -1,4 +1,5 @@
-"""`tokenizer encode`, `decode`, `count`: text to ids and back, in bounded memory."""
+"""`tokenizer encode`, `decode`, `count`: text to ids and back, in bounded memory; `truncate` and
+`chunk` of a whole text."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.compat.library_models import LibraryTokenizer
 from tokenizer_core.errors import InvalidUtf8Error, UnknownTokenIdError
@@ -44,6 +45,9 @@ from tokenizer_service.commands.tokenizer_arguments import (
     tokenizer_files,
 )
 
+if TYPE_CHECKING:
+    from tokenizer_core.text.truncate import TextPart
+
 _READ_BYTES: Final = 1 << 18
 _WIDTHS: Final = {"u16": 2, "u32": 4}
 """The bytes of an id."""
@@ -55,7 +59,7 @@ STANDARD_INPUT: Final = Path("-")
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the three subcommands."""
+    """Add the subcommands."""
     encode = add_command(subcommands, run_encode)
     _add_text_arguments(encode)
     formats = encode.add_mutually_exclusive_group()
@@ -89,6 +93,18 @@ def add_parsers(subcommands: Any) -> None:
     )
     count.add("--field FIELD", "their JSON or Parquet field (default: text)")
 
+    truncate = add_command(subcommands, run_truncate)
+    _add_max_tokens(truncate)
+    about = "the side to cut off (default: right)"
+    truncate.add("--side", about, choices=("right", "left"), default="right")
+    truncate.add("--json", "print text, tokens, start and end as JSON")
+    _add_text_arguments(truncate)
+
+    chunk = add_command(subcommands, run_chunk)
+    _add_max_tokens(chunk)
+    chunk.add("--overlap-tokens N", "most tokens that a chunk repeats (default: 0)", default=0)
+    _add_text_arguments(chunk)
+
     decode = add_command(subcommands, run_decode)
     decode.add("ids ID", "without one, --file or stdin", nargs="*")
     decode.add("--file FILE", "read the ids from a file")
@@ -102,6 +118,10 @@ def add_parsers(subcommands: Any) -> None:
     add_output(decode, about="write the text to a file, which appears when complete")
     add_quiet(decode)
     add_tokenizer_arguments(decode)
+
+
+def _add_max_tokens(parser: CommandParser) -> None:
+    parser.add("-n --max-tokens N", "most tokens of the result", required=True)
 
 
 def _add_text_arguments(parser: CommandParser) -> None:
@@ -260,6 +280,63 @@ def _count_documents(
     return n_tokens
 
 
+def run_truncate(arguments: argparse.Namespace) -> None:
+    """Print the beginning of a text, a file or standard input with at most N tokens, or its
+    end. The result, encoded alone, has at most N tokens; it is cut between tokens.
+
+    examples:
+      tokenizer truncate --max-tokens 100 --file page.txt
+      cat page.txt | tokenizer truncate -n 100 --side left --json
+    """
+    from tokenizer_core.text.truncate import truncate_text
+
+    tokenizer, allowed, text = _read_whole(arguments)
+    part = truncate_text(
+        tokenizer, text, arguments.max_tokens, side=arguments.side, allowed_special=allowed
+    )
+    if arguments.json:
+        print_json(_as_object(part))
+    else:
+        write_output(STANDARD_OUTPUT, part.text.encode())
+
+
+def run_chunk(arguments: argparse.Namespace) -> None:
+    """Print the chunks of a text, a file or standard input, one JSON object a line: text,
+    tokens, and start and end in bytes. Each has at most N tokens when encoded alone.
+
+    examples:
+      tokenizer chunk --max-tokens 256 --overlap-tokens 32 --file page.txt
+      cat page.txt | tokenizer chunk -n 256 | jq -r .text
+    """
+    from tokenizer_core.text.truncate import chunk_text
+
+    tokenizer, allowed, text = _read_whole(arguments)
+    overlap = arguments.overlap_tokens
+    parts = chunk_text(
+        tokenizer, text, arguments.max_tokens, overlap_tokens=overlap, allowed_special=allowed
+    )
+    for part in parts:
+        print(json.dumps(_as_object(part), ensure_ascii=False))
+
+
+def _as_object(part: TextPart) -> dict[str, Any]:
+    return {"text": part.text, "tokens": part.ids.tolist(), "start": part.start, "end": part.end}
+
+
+def _read_whole(arguments: argparse.Namespace) -> tuple[Tokenizer, Any, str]:
+    """The tokenizer, the special tokens to recognise, and the whole text."""
+    _check_text(arguments)
+    if len(arguments.file) > 1:
+        raise UsageError(f"{arguments.command} takes one text; name one --file")
+    tokenizer = load_tokenizer(arguments)
+    allowed = allowed_special(tokenizer, arguments.allowed_special)
+    if arguments.text is not None:
+        return tokenizer, allowed, arguments.text
+    path = (arguments.file or [STANDARD_INPUT])[0]
+    with _bar_over(arguments) as bar, _open_input(path) as file:
+        return tokenizer, allowed, "".join(_decode_utf8(file, str(path), bar))
+
+
 def run_decode(arguments: argparse.Namespace) -> None:
     """Write the text of token ids: given as arguments, in a file, or on standard input
     (numbers with spaces, commas or brackets between them, or raw with --format).
@@ -322,7 +399,8 @@ def _bar_over(arguments: argparse.Namespace) -> Any:
     output = getattr(arguments, "output", None)
     quiet = arguments.quiet or (output == STANDARD_OUTPUT and sys.stdout.isatty())
     names = {"encode": "encoding", "decode": "decoding", "count": "counting"}
-    return progress_bar(quiet=quiet, total=sum(sizes) or None, desc=names[arguments.command])
+    name = names.get(arguments.command, "reading")
+    return progress_bar(quiet=quiet, total=sum(sizes) or None, desc=name)
 
 
 def _blocks_of_all(

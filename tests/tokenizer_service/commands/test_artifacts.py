@@ -16,6 +16,20 @@ def served(cli):
     return active
 
 
+def test_a_version_is_removed_unless_it_is_in_use(cli):
+    for size in (258, 259, 260, 261):
+        cli.run("train", "corpus.txt", f"--vocab-size={size}", "--name=news")
+    store = ArtifactStore(cli.folder / "artifacts")
+    first, second, third, fourth = map(str, store.versions("news"))
+    for version in (second, third):
+        cli.run("promote", version)
+        assert "is in use" in cli.fail("remove", version)
+    assert "is in use" in cli.fail("remove", second)  # a rollback returns to it
+    assert "one version" in cli.fail("remove", "news", code=2)
+    assert cli.run("remove", first)[0] == f"removed {first}\n".encode()
+    assert [*map(str, store.versions("news"))] == [second, third, fourth]
+
+
 def test_rollback_returns_to_the_version_served_before(cli):
     cli.run("train", "corpus.txt", "--vocab-size=258", "--name=starter", "--promote")
     assert "all that was ever served" in cli.fail("rollback")
