@@ -322,6 +322,8 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(open_page, service, t
     expect(page.locator("#versions .is-served")).to_contain_text("small")
     page.click("#job summary")
     expect(page.locator("#job .log")).to_contain_text("published small@")
+    page.reload()
+    unlock(page)
     page.click("#roll-back")
     expect(page.locator("#served")).to_contain_text("serves starter")
     assert service.ask("GET", "/tokenizers/active")["name"] == "starter"
