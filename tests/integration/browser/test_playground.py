@@ -59,16 +59,16 @@ def test_parts_of_a_character_are_shown_as_bytes(open_page):
     page = with_text(open_page, PARROT)
     parts = page.locator(f"{PANES} .raw")
     shown = [part.replace(" ", "") for part in parts.all_text_contents()]
-    assert shown == ["F09F🦜", "A6🦜", "9C🦜"]
+    assert shown == ["F09FA6🦜", "9C🦜"]
     assert page.locator(f"{PANES} .sign").all_text_contents() == ["·", "→", "⏎"]
     page.click(f"{PANES} .as-bytes")
-    assert page.locator(f"{PANES} .piece").all_text_contents()[-2:] == ["62", "0A"]
+    assert page.locator(f"{PANES} .piece").all_text_contents()[-2:] == ["09 62", "0A"]
     page.click(f"{PANES} .as-bytes")
     parts.last.click()
     expect(page.locator("#details .broken")).to_have_text("9C: byte 4 of the 4 of 🦜 (U+1F99C)")
     # One visible character may be several code points: a flag has two letters.
-    page.fill("#text", "🇸🇪")
-    expect(parts.first).to_contain_text("🇸")
+    page.fill("#text", "🇸🇰")
+    expect(parts.first).to_contain_text("🇰")
 
 
 def test_two_tokenizers_and_the_merges_of_a_token(open_page, service):
@@ -322,6 +322,8 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(open_page, service, t
     expect(page.locator("#versions .is-served")).to_contain_text("small")
     page.click("#job summary")
     expect(page.locator("#job .log")).to_contain_text("published small@")
+    page.reload()
+    unlock(page)
     page.click("#roll-back")
     expect(page.locator("#served")).to_contain_text("serves starter")
     assert service.ask("GET", "/tokenizers/active")["name"] == "starter"
