@@ -16,7 +16,6 @@ begins or ends one of those.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -92,17 +91,15 @@ def learn_more(
     return continue_merges(words, base.vocab, n_merges, may_make=may_make, **options)
 
 
-def _words(base: TokenizerSpec, counts: PretokenCounts) -> Counter[str]:
-    """The ids of each pre-token as characters. Ids that no merge joins are words of their own."""
+def _words(base: TokenizerSpec, counts: PretokenCounts) -> Iterator[tuple[str, int]]:
+    """The ids of each pre-token as characters, and its occurrences. Ids that no merge joins are
+    words of their own."""
     encode = Tokenizer.from_spec(base).engine.encode_pre_tokens
     missing = base.alphabet.missing
     alone = {id_ for id_ in base.alphabet.byte_ids if id_ >= 0}
     alone.update([missing.unk_id] if missing and missing.unk_id is not None else [])
     never = "".join(re.escape(chr(id_)) for id_ in sorted(alone))
     split = re.compile(f"([{never}])" if alone else "(?!)").split
-    words: Counter[str] = Counter()
     for pre_token, count in view(counts.counts).entries():
-        for word in split("".join(map(chr, encode([pre_token])))):
-            words[word] += count
-    del words[""]
-    return words
+        ids = encode([pre_token])
+        yield from ((word, count) for word in split("".join(map(chr, ids))) if word)

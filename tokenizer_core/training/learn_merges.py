@@ -127,7 +127,7 @@ def learn_merges(
 
 
 def continue_merges(
-    words: Mapping[str, int],
+    words: Iterable[tuple[str, int]],
     vocab: Mapping[int, bytes],
     n_merges: int,
     *,
@@ -136,13 +136,13 @@ def continue_merges(
     rules: LearningRules = NO_RULES,
     after_merge: Callable[[int], object] | None = None,
 ) -> LearnedMerges:
-    """As `learn_merges`, from words of tokens: characters `chr(id)` of ids of `vocab`. New ids
-    follow the largest one, and `may_make` says whether a product may be a token. Ties of
-    `huggingface`: the smallest pair of ids.
+    """As `learn_merges`, from words of tokens, characters `chr(id)` of ids of `vocab`, with their
+    occurrences. New ids follow the largest one, and `may_make` says whether a product may be a
+    token. Ties of `huggingface`: the smallest pair of ids.
 
     Example:
         >>> vocab = {0: b"l", 1: b"ow", 7: b"er"}
-        >>> words = {"".join(map(chr, (0, 1))): 2, "".join(map(chr, (0, 1, 7))): 1}
+        >>> words = [("".join(map(chr, (0, 1))), 2), ("".join(map(chr, (0, 1, 7))), 1)]
         >>> continue_merges(words, vocab, 9, may_make=lambda token: token != b"lower").merges
         [(b'l', b'ow')]
     """
@@ -150,7 +150,7 @@ def continue_merges(
     token_bytes = {chr(id_): token for id_, token in vocab.items()}
     by_bytes = tie_break == "lexicographic"
     keys = {s: _reverse_key(token) if by_bytes else s for s, token in token_bytes.items()}
-    learner = _Learner(words.items(), token_bytes, keys, tie_break)
+    learner = _Learner(words, token_bytes, keys, tie_break)
     return learner.learn(n_merges, rules, after_merge, may_make)
 
 
