@@ -38,7 +38,6 @@ MAX_FILE_VALUES: Final = 1 << 22
 values: 40 million empty lists take 3 GB and 20 seconds. A tokenizer with a million tokens and as
 many merges has fewer."""
 
-_VALUE_MARKS: Final = (b",", b"[", b"{")
 _COUNTED_BYTES: Final = 1 << 20
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.routing import iter_route_contexts
-from starlette.testclient import TestClient
 
 from tests.conftest import REPOSITORY
 from tests.security.families import FAMILIES, Family
 from tests.security.typed_fields import FIELDS, NAMES, fill, forms_of, harmless, is_split
 from tests.security.typed_requests import LIKE_ROUTES, OTHER_ROUTES, ROUTES, SAME_FIELDS
 from tests.tokenizer_service.chats import rendering_here
-from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.conftest import serve
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.traced_text import ROLES
 from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
@@ -31,7 +30,6 @@ from tokenizer_core.engines import ARRAY
 from tokenizer_core.errors import ChatError
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.specials.policy import Policy
-from tokenizer_service.main import create_app
 
 __all__ = ["rendering_here"]
 
@@ -232,8 +230,7 @@ def client(tmp_path_factory):
     store = ArtifactStore(tmp_path_factory.mktemp("families"))
     for name, family in FAMILIES.items():
         store.publish(family.tokenizer(family.spec(), "auto").spec, name=name_of(name))
-    settings = settings_for(store).model_copy(update={"default": name_of("ChatML")})
-    with TestClient(create_app(settings)) as client:
+    with serve(store, default=name_of("ChatML")) as client:
         yield client
 
 

@@ -87,6 +87,11 @@ def settings_for(store):
     return Settings(artifacts_dir=store.root, admin_keys=(SecretStr(ADMIN_KEY),), threads=2)
 
 
+def serve(store, **changes):
+    """An app over `store` with these settings, for a `with`."""
+    return TestClient(create_app(settings_for(store).model_copy(update=changes)))
+
+
 @pytest.fixture
 def client(settings):
     with TestClient(create_app(settings), raise_server_exceptions=True) as client:
@@ -110,7 +115,7 @@ def shared_store(starter_artifacts, tmp_path_factory):
 @pytest.fixture(scope="module")
 def shared_client(shared_store):
     """One app for all tests of a module that change nothing which another one sees."""
-    with TestClient(create_app(settings_for(shared_store))) as client:
+    with serve(shared_store) as client:
         yield client
 
 

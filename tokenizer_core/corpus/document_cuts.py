@@ -150,18 +150,14 @@ class DocumentCuts:
         """Whether neither a special token nor normalization crosses a safe cut."""
         if not _is_outside(text, cut, self._divided):
             return False
-        if self._has_flags and not self._is_between_flagged(text, cut):
-            return False
+        if self._has_flags and (
+            text[cut - 1] in WHITE_SPACE
+            or text[:cut].endswith(self._must_not_end)
+            or text.startswith(self._must_not_begin, cut)
+        ):
+            return False  # a part would find other tokens with flags than the whole text
         is_at_space = self._pattern.is_named
         return self._normalizer.may_cut(text[cut - 1], text[cut], is_at_space=is_at_space)
-
-    def _is_between_flagged(self, text: str, cut: int) -> bool:
-        """Whether each part of a text finds the tokens with flags that the whole text has."""
-        return (
-            text[cut - 1] not in WHITE_SPACE
-            and not text[:cut].endswith(self._must_not_end)
-            and not text.startswith(self._must_not_begin, cut)
-        )
 
     def _find_checked(self, text: str) -> int | None:
         """A cut in text without white space: after a special token, or after a pre-token if the

@@ -152,7 +152,8 @@ class RayExecutor:
                 f"has this package in the same version"
             ) from error
         except RayError as error:  # the worker, its node, or an argument was lost
-            return TaskFailure(f"{type(error).__name__} on {self.shown}: {_first_line(error)}")
+            first_line = next(iter(str(error).strip().splitlines()), "")
+            return TaskFailure(f"{type(error).__name__} on {self.shown}: {first_line}")
 
 
 def _call(work: tuple[Callable[[State, Task], Result], State], task: Task) -> Result:
@@ -172,7 +173,3 @@ def _cancel(running: Iterable[Any]) -> None:
             for reference in left:
                 ray.cancel(reference, force=True)
             _, left = ray.wait(left, num_returns=len(left), timeout=_CANCEL_AGAIN_SECONDS)
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

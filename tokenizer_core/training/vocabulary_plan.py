@@ -154,7 +154,8 @@ class VocabularyPlan:
                 vocab[n_ids] = left + right
                 n_ids += 1
         n_reserved = self._padded(n_ids + self.options.n_reserved) - n_ids
-        reserved = [self._reserved(number) for number in range(n_reserved)]
+        form = self.options.reserved_name
+        reserved = [form.replace("{}", str(number)) for number in range(n_reserved)]
         for token in reserved:
             if token.encode() in known:
                 raise InvalidSpecError(
@@ -173,9 +174,6 @@ class VocabularyPlan:
     def _padded(self, n_tokens: int) -> int:
         multiple = self.options.pad_to_multiple
         return -(-n_tokens // multiple) * multiple
-
-    def _reserved(self, number: int) -> str:
-        return self.options.reserved_name.replace("{}", str(number))
 
 
 def plan_vocabulary(

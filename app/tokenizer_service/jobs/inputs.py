@@ -171,7 +171,7 @@ def plan_encoding(
     specials = specials_of_documents(*asked_specials, is_text=is_text)
     arguments = {
         **{name: getattr(asked, name) for name in _OF_PLAN},
-        **{name: _as_json(names) for name, names in specials.items()},
+        **{name: n if isinstance(n, str) else sorted(n) for name, n in specials.items()},
         "loss_mask": is_chat,
     }
     template, templates = asked.chat_template, tokenizer.chat_templates
@@ -307,10 +307,6 @@ def _ids_per_byte(file: InputFile, tokenizer: Tokenizer) -> float:
         os.close(descriptor)
     text = sample.decode(errors="ignore")  # the sample may end inside a character
     return tokenizer.count(text, allowed_special="all") / len(sample)
-
-
-def _as_json(policy: Any) -> Any:
-    return policy if isinstance(policy, str) else sorted(policy)
 
 
 def _wrong_corpus(pointer: str, reason: str) -> InvalidInputsError:

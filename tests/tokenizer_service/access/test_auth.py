@@ -7,7 +7,7 @@ from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
-from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
+from tests.tokenizer_service.conftest import ADMIN_KEY, serve
 from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_service.access.auth import AccessKeys, access_keys, require_admin, require_read
 from tokenizer_service.access.errors import KeyRequiredError
@@ -118,8 +118,7 @@ def test_every_route_is_guarded_as_listed(settings):
 @pytest.fixture(scope="module")
 def locked(shared_store):
     keys = (SecretStr(READ_KEY), SecretStr("schlüssel-é"))
-    settings = settings_for(shared_store).model_copy(update={"read_keys": keys})
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, read_keys=keys) as client:
 
         def ask(method, path, **headers):
             named = {name.replace("_", "-"): value for name, value in headers.items()}

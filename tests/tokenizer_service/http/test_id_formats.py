@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
 
-from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.conftest import serve
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
 from tokenizer_core import TokenizerSpec
 from tokenizer_service.http.id_formats import (
@@ -20,7 +19,6 @@ from tokenizer_service.http.id_formats import (
     parse_ids_body,
 )
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.main import create_app
 
 TEXT = "The quick <|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\x00"
 TEXTS = [TEXT, "", "low", TEXT * 500]
@@ -28,8 +26,7 @@ TEXTS = [TEXT, "", "low", TEXT * 500]
 
 @pytest.fixture(scope="module")
 def served(shared_store, engine):
-    settings = settings_for(shared_store).model_copy(update={"engine": engine})
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, engine=engine) as client:
         yield client
 
 

@@ -7,7 +7,6 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.chats import (
     CHATML,
@@ -20,7 +19,7 @@ from tests.tokenizer_service.chats import (
     say,
     with_templates,
 )
-from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.conftest import serve
 from tests.tokenizer_service.routes.exchanges import metrics, problem
 from tokenizer_client.schemas.chat import (
     ChatRenderRequest,
@@ -34,7 +33,6 @@ from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_service.access.limits import TurnLimit
 from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, REFUSED
-from tokenizer_service.main import create_app
 
 pytestmark = pytest.mark.usefixtures("rendering_here")
 
@@ -54,8 +52,7 @@ ROUTES = (
 def client(shared_store):
     """A service whose active tokenizer has templates; `starter` has none."""
     shared_store.publish(with_templates(SPEC), name="chat")
-    settings = settings_for(shared_store).model_copy(update={"default": "chat"})
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, default="chat") as client:
         yield client
 
 
@@ -675,9 +672,8 @@ def test_conversations_of_one_template_in_child_processes_do_not_wait_for_each_o
         return start(memory_bytes)
 
     monkeypatch.setattr(renderer, "_Worker", start_together)
-    settings = settings_for(shared_store).model_copy(update={"threads": 1})
     asked = {"messages": say("a"), "tokenizer": name}
-    with TestClient(create_app(settings)) as client, ThreadPoolExecutor(3) as pool:
+    with serve(shared_store, threads=1) as client, ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda _: client.post("/chat/encode", json=asked), range(3)))
     for answer in answers:
         assert answer.json()["tokens"] == chatml_ids(("user", "a"))

@@ -6,15 +6,13 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
 
-from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.conftest import serve
 from tests.tokenizer_service.routes import exchanges
 from tests.tokenizer_service.routes.exchanges import JSON, metrics, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
-from tokenizer_service.main import create_app
 
 CHAT, TEXT = "/v1/chat/completions/derender", "/v1/completions/derender"
 EOS = 300
@@ -33,8 +31,7 @@ TOOLS = {"tools": [{"type": "function", "function": {"name": "f"}}]}
 @pytest.fixture(scope="module")
 def client(shared_store):
     shared_store.publish(SPEC, name="generated")
-    settings = settings_for(shared_store).model_copy(update={"default": "generated"})
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, default="generated") as client:
         yield client
 
 
@@ -344,9 +341,7 @@ def test_log_probabilities_in_parts_are_those_of_the_whole(post, path):
 
 
 def test_texts_of_log_probabilities_have_the_limit_of_a_response(shared_store):
-    settings = settings_for(shared_store)
-    changes = {"default": "generated", "max_response_bytes": 200}
-    with TestClient(create_app(settings.model_copy(update=changes))) as client:
+    with serve(shared_store, default="generated", max_response_bytes=200) as client:
         for n_candidates, status in ((20, 200), (30, 413)):
             output = choice([97], logprobs=logprobs([97], *[98] * n_candidates))
             body = {"generate_response": generated(output)}

@@ -2,16 +2,14 @@
 
 import pytest
 import tokenizers
-from starlette.testclient import TestClient
 
 from tests.tokenizer_core.formats.small_specs import character_spec
-from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.conftest import serve
 from tests.tokenizer_service.routes.exchanges import metrics, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_service.handlers import encode as encode_answers
-from tokenizer_service.main import create_app
 from tokenizer_service.responses import decode as decode_answers
 
 WORDS = {256: b"He", 257: b"ll", 259: b" w", 260: b"or", 261: b"ld"}
@@ -32,8 +30,7 @@ def spec():
 def client(shared_store, spec):
     """A service whose active tokenizer puts <s> and <end> around a text; `starter` adds nothing."""
     shared_store.publish(spec, name="around")
-    settings = settings_for(shared_store).model_copy(update={"default": "around"})
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, default="around") as client:
         yield client
 
 

@@ -4,7 +4,6 @@ import json
 from hashlib import sha256
 
 import pytest
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.chats import (
     CHATML,
@@ -16,10 +15,9 @@ from tests.tokenizer_service.chats import (
     say,
     with_templates,
 )
-from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.conftest import serve
 from tests.tokenizer_service.routes.exchanges import JSON, metrics, problem
 from tokenizer_core import Tokenizer
-from tokenizer_service.main import create_app
 
 pytestmark = pytest.mark.usefixtures("rendering_here")
 
@@ -33,8 +31,7 @@ ADDED = [10, *chatml_ids(("user", "more"))]
 def client(shared_store):
     """A service whose active tokenizer has templates; `starter` has none."""
     shared_store.publish(with_templates(SPEC), name="chat")
-    settings = settings_for(shared_store).model_copy(update={"default": "chat"})
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, default="chat") as client:
         yield client
 
 
@@ -169,10 +166,7 @@ def test_limits(client, post):
 
 
 def test_a_batch_has_the_time_of_one_request(shared_store):
-    settings = settings_for(shared_store).model_copy(
-        update={"default": "chat", "chat_seconds": 1e-9}
-    )
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, default="chat", chat_seconds=1e-9) as client:
         batch = [{"tokens": [], "messages": MORE}]
         found = problem(client.post("/extend", json={"batch": batch}), 422, "chat_limit_exceeded")
         assert "send fewer at once" in found["detail"]

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service.chats import SPEC, say, with_templates
-from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
+from tests.tokenizer_service.conftest import ADMIN_KEY, serve
 from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.main import create_app
@@ -40,8 +40,7 @@ def client(shared_store, other_spec):
     shared_store.publish(with_templates(SPEC), name="chat")
     shared_store.publish(with_templates(other_spec), name="other")
     shared_store.add_alias(ALIAS, "other")
-    settings = settings_for(shared_store).model_copy(update={"default": "chat"})
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, default="chat") as client:
         yield client
 
 

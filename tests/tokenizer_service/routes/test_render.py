@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 import tokenizers
-from starlette.testclient import TestClient
 
 from tests.tokenizer_service.chats import END_ID, SPEC, chatml_ids, say, with_templates
-from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.conftest import serve
 from tests.tokenizer_service.routes.exchanges import metrics, problem
 from tokenizer_core import Tokenizer
-from tokenizer_service.main import create_app
 
 pytestmark = pytest.mark.usefixtures("rendering_here")
 
@@ -37,8 +35,7 @@ def client(shared_store, around):
     named = {"around": around, "short": short, "rendered": spec}
     for name, published in named.items():
         shared_store.publish(published, name=name)
-    settings = settings_for(shared_store).model_copy(update={"default": "rendered"})
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, default="rendered") as client:
         yield client
 
 
@@ -332,10 +329,7 @@ def test_several_prompts_have_an_index_in_their_names(client):
 
 
 def test_fields_are_not_repeated_without_limit(client, shared_store):
-    settings = settings_for(shared_store).model_copy(
-        update={"default": "rendered", "max_response_bytes": 10_000}
-    )
-    with TestClient(create_app(settings)) as client:
+    with serve(shared_store, default="rendered", max_response_bytes=10_000) as client:
         body = {"prompt": ["a"] * 30, "stop": ["x" * 500]}
         problem(client.post(COMPLETIONS, json=body), 413, "requests_too_large")
         assert client.post(COMPLETIONS, json={**body, "prompt": ["a"] * 3}).status_code == 200

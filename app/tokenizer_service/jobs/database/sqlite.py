@@ -150,7 +150,7 @@ class SqliteDatabase:
             try:
                 connection.row_factory = sqlite3.Row
                 connection.text_factory = _decode
-                connection.create_function("unix_now", 0, _unix_now)
+                connection.create_function("unix_now", 0, time.time)
                 connection.execute("PRAGMA synchronous=EXTRA")
                 yield connection
             finally:
@@ -212,10 +212,6 @@ def _runner(connection: sqlite3.Connection) -> Run:
         return [dict(row) for row in connection.execute(own, tuple(values))]
 
     return run
-
-
-def _unix_now() -> float:
-    return time.time()
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:
