@@ -63,7 +63,7 @@ class TokenizerIdentity:
             pattern=spec.pattern,
             unicode_tables=spec.unicode_tables,
             normalizer=spec.normalizer.name,
-            vocab_size=len(spec.vocab),
+            vocab_size=spec.vocab_size,
             largest_id=spec.largest_id,
         )
 

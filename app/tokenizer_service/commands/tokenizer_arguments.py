@@ -199,6 +199,8 @@ def load_one(
 def _load_files(
     files: list[Path], pattern: str | None, special: dict[str, int] | None = None
 ) -> Tokenizer:
+    if len(files) == 1 and not (pattern or special):
+        return Tokenizer.load(files[0])
     try:
         return Tokenizer.from_spec(load_path_spec(*files, pattern=pattern, special_tokens=special))
     except OtherModelError as error:

@@ -4,14 +4,17 @@ import gzip
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import fsspec
 import numpy as np
 import pytest
 
+from tests.native_module import native_module
 from tests.tokenizer_core.corpus.small_corpora import content
 from tests.tokenizer_core.documents.corpus_writer import write_corpus
 from tests.tokenizer_service.run_cli import Cli
+from tokenizer_core import compiled
 from tokenizer_core.corpus import (
     TokenDataset,
     TokenFiles,
@@ -23,6 +26,7 @@ from tokenizer_core.corpus import (
 from tokenizer_core.distributed import encode_distributed
 from tokenizer_core.documents import CorpusFormat, read_documents
 from tokenizer_core.errors import StorageError
+from tokenizer_core.spec.stored import parse_spec
 from tokenizer_service.commands import corpus, uploaded_output
 
 END = "<|endoftext|>"
@@ -56,6 +60,20 @@ def test_token_files_can_be_verified_and_read(cli):
     assert f"train: 2 documents, {n_tokens:,} tokens" in out.decode()
     assert "train: of 270 tokens 26" in out.decode()
     assert "special tokens found in the texts: none" in out.decode()
+
+
+def test_a_file_named_again_is_neither_parsed_nor_are_its_tables_read(cli, monkeypatch):
+    native_module()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd()))
+    Path.cwd().chmod(0o700)
+    cli.run("convert", "mine", "--to", "tokenizer.json", "--output", "mine.json")
+    for name in ("first", "second"):
+        cli.run(*ENCODE, name, "--files", "mine.json")
+    parse = Mock(side_effect=lambda data, _: parse_spec(data, None))  # no tables can be read
+    monkeypatch.setattr(compiled, "parse_spec", parse)
+    cli.run(*ENCODE, "third", "--files", "mine.json")
+    parse.assert_called_once()
+    assert content(Path("third")) == content(Path("first"))
 
 
 def test_the_options_are_those_of_the_plan(cli):
