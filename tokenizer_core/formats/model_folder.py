@@ -227,7 +227,7 @@ def ids_label(choice: str) -> str:
 def _specs_of(
     files: FolderTables, choices: tuple[str, ...]
 ) -> dict[str, TokenizerSpec | FormatError]:
-    """The spec of each choice, or why there is none; equal tables are parsed once."""
+    """The spec of each choice, or why there is none; tables that mean the same are parsed once."""
     found: dict[str, TokenizerSpec | FormatError] = {}
     parsed: list[tuple[Mapping[str, Any], TokenizerSpec]] = []
     if files.has_file:
@@ -239,7 +239,8 @@ def _specs_of(
                     f"the folder has no {TOKENIZER} whose ids could be meant; leave ids (--ids) out"
                 )
             table = files.table if choice == "file" else table_in_release(files, choice)
-            spec = next((spec for known, spec in parsed if known == table), None)
+            meaning = _meaning(table)
+            spec = next((spec for known, spec in parsed if _meaning(known) == meaning), None)
             if spec is None:
                 spec = parse_tokenizer_table(dict(table))
                 parsed.append((table, spec))
@@ -247,6 +248,25 @@ def _specs_of(
         except FormatError as error:
             found[choice] = error
     return found
+
+
+def _meaning(value: Any, name: str = "") -> Any:
+    """A table or a part of it without what changes no ids: how the same is written."""
+    if isinstance(value, list):
+        return [_meaning(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if name == "":
+        return {key: _meaning(part, key) for key, part in value.items()}
+    if name == "model":
+        return {key: part for key, part in value.items() if part not in (None, False, "")}
+    if value.get("type") == "ByteLevel" and name in ("decoder", "post_processor"):
+        return None if name == "post_processor" else "ByteLevel"
+    steps = value.get(name.replace("pre_", "pre") + "s")
+    if isinstance(steps, list):
+        meant = [_meaning(step, name) for step in steps]
+        return meant[0] if len(meant) == 1 else meant
+    return {key: part for key, part in value.items() if key != "trim_offsets"}
 
 
 def _compared(found: Mapping[str, TokenizerSpec | FormatError]) -> FolderIds:
@@ -339,6 +359,8 @@ def _ids_of(
     spec: TokenizerSpec, texts: list[str], *, finds_special: bool = True
 ) -> Iterator[list[int]]:
     """The ids of each text, with those that the tokenizer puts around it."""
+    if not texts:
+        return
     engine = create_engine(spec, "auto")
     found_tokens = (t.content for t in spec.added_tokens if finds_special or not t.special)
     matcher = matcher_of_spec(spec, set(found_tokens))
