@@ -196,7 +196,7 @@ def test_a_public_vocabulary_is_the_same_in_every_format(name, target, shared_da
     assert_equal_everywhere(spec, target, tmp_path)
 
 
-@pytest.mark.parametrize("target", FILE_NAMES)
+@pytest.mark.parametrize("target", sorted(FILE_NAMES.keys() - {"pickle"}))  # not its pattern
 def test_the_starter_is_the_same_in_every_format(target, tmp_path):
     store = ArtifactStore(REPOSITORY / "artifacts")
     assert_equal_everywhere(store.open(store.resolve("starter")), target, tmp_path)
