@@ -152,7 +152,10 @@ GEMINI = {
 }
 
 LIKE_ROUTES = {
-    "/messages/render": ANTHROPIC,
+    "/messages/render": {
+        group: {name: {**request, "max_tokens": 9} for name, request in fields.items()}
+        for group, fields in ANTHROPIC.items()
+    },
     "/responses/render": RESPONSES,
     "/chat/completions/input_tokens": {
         group: {name: _own(chat) for name, chat in fields.items()}
