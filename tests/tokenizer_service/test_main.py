@@ -70,6 +70,11 @@ def test_promotion_over_http(client, store, other_spec):
         named = {"X-API-Key": ADMIN_KEY, **headers}
         return client.put("/tokenizers/active", json={"tokenizer": name}, headers=named)
 
+    nothing = client.post("/tokenizers/active/rollback", headers={"X-API-Key": ADMIN_KEY})
+    assert (nothing.status_code, "nothing was promoted" in nothing.json()["detail"]) == (404, True)
+    listed = client.get("/tokenizers")
+    assert listed.content.endswith(b"}\n")
+    assert int(listed.headers["Content-Length"]) == len(listed.content)
     [only] = client.get("/tokenizers").json()["tokenizers"]
     assert (only["name"], only["active"]) == ("starter", True)
     active = client.get("/tokenizers/active")

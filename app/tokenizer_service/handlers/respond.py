@@ -133,7 +133,9 @@ class PlannedRoutes:
         rendered = _run_inline(services, plan, request, live)
         if isinstance(rendered, str):
             return None
-        content = b"".join(rendered.chunks)
+        # As `RequestObserver`, which does not see this response.
+        end = b"\n" if rendered.media_type == "application/json" else b""
+        content = b"".join((*rendered.chunks, end))
         if len(content) > UNCHARGED_RESPONSE_BYTES:
             return None
         _count(services, plan, rendered)

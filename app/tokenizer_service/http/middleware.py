@@ -30,8 +30,23 @@ CLIENT_GONE: Final = 499
 
 INTERNAL_ERROR: Final = 500
 
+_DOCUMENTS: Final = {b"application/json", b"application/problem+json"}
+
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _UNMATCHED: Final = "unmatched"
+
+
+def _count_newline(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether it is the head of a JSON document, which ends with a newline, so that a shell's
+    prompt begins a line; its length then counts it. A file that is downloaded keeps its bytes."""
+    named = dict(headers)
+    length = named.get(b"content-length", b"0")
+    is_json = named.get(b"content-type", b"") in _DOCUMENTS
+    if length == b"0" or not is_json or b"content-disposition" in named:
+        return False
+    position = headers.index((b"content-length", length))
+    headers[position] = (b"content-length", b"%d" % (int(length) + 1))
+    return True
 
 
 async def _send_no_body(send: Send, message: Message) -> None:
@@ -66,18 +81,21 @@ class RequestObserver:
         request_id = request_id_of(inner)
         # Do not reset it: the server may log about this request after this call.
         REQUEST_ID.set(request_id)
-        status = 0
+        status, adds_newline = 0, False
         started = time.perf_counter()
 
         # A plain function: a coroutine function would add a coroutine per message.
         def observe(message: Message) -> Awaitable[None]:
-            nonlocal status
+            nonlocal status, adds_newline
             if message["type"] == "http.response.start":
                 status = message["status"]
-                named = (b"x-request-id", request_id.encode())
-                message["headers"] = [*message.get("headers", ()), named]
+                headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                adds_newline = _count_newline(headers)
+                message["headers"] = headers
             elif is_head:
                 return _send_no_body(send, message)
+            elif adds_newline and not message.get("more_body"):
+                message["body"] = b"%b\n" % message.get("body", b"")
             return send(message)
 
         self._metrics.in_flight.inc()

@@ -203,7 +203,11 @@ async def roll_back(request: Request, response: Response) -> PromoteResponse:
     require_known_query(request)
     services = services_of(request)
     default = services.settings.default
-    ref = await asyncio.to_thread(services.store.served_before, default)
+    try:
+        ref = await asyncio.to_thread(services.store.served_before, default)
+    except ArtifactNotFoundError as error:
+        detail = f"There is nothing to go back to: {error}."
+        raise Problem(404, "tokenizer_not_found", detail) from None
     return await _promote(request, response, ref)
 
 
