@@ -420,17 +420,18 @@ def _table_in_4(files: FolderTables) -> dict[str, Any]:
         if _content(value) not in seen and not is_there:
             adds.append(value)
         seen.add(_content(value))
-    for value in adds:
-        token = _as_special(value, seen)
-        if any(
-            o["content"] == token["content"] and o["normalized"] != token["normalized"]
-            for o in added
-        ):
+    by_content = {token["content"]: token for token in added}
+    batch = [_as_special(value, seen) for value in adds]
+    first = {token["content"]: token for token in reversed(batch)}
+    for token in batch:
+        # Of two in one batch its library keeps the first, unless that one was there before.
+        known = by_content.get(token["content"], token)
+        if first[token["content"]] != token or known["normalized"] != token["normalized"]:
             raise UnknownIdsError(
-                f"the folder describes the token {token['content']!r:.60} twice, with other "
-                f"`normalized`, and it then searches both"
+                f"the folder describes the token {token['content']!r:.60} twice, with other flags"
             )
-        _add(added, token)
+        by_content[token["content"]] = token
+    added = list(by_content.values())
     if rule.ends is not None:
         around: list[list[str]] = []
         for name, default in zip(("bos_token", "eos_token"), rule.ends, strict=True):
@@ -506,13 +507,14 @@ def _table_in_5(files: FolderTables) -> dict[str, Any]:
     for value in (*specials, *extra):
         if _content(value) not in contents and value not in adds:
             adds.append(value)
-    for value in adds:
-        _add(added, _as_special(value, set(map(_content, specials))))
+    of_names = set(map(_content, specials))
+    added = _with_added(added, [_as_special(value, of_names) for value in adds])
     if rule is None:
         return _finished(dict(files.table), added)
     for value in (*specials, *extra) if rule.adds_again else ():
         is_plain = rule.adds_again == "plain" or isinstance(value, str)
-        _add(added, _as_special(_content(value) if is_plain else value, {_content(value)}))
+        again = _as_special(_content(value) if is_plain else value, {_content(value)})
+        added = _with_added(added, [again])
     contents_of = {name: _content(value) for name, value in named.items()}
     table = {**files.table, **_parts_in_5(kind, rule, files.table, config, contents_of)}
     if rule.ends is None:
@@ -726,13 +728,9 @@ def added_tokens_of(table: Mapping[str, Any]) -> list[Token]:
     return [_as_token(token) for token in table.get("added_tokens") or ()]
 
 
-def _add(added: list[Token], token: Token) -> None:
-    """Add a token as `tokenizers` does: one with the same content only changes its flags."""
-    for index, other in enumerate(added):
-        if other["content"] == token["content"]:
-            added[index] = token
-            return
-    added.append(token)
+def _with_added(added: list[Token], tokens: list[Token]) -> list[Token]:
+    """Add tokens as `tokenizers` does: one with a known content only changes its flags."""
+    return list({token["content"]: token for token in (*added, *tokens)}.values())
 
 
 def _finished(
