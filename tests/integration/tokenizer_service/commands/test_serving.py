@@ -112,6 +112,7 @@ if __name__ == "__main__":
 def supervise(folder, app):
     """`tokenizer serve` with two processes that cannot serve; an answer may take hours."""
     (folder / "supervise.py").write_text(SUPERVISE)
+    (folder / "artifacts").mkdir()
     supervisor = subprocess.Popen(
         [sys.executable, "supervise.py", app],
         cwd=folder,
