@@ -165,6 +165,28 @@ class Artifacts(PointerMoves):
             name, version or _active_last(name, versions, self.pointer_state().recorded())
         )
 
+    def in_use(self, default: str) -> set[str]:
+        """`name@version` of the versions that the store itself uses: active now or before, the
+        default, and those that aliases follow. A damaged one is left out.
+
+        Raises:
+            ArtifactStorageError: the store cannot be read.
+        """
+        found = set()
+        for look in (
+            self.active,
+            self.previously_active,  # for a roll-back
+            lambda: self.resolve(default),
+        ):
+            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                ref = look()
+                if ref is not None:
+                    found.add(str(ref))
+        with contextlib.suppress(ArtifactCorruptError):
+            served, aliases = self.models(), self.aliases()
+            found |= {ref for model, ref in served.items() if model in aliases}
+        return found
+
     def models(self) -> dict[str, str]:
         """Each name and alias -> the `name@version` that `resolve_model` finds for it; sorted.
 

@@ -377,13 +377,11 @@ def run_remove(arguments: argparse.Namespace) -> None:
     examples:
       tokenizer remove news@20261121T041500Z-1a2b3c4d
     """
-    from tokenizer_service.jobs.version_retention import used_in_store  # imports the settings
-
     if "@" not in arguments.tokenizer:
         raise UsageError("remove takes one version, NAME@VERSION; tokenizer list shows them")
     store = open_store(arguments)
     ref = resolve_published(store, arguments.tokenizer)
-    if str(ref) in used_in_store(store, default_tokenizer()):
+    if str(ref) in store.in_use(default_tokenizer()):
         raise CommandError(
             f"{ref} is in use: it is active, was active before, is the default, or an alias "
             f"follows it"

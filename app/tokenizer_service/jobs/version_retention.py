@@ -7,10 +7,9 @@ block: use a thread.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
-from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, TokenizerCoreError
+from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import Artifacts
 from tokenizer_service.jobs.errors import VersionInUseError
 from tokenizer_service.jobs.queue import JobStore
@@ -68,23 +67,4 @@ class VersionRetention:
             named = job.request.get("tokenizer") if job.kind == "encode" else job.result
             if isinstance(named, dict):
                 found.add(f"{named['name']}@{named['version']}")
-        return found | used_in_store(self._store, self._settings.default)
-
-
-def used_in_store(store: Artifacts, default: str) -> set[str]:
-    """`name@version` of the versions that the store itself uses: active now or before, the default,
-    and those that aliases follow."""
-    found = set()
-    for look in (
-        store.active,
-        store.previously_active,  # for a roll-back
-        lambda: store.resolve(default),
-    ):
-        with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-            ref = look()
-            if ref is not None:
-                found.add(str(ref))
-    with contextlib.suppress(ArtifactCorruptError):
-        served, aliases = store.models(), store.aliases()
-        found |= {ref for model, ref in served.items() if model in aliases}
-    return found
+        return found | self._store.in_use(self._settings.default)
