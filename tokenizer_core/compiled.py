@@ -113,11 +113,13 @@ def key_of(*parts: bytes) -> bytes:
 
 
 def key_of_path(path: StrPath, *, ids: str | None = None) -> bytes | None:
-    """The key of a file or a model folder. None if it cannot be read, and for a folder whose
-    loading may warn."""
+    """The key of a file or a model folder. None if it cannot be read, for a folder whose loading
+    may warn, and for a file of which other `ids` than its own are asked, which is refused."""
     try:
         whole = Path(os.path.realpath(path))
         if not whole.is_dir():
+            if ids not in (None, "file"):
+                return None
             data = read_whole_file(whole, max_bytes=_MAX_SOURCE_BYTES)
             return key_of(b"file", os.fsencode(Path(path).name), data)
         entries = sorted(whole.iterdir())

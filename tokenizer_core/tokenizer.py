@@ -28,7 +28,12 @@ from tokenizer_core.engines import (
 )
 from tokenizer_core.engines.base import require_characters, require_text
 from tokenizer_core.engines.protocol import is_array
-from tokenizer_core.errors import ChatInputError, OtherModelError, UnknownTokenIdError
+from tokenizer_core.errors import (
+    ChatInputError,
+    FormatError,
+    OtherModelError,
+    UnknownTokenIdError,
+)
 from tokenizer_core.presets import download_model_folder, load_path_spec, read_preset
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
@@ -124,11 +129,13 @@ class Tokenizer:
         these names are replaced, each completely or not at all.
 
         Raises:
-            FormatError: ids depend on what the format cannot hold.
+            FormatError: ids depend on what the format cannot hold, or the folder has a file of chat
+                templates, which would count in place of those of the tokenizer.
             OSError: a file cannot be written.
         """
         import pathlib
 
+        from tokenizer_core.formats.chat_template_files import existing_template_file
         from tokenizer_core.formats.model_folder import WRITTEN, save_model_folder
         from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
 
@@ -137,6 +144,8 @@ class Tokenizer:
             save_tokenizer_json(self._spec, folder)
             return
         folder.mkdir(parents=True, exist_ok=True)
+        if found := existing_template_file(folder):
+            raise FormatError(f"{found} would replace the chat templates; remove it")
         tokenizer_json, config_json, special_tokens_json = (folder / name for name in WRITTEN)
         save_model_folder(self._spec, tokenizer_json, config_json, special_tokens_json)
 
@@ -1128,7 +1137,7 @@ class Tokenizer:
         return partial(type(self).from_spec, engine=self.engine_name), (self._spec,)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not name.startswith("_"):
+        if type(self) is Tokenizer and not name.startswith("_"):
             raise AttributeError(f"a Tokenizer is immutable; it has no {name!r:.80} to set")
         super().__setattr__(name, value)
 

@@ -26,7 +26,7 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer, TokenizerSpec, compiled
 from tokenizer_core.blobs import atomic_files
 from tokenizer_core.engines.native_engine import NativeEngine
-from tokenizer_core.errors import ArtifactCorruptError
+from tokenizer_core.errors import ArtifactCorruptError, FormatError
 from tokenizer_core.formats.manifest_fields import render_spec_fields
 from tokenizer_core.formats.model_folder import FILE_NAMES
 from tokenizer_core.formats.tokenizer_json.document import (
@@ -193,6 +193,8 @@ def test_another_source_is_another_tokenizer(cache, source):
         compiled.key_of_path(source.parent, ids="file"),
     }
     assert len(keys) == 4
+    with pytest.raises(FormatError, match="a file has its own ids"):
+        Tokenizer.load(source, ids="transformers5")
 
 
 def test_a_source_that_changes_while_it_is_read_is_not_compiled(cache, source):

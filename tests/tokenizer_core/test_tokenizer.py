@@ -33,6 +33,7 @@ from tokenizer_core import (
 )
 from tokenizer_core.engines import COUNT
 from tokenizer_core.errors import (
+    FormatError,
     InvalidSpecError,
     SpecialTokenForbiddenError,
     UnknownPatternError,
@@ -233,6 +234,9 @@ def test_a_saved_tokenizer_is_loaded(tokenizer, tmp_path):
     for path in (tmp_path / "a.json", tmp_path / "below" / "folder"):
         tokenizer.save(path)
         assert Tokenizer.load(path).spec.fingerprint == tokenizer.spec.fingerprint
+    (path / "chat_template.jinja").write_text("x")
+    with pytest.raises(FormatError, match="would replace the chat templates"):
+        tokenizer.save(path)
 
 
 def test_a_tokenizer_cannot_be_changed(tokenizer):

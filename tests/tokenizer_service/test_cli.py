@@ -101,6 +101,8 @@ def test_a_text_is_cut_to_tokens(trained):
     assert "".join(chunk["text"] for chunk in chunks) == (trained.folder / "corpus.txt").read_text()
     assert max(len(chunk["tokens"]) for chunk in chunks) == 3
     assert "name one --file" in trained.fail("chunk", "-n1", *["--file", "corpus.txt"] * 2, code=2)
+    for words in (("truncate", "-n-1"), ("chunk", "-n0"), ("chunk", "-n3", "--overlap-tokens=3")):
+        assert "--max-tokens is " in trained.fail(*words, "low", code=2)
 
 
 def test_encode_decode_count_agree(trained, tmp_path):

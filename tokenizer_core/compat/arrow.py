@@ -33,6 +33,8 @@ def encode_column(
     """
     import pyarrow as pa
 
+    if not (hasattr(column, "__arrow_c_array__") or hasattr(column, "__arrow_c_stream__")):
+        raise TypeError(f"{type(column).__name__} is no Arrow array; pyarrow.array makes one")
     given = pa.chunked_array(column)
     if not (
         pa.types.is_string(given.type)

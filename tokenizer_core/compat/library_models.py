@@ -7,6 +7,7 @@ time of its expressions.
 
 from __future__ import annotations
 
+import operator
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -173,6 +174,8 @@ class LibraryTokenizer(Tokenizer):
         disallowed_special: Disallowed = (),
     ) -> list[list[int]]:
         """The ids of each text, in order."""
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of strings")
         texts = list(texts)
         for text in texts:
             require_characters(text)
@@ -189,7 +192,11 @@ class LibraryTokenizer(Tokenizer):
         disallowed_special: Disallowed = (),
     ) -> int:
         """The number of ids of `text`, with any `limit`."""
-        return len(self.encode_batch([text], allowed_special=allowed_special)[0])
+        return len(
+            self.encode(
+                text, allowed_special=allowed_special, disallowed_special=disallowed_special
+            )
+        )
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids`, which need not be the text that was encoded; `errors` has no effect.
@@ -197,7 +204,7 @@ class LibraryTokenizer(Tokenizer):
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.
         """
-        listed = [int(id_) for id_ in ids]
+        listed = list(map(operator.index, ids))
         for index, id_ in enumerate(listed):
             if id_ < 0 or self._library.id_to_token(id_) is None:
                 raise UnknownTokenIdError(index, id_, self.n_vocab - 1)
@@ -222,7 +229,9 @@ class LibraryTokenizer(Tokenizer):
         return f"<code>{escape(repr(self))}</code>"
 
     def __eq__(self, other: object) -> bool:
-        return self._data == other._data if isinstance(other, LibraryTokenizer) else NotImplemented
+        if isinstance(other, LibraryTokenizer):
+            return self._data == other._data
+        return False if isinstance(other, Tokenizer) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._data)

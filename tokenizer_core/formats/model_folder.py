@@ -462,6 +462,8 @@ def save_model_folder(
         "tokenizer_class": "PreTrainedTokenizerFast",
         **named,
     }
+    if spec.normalizer.name == "prefix-space":
+        config["add_prefix_space"] = True  # without it transformers 4 takes the space away
     if spec.chat.model_max_length is not None:
         config["model_max_length"] = spec.chat.model_max_length
     if spec.chat.truncation_side is not None:

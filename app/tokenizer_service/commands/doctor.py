@@ -70,4 +70,6 @@ def run_doctor(arguments: argparse.Namespace) -> int:
                 print(f"  {choice:<14} {given_ids}")
         for sentence in found.contradictions:
             print(f"contradiction: {sentence}")
+    if not found.specs:
+        raise CommandError(f"{arguments.folder}: nothing can read it, see above")
     return 3 if found.parts or found.contradictions else 0

@@ -11,7 +11,12 @@ from tokenizer_core.documents import corpus_file_name, corpus_file_size, open_do
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.training import shrink, used_ids
 from tokenizer_service.commands.artifacts import command_text
-from tokenizer_service.commands.command_line import add_artifacts_dir, add_command, open_store
+from tokenizer_service.commands.command_line import (
+    CommandError,
+    add_artifacts_dir,
+    add_command,
+    open_store,
+)
 from tokenizer_service.commands.corpus_options import (
     add_corpus_format,
     corpus_format_of,
@@ -66,6 +71,8 @@ def run_shrink(arguments: argparse.Namespace) -> None:
                     sources.append({"name": name, "size_bytes": size, "sha256": reader.sha256})
 
         used = used_ids(tokenizer, pieces())
+    if not used:
+        raise CommandError("the text is empty, so it uses no token; name one with text")
     spec, id_map = shrink(tokenizer.spec, used)
     ref = store.publish(spec, name=arguments.name, provenance=sources, command=command_text())
     write_id_map(arguments, id_map)

@@ -290,6 +290,8 @@ def run_truncate(arguments: argparse.Namespace) -> None:
     """
     from tokenizer_core.text.truncate import truncate_text
 
+    if arguments.max_tokens < 0:
+        raise UsageError("--max-tokens is a number of tokens, not below 0")
     tokenizer, allowed, text = _read_whole(arguments)
     part = truncate_text(
         tokenizer, text, arguments.max_tokens, side=arguments.side, allowed_special=allowed
@@ -310,8 +312,10 @@ def run_chunk(arguments: argparse.Namespace) -> None:
     """
     from tokenizer_core.text.truncate import chunk_text
 
-    tokenizer, allowed, text = _read_whole(arguments)
     overlap = arguments.overlap_tokens
+    if not 0 <= overlap < arguments.max_tokens:
+        raise UsageError("--max-tokens is at least 1, and --overlap-tokens from 0 to one less")
+    tokenizer, allowed, text = _read_whole(arguments)
     parts = chunk_text(
         tokenizer, text, arguments.max_tokens, overlap_tokens=overlap, allowed_special=allowed
     )

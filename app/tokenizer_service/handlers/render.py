@@ -90,6 +90,8 @@ _BOUNDS: Final = {
 }
 """What vLLM takes as values of sampling parameters."""
 
+_INTEGERS: Final = frozenset(("n", "top_k", "min_tokens"))
+
 _LOGPROBS: Final = "message.output_text.logprobs"
 
 
@@ -407,11 +409,13 @@ def _fields(
     n_tokens, length = len(prompt.ids), live.tokenizer.spec.chat.max_model_len
     if not n_tokens:
         raise InvalidFieldError(prompt.pointer, "gives no token; the server could not begin")
-    if length is not None and n_tokens > length:
-        detail = f"gives {n_tokens} tokens, and the model takes {length}; send less"
+    if length is not None and n_tokens >= length:
+        detail = f"gives {n_tokens} tokens, and the model has room for {length - 1} and one more"
         raise InvalidFieldError(prompt.pointer, detail)
     if length is not None:
         most = sampling.get("max_tokens", length)
+        if sampling.get("min_tokens", 0) > min(most, length - n_tokens):
+            refuse("/min_tokens", f"the model has room for {length - n_tokens} tokens")
         sampling = {**sampling, "max_tokens": min(most, length - n_tokens)}
     is_stream = bool(fields.get("stream"))
     if caller.dialect is SGLANG:
@@ -474,8 +478,9 @@ def _sampling_parameters(fields: Mapping[str, Any], live: LiveTokenizer) -> dict
             break
     for name, (least, most, words) in _BOUNDS.items():
         value = found.get(name, most)
-        if type(value) not in (int, float) or not least <= value <= most:
-            refuse(f"/{name}", f"must be a number, {words}")
+        kinds, kind = ((int,), "an integer") if name in _INTEGERS else ((int, float), "a number")
+        if name in found and (type(value) not in kinds or not least <= value <= most):
+            refuse(f"/{name}", f"must be {kind}, {words}")
     if found.get("min_tokens", 0) > found.get("max_tokens", inf):
         refuse("/min_tokens", "must be at most max_tokens")
     return found
@@ -510,7 +515,8 @@ def _sglang_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
 
 def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
     """`response_format` and `structured_outputs` as vLLM joins them."""
-    joined = dict(_object(fields, "structured_outputs"))
+    asked = _object(fields, "structured_outputs")
+    joined = {name: value for name, value in asked.items() if value is not None}
     given = _object(fields, "response_format")
     kind = given.get("type", "text" if not given else None)
     if kind == "json_object":
@@ -527,7 +533,7 @@ def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
     else:
         known = "text, json_object, json_schema or structural_tag"
         refuse("/response_format/type", f"must be {known}")
-    if sum(joined.get(name) is not None for name in _CONSTRAINTS) + len(constraint) > 1:
+    if len(joined.keys() & set(_CONSTRAINTS)) + len(constraint) > 1:
         refuse("/structured_outputs", "is a second constraint of the output; send one")
     return joined | constraint
 

@@ -34,3 +34,6 @@ def test_a_column_of_no_strings_is_refused():
     for column in (pa.array([1, 2]), pa.array([b"a"])):
         with pytest.raises(TypeError, match="cast it first"):
             encode_column(tokenizer, column)
+    for column in (["low", "x"], "low", None):  # pyarrow takes each text of a list for a chunk
+        with pytest.raises(TypeError, match=r"no Arrow array; pyarrow\.array makes one"):
+            encode_column(tokenizer, column)

@@ -164,8 +164,14 @@ def test_other_methods_and_options_are_refused_by_name(path):
         with pytest.raises(OtherModelError, match="run by the library tokenizers"):
             call()
     for options in ({"allowed_special": ["<s>"]}, {"disallowed_special": "all"}):
-        with pytest.raises(ValueError, match="allowed_special 'all' or 'none'"):
-            tokenizer.encode("a", **options)
+        for encode in (tokenizer.encode, tokenizer.count, tokenizer.encode_with_offsets):
+            with pytest.raises(ValueError, match="allowed_special 'all' or 'none'"):
+                encode("a", **options)
+    with pytest.raises(TypeError, match="list of strings"):
+        tokenizer.encode_batch("abc")
+    with pytest.raises(TypeError):
+        tokenizer.decode([1.0])
+    assert tokenizer != Tokenizer({i: bytes([i]) for i in range(256)}, [])
     with pytest.raises(UnknownTokenIdError, match=r"ids\[1\]"):
         tokenizer.decode(np.array([1, tokenizer.n_vocab]))
     with pytest.raises(UnicodeEncodeError):

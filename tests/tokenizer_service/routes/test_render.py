@@ -173,7 +173,7 @@ def test_the_length_of_the_model_limits_prompt_and_output(post, refused):
     }
     for path, body, place in (
         (COMPLETIONS, {"prompt": ["a", "a" * 50]}, "/prompt/1"),
-        (COMPLETIONS, {"prompt": [97] * 41}, "/prompt"),
+        (COMPLETIONS, {"prompt": [97] * 40}, "/prompt"),
         (CHAT, {"messages": say("a" * 50)}, "/messages"),
         (MESSAGES, {"messages": say("a" * 50), "max_tokens": 9}, "/messages"),
         (RESPONSES, {"input": "a" * 50}, "/input"),
@@ -191,6 +191,8 @@ def test_the_length_of_the_model_limits_prompt_and_output(post, refused):
         for wrong in (0, LENGTH + 1, 1.5):
             asked = {**body, **short, name: wrong}
             assert refused(path, **asked) == ("invalid_request", f"/{name}")
+    asked = {"prompt": [97] * 30, "max_tokens": 40, **short}
+    assert refused(COMPLETIONS, **asked, min_tokens=11)[1] == "/min_tokens"
     assert len(post(RESPONSES, input="a" * 50, truncation="auto", **short)["token_ids"]) == 39
     for path, body in ((COMPLETIONS, {"prompt": "a"}), (CHAT, {"messages": HELLO})):
         for asked in ({"truncate_prompt_tokens": -1}, {"truncate_prompt_tokens": 41, **short}):
@@ -280,6 +282,8 @@ def test_input_of_responses(post, refused):
     [
         {"n": 0},
         {"n": "2"},
+        {"n": 1.5},
+        {"top_k": 1.5},
         {"temperature": -0.1},
         {"top_p": 0},
         {"top_k": -2},
