@@ -44,10 +44,10 @@ class LibraryTokenizer(Tokenizer):
 
         Raises:
             FormatError: the library cannot read it.
-            OtherModelError: the library is not installed.
+            ImportError: the library is not installed.
         """
         self._data = data
-        self._read(encode_special_tokens=False)  # raises now, not at the first text
+        self._library = self._read(encode_special_tokens=False)
 
     def _read(self, *, encode_special_tokens: bool) -> Any:
         import tokenizers
@@ -61,10 +61,6 @@ class LibraryTokenizer(Tokenizer):
         library.no_padding()
         library.encode_special_tokens = encode_special_tokens
         return library
-
-    @cached_property
-    def _library(self) -> Any:
-        return self._read(encode_special_tokens=False)
 
     @cached_property
     def _library_of_plain_text(self) -> Any:

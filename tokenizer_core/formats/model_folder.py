@@ -106,7 +106,7 @@ class FolderIds:
     """What a folder gives.
 
     - `found`: for each of IDS its spec, or why there is none.
-    - `difference`: the first text of some hundred on which two specs differ, and the ids of each;
+    - `difference`: the first text of some thousand on which two specs differ, and the ids of each;
       None if all are equal or no such text was found.
     - `parts`: what differs between the specs, in words.
     - `contradictions`: where the files of the folder contradict each other, as sentences.

@@ -2,7 +2,8 @@
 byte-level BPE.
 
 `steps` runs such a rule as a step `Prepend` where tokens are searched in the result. The compiled
-twin is `native/src/normalize/spaces.rs`. `formats.model_folder` reads which rule a class has.
+twin is `native/src/normalize/spaces.rs`. `formats.transformers_releases` knows
+which rule a class has.
 """
 
 from __future__ import annotations

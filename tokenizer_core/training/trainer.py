@@ -513,6 +513,7 @@ def _learn(
     watch.sample_memory()
     learn: Callable[..., LearnedMerges] = partial(learn_merges, counts.counts)
     if plan.base is not None:
+        engine = "python"
         learn = partial(learn_more, plan.base, counts)
     elif engine == "native":
         learn = partial(learn_natively, counts.counts)

@@ -42,7 +42,7 @@ def add_parsers(subcommands: Any) -> None:
 
 def run_shrink(arguments: argparse.Namespace) -> None:
     """Keep the tokens of a tokenizer that a text uses, and those that its merges pass
-    through, all bytes and special tokens, and publish the result. On that text it gives the
+    through, all bytes and added tokens, and publish the result. On that text it gives the
     same tokens, under new ids.
 
     examples:

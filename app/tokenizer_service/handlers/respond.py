@@ -237,7 +237,8 @@ def _count(services: Services, plan: Plan, rendered: Rendered) -> None:
 def _run_body(
     connection: Request, plan: Plan, parts: list[bytes], lease: Lease, most_seconds: float
 ) -> tuple[Any, LiveTokenizer, Rendered | Elsewhere]:
-    """Parse, choose and run on a thread, unless that takes more than `most_seconds`.
+    """Parse, choose and run on a thread, unless that takes more than `most_seconds`; the request is
+    None once it ran.
 
     Frees the body, the one item of `parts`, after parsing it. Its lease stays: the parsed values
     take about as much.
