@@ -288,8 +288,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 def _fail(command: str, message: str, exit_code: int = FAILED) -> int:
-    one_line = " ".join(message.split())
-    print(f"{command}: {one_line}", file=sys.stderr)
+    print(f"{command}: {' '.join(map(str.strip, message.splitlines()))}", file=sys.stderr)
     return exit_code
 
 

@@ -494,6 +494,11 @@ def _sglang_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = dict(sampling)
     n_logprobs = given.pop("logprobs", None)
+    of_prompt = given.pop("prompt_logprobs", None)
+    if of_prompt is not None and of_prompt != n_logprobs:
+        refuse("/prompt_logprobs", "is no field of SGLang's requests; send echo with logprobs")
+    if given.get("top_k") == 0:
+        del given["top_k"]  # no bound, which SGLang does not call 0
     found = {theirs: given.pop(ours) for ours, theirs in _SGLANG_SAMPLING.items() if ours in given}
     constraint = dict(given.pop("structured_outputs", {}))
     if constraint.pop("json_object", False):
@@ -507,7 +512,7 @@ def _sglang_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "sampling_params": found,
         "return_logprob": n_logprobs is not None,
-        "logprob_start_len": -1,
+        "logprob_start_len": -1 if of_prompt is None else 0,
         "top_logprobs_num": n_logprobs or 0,
         "return_hidden_states": False,
     }

@@ -213,12 +213,17 @@ async def roll_back(request: Request, response: Response) -> PromoteResponse:
 
 async def _promote(request: Request, response: Response, ref: ArtifactRef) -> PromoteResponse:
     services = services_of(request)
+    replaced = None
 
     def check(present: ArtifactRef | None) -> None:
+        nonlocal replaced
         if present is not None:
             require_match(request, services.live.shown_for(present))
+        replaced = present
 
-    previous = await services.live.promote(ref, check=check)
+    served = await services.live.promote(ref, check=check)
+    # Another process may have moved the pointer, which this one has not followed yet.
+    previous = served if replaced in (None, ref) else replaced
     etag = version_tag(ref, services.live.previous)
     response.headers.update({**identity_headers(ref), "ETag": etag})
     return PromoteResponse(

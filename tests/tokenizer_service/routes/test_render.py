@@ -364,13 +364,17 @@ def test_a_prefix_renders_the_request_of_one_server(client, post, refused):
     }
     for constraint, found in (
         ({"json_object": True}, {"json_schema": '{"type": "object"}'}),
-        ({"regex": "a+"}, {"regex": "a+"}),
+        ({"regex": "a+", "json": None}, {"regex": "a+"}),
         ({"grammar": "a"}, {"ebnf": "a"}),
     ):
         answer = post("/as/sglang" + CHAT, messages=HELLO, structured_outputs=constraint)
         assert answer["sampling_params"] == found
     [one] = post("/as/sglang" + COMPLETIONS, prompt=[97])
     assert (one["input_ids"], one["sampling_params"]) == ([97], {"max_new_tokens": 16})
+    # As SGLang's completions.
+    [one] = post("/as/sglang" + COMPLETIONS, prompt="a", echo=True, logprobs=1, top_k=0)
+    assert (one["logprob_start_len"], one["top_logprobs_num"]) == (0, 1)
+    assert one["sampling_params"] == {"max_new_tokens": 16}
     for wrong, place in (
         ({"bad_words": ["x"]}, "/bad_words"),
         ({"prompt_logprobs": 2}, "/prompt_logprobs"),
