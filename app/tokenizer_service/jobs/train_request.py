@@ -11,8 +11,14 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_client.schemas.tokens import invalid
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import ALIASES, PATTERNS
-from tokenizer_core.training.vocabulary_plan import make_seed_merges, plan_vocabulary
+from tokenizer_core.training.extension import check_may_extend
+from tokenizer_core.training.vocabulary_plan import (
+    make_seed_merges,
+    plan_extension,
+    plan_vocabulary,
+)
 from tokenizer_service.jobs.worker.context import vocabulary_options
 
 
@@ -55,7 +61,7 @@ class CheckedTrainRequest(TrainRequest):
     @model_validator(mode="after")
     def _check_vocabulary(self) -> CheckedTrainRequest:
         if self.extend is not None:
-            return self  # the job knows the entries of that tokenizer
+            return self  # `check_extension` does, with that tokenizer
         options = vocabulary_options(self.model_dump())
         try:
             plan = plan_vocabulary(self.special_tokens, PATTERNS[self.pattern], options)
@@ -69,3 +75,10 @@ class CheckedTrainRequest(TrainRequest):
                 "reserved and pad_to_multiple out"
             ) from None
         return self
+
+
+def check_extension(request: CheckedTrainRequest, base: TokenizerSpec) -> None:
+    """Raise VocabSizeError or InvalidSpecError if `base` cannot be extended as asked."""
+    check_may_extend(base)
+    plan = plan_extension(base, vocabulary_options(request.model_dump()))
+    plan.n_merges(request.vocab_size)

@@ -20,6 +20,7 @@ from tokenizer_client.schemas.jobs import (
     TrainRequest,
     find_document_separator,
 )
+from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.handlers import jobs
 from tokenizer_service.handlers.jobs import (
@@ -35,7 +36,8 @@ from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
-from tokenizer_service.jobs.train_request import CheckedTrainRequest
+from tokenizer_service.jobs.train_request import CheckedTrainRequest, check_extension
+from tokenizer_service.responses.errors import InvalidFieldError
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
 
@@ -66,7 +68,16 @@ async def start_training(
 
     def prepare(asked: CheckedTrainRequest, folder: JobFolder) -> dict[str, Any]:
         services.store.check_may_publish(asked.name)
-        base = services.live.get(asked.extend).ref if asked.extend else None
+        base = None
+        if asked.extend:
+            live = services.live.get(asked.extend)
+            base = live.ref
+            try:
+                check_extension(asked, live.tokenizer.spec)
+            except VocabSizeError as error:
+                raise InvalidFieldError("/vocab_size", str(error)) from None
+            except InvalidSpecError as error:
+                raise InvalidFieldError("/extend", str(error)) from None
         files = find_training_inputs(asked, services.settings, services.corpora, folder)
         # The tokenizer to extend may not have the special token that is between documents.
         separator = (

@@ -110,6 +110,9 @@ def test_a_wrong_key_or_wait_is_422_and_an_unknown_job_404(refusing):
 
 def test_a_tokenizer_to_extend_is_resolved_when_it_is_asked_for(service):
     problem(service.train({"documents": ["x"], "extend": "nope"}), 404, "tokenizer_not_found")
+    n_entries = len(service.services.live.active.tokenizer)
+    small = service.train({"documents": ["x"], "extend": "active", "vocab_size": n_entries - 1})
+    assert problem(small, 422, "invalid_request")["errors"][0]["pointer"] == "/vocab_size"
     active = str(service.services.live.active.ref)
     for name in ("active", active.partition("@")[0], active):
         answer = service.train({"documents": ["x y", "z"], "extend": name, "vocab_size": 9000})
