@@ -64,7 +64,7 @@ class Server:
         port accepts: uvicorn listens a moment after it says that the startup is complete."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            match = re.search(r"^tokenizer service on (\S+:/\S+)$", self.output, re.MULTILINE)
+            match = re.search(r'tokenizer service on ([^\s"]+:/[^\s"]+)["\n]', self.output)
             started = self.output.count("Application startup complete")
             if match and started >= workers:
                 self.url = match[1]

@@ -180,7 +180,7 @@ OTHER_ROUTES = {
     "/completions/derender": "ids",
     "/merges": "ids",
     "/tokenizers/active": "names",
-    "/tokenizers/active/rollback": "no body",
+    "/rollback": "no body",
     "/models/{model:path}": "names",
     "/corpora/{corpus_id}": "files",
     "/train": "files",

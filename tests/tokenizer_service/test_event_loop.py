@@ -46,7 +46,7 @@ OF_ONE_THING = {
     ("PUT", "/models/{model:path}"),
     ("DELETE", "/models/{model:path}"),
     ("PUT", "/tokenizers/active"),
-    ("POST", "/tokenizers/active/rollback"),
+    ("POST", "/rollback"),
     ("DELETE", "/tokenizers/{name}/{version}"),
     ("PUT", "/corpora/{corpus_id}"),
     ("GET", "/corpora/{corpus_id}"),

@@ -70,7 +70,7 @@ def test_promotion_over_http(client, store, other_spec):
         named = {"X-API-Key": ADMIN_KEY, **headers}
         return client.put("/tokenizers/active", json={"tokenizer": name}, headers=named)
 
-    nothing = client.post("/tokenizers/active/rollback", headers={"X-API-Key": ADMIN_KEY})
+    nothing = client.post("/rollback", headers={"X-API-Key": ADMIN_KEY})
     assert (nothing.status_code, "nothing was promoted" in nothing.json()["detail"]) == (404, True)
     listed = client.get("/tokenizers")
     assert listed.content.endswith(b"}\n")
@@ -92,10 +92,10 @@ def test_promotion_over_http(client, store, other_spec):
     assert active.json()["previous"]["digest"] == first
     for tag, status in ((f'"{first}"', 412), (active.headers["ETag"], 200)):
         headers = {"X-API-Key": ADMIN_KEY, "If-Match": tag}
-        back = client.post("/tokenizers/active/rollback", headers=headers)
+        back = client.post("/rollback", headers=headers)
         assert back.status_code == status
     assert back.json()["active"]["digest"] == first
-    back = client.post("/tokenizers/active/rollback", headers={"X-API-Key": ADMIN_KEY})
+    back = client.post("/rollback", headers={"X-API-Key": ADMIN_KEY})
     assert back.json()["active"]["digest"] == other.digest
     unknown = ("nope", "starter@20200101T000000Z-00000000", "../x")
     assert [put(name).status_code for name in unknown] == [404, 404, 422]

@@ -506,7 +506,7 @@ class ActiveTokenizer(TokenizerSummary):
 
     previous: TokenizerIdentity | None = Field(
         default=None,
-        description="What `POST /tokenizers/active/rollback` would serve; null for nothing.",
+        description="What `POST /rollback` would serve; null for nothing.",
     )
 
 

@@ -189,7 +189,7 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
 
 
 @router.post(
-    "/tokenizers/active/rollback",
+    "/rollback",
     summary="Serve again what was served before",
     dependencies=[Depends(require_admin)],
     responses=problem_responses(403, 404, 409, 412, 422, 503, 507),

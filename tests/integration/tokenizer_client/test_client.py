@@ -240,7 +240,8 @@ def test_a_corpus_is_encoded_and_downloaded_and_a_promotion_rolled_back(admin, t
     assert decoded == text[: len(decoded)]
 
     assert admin.tokenizers.roll_back(promotion).active.digest == before.digest
-    assert admin.tokenizers.active() == before
+    after = admin.tokenizers.active()
+    assert (after.digest, after.previous.name) == (before.digest, "other")
     with pytest.raises(ConflictError):  # a rollback can return to it
         admin.tokenizers.remove(f"other@{promotion.active.version}")
     admin.token_files.remove("news")

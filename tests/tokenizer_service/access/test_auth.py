@@ -66,7 +66,7 @@ READ = {
 }
 ADMIN = {
     ("PUT", "/tokenizers/active"),
-    ("POST", "/tokenizers/active/rollback"),
+    ("POST", "/rollback"),
     ("PUT", "/models/{model:path}"),
     ("DELETE", "/models/{model:path}"),
     ("DELETE", "/tokenizers/{name}/{version}"),

@@ -22,7 +22,7 @@ WITH_TESTS_OF_THEIR_OWN = {
     ("POST", "/decode_stream"),  # routes/test_stream.py
     ("PUT", "/corpora/{corpus_id}"),  # routes/test_corpora.py
     ("POST", "/train"),  # jobs/test_training_route.py
-    ("POST", "/tokenizers/active/rollback"),  # takes no body
+    ("POST", "/rollback"),  # takes no body
     ("POST", "/corpora/{corpus_id}/encode"),  # routes/test_token_files.py
 }
 JSON_ROUTES = sorted(

@@ -103,7 +103,7 @@ async def start_child(job_folder, scratch, log):
     start = asyncio.create_subprocess_exec
 
     def start_without_main(*command, **options):
-        program, safe, _, _, folder = command
+        program, safe, *_, folder = command
         return start(program, safe, "-c", CHILD, folder, **options)
 
     with pytest.MonkeyPatch.context() as patch:
