@@ -174,7 +174,7 @@ class Tokenizer:
         try:
             spec, made = compiled.load(find_key, read, engine)
         except OtherModelError as error:
-            from tokenizer_core.compat.library_models import load_library_tokenizer
+            from tokenizer_core.compat.other_models import load_library_tokenizer
 
             return load_library_tokenizer(path, error)
         return cls.from_spec(spec, engine=made)

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.compat.library_models import LibraryTokenizer
+from tokenizer_core.compat.other_models import LibraryTokenizer
 from tokenizer_core.errors import InvalidUtf8Error, UnknownTokenIdError
 from tokenizer_core.text.pieces import readable_token
 from tokenizer_core.text.streaming import StreamingEncoder

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.compat.library_models import LibraryTokenizer, load_library_tokenizer
+from tokenizer_core.compat.other_models import LibraryTokenizer, load_library_tokenizer
 from tokenizer_core.errors import (
     ArtifactNameError,
     FormatError,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tokenizer_core import Tokenizer, chunk_text, truncate_text
-from tokenizer_core.compat.library_models import LibraryTokenizer
+from tokenizer_core.compat.other_models import LibraryTokenizer
 from tokenizer_core.errors import FormatError, OtherModelError, UnknownTokenIdError
 
 tokenizers = pytest.importorskip("tokenizers")
