@@ -350,10 +350,10 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
         MERGES,
         SENTENCEPIECE,
         TEKKEN,
-        TOKENIZER,
         VOCAB,
         has_vocabulary,
     )
+    from tokenizer_core.formats.transformers_releases import TOKENIZER
 
     # Imported here because it is optional, and because it reads its variables when it is imported.
     try:

@@ -75,9 +75,8 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
     """
     spec = tokenizer.spec
     added = {token.id for token in spec.added_tokens}
-    missing = spec.alphabet.missing
-    if missing and missing.unk_id is not None:
-        added.add(missing.unk_id)  # missing bytes give it
+    if spec.alphabet.unk_id is not None:
+        added.add(spec.alphabet.unk_id)  # missing bytes give it
     # An empty token has no text that could give it.
     ids = [id_ for id_ in sorted(spec.vocab) if id_ not in added and spec.vocab[id_]]
     texts = {id_: spec.alphabet.bytes_in_text(spec.vocab[id_]) for id_ in ids}

@@ -8,6 +8,7 @@ from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_table
 from tokenizer_core.formats.transformers_releases import (
     CONFIG,
     NAMED,
+    SPECIAL_TOKENS,
     TOKENIZER,
     added_tokens_of,
     token_content,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tokenizer_core.formats.transformers_releases import FolderTables
     from tokenizer_core.spec import TokenizerSpec
 
-_MAP: Final = "special_tokens_map.json"
 _EXTRA: Final = ("additional_special_tokens", "extra_special_tokens")
 
 
@@ -66,14 +66,14 @@ def _of_names(files: FolderTables) -> Iterator[str]:
             for of in (files.config, files.special_tokens)
         )
         if mine is not None and other is not None and mine != other:
-            yield f"{name} is {mine!r:.60} in {CONFIG}, and {other!r:.60} in {_MAP}"
+            yield f"{name} is {mine!r:.60} in {CONFIG}, and {other!r:.60} in {SPECIAL_TOKENS}"
     lists = [
         {token_content(value) for key in _EXTRA for value in of.get(key) or () if of.get(key)}
         for of in (files.config, files.special_tokens)
     ]
     if all(lists) and lists[0] != lists[1]:
         only = ", ".join(sorted(lists[0] ^ lists[1]))
-        yield f"{CONFIG} and {_MAP} list different extra special tokens: {only:.200}"
+        yield f"{CONFIG} and {SPECIAL_TOKENS} list different extra special tokens: {only:.200}"
 
 
 def _of_settings(config: Mapping[str, Any], spec: TokenizerSpec) -> Iterator[str]:

@@ -41,7 +41,12 @@ from tokenizer_core.formats.tokenizer_json.document import (
     render_tokenizer_json,
 )
 from tokenizer_core.formats.transformers_releases import (
+    CONFIG,
+    FLAGS,
+    NAMED,
     RELEASES,
+    SPECIAL_TOKENS,
+    TOKENIZER,
     FolderTables,
     NotReadError,
     named_defaults,
@@ -61,9 +66,6 @@ if TYPE_CHECKING:
 
     from tokenizer_core.spec import TokenizerSpec
 
-TOKENIZER: Final = "tokenizer.json"
-CONFIG: Final = "tokenizer_config.json"
-SPECIAL_TOKENS: Final = "special_tokens_map.json"
 ADDED_TOKENS: Final = "added_tokens.json"
 MODEL_CONFIG: Final = "config.json"
 GENERATION_CONFIG: Final = "generation_config.json"
@@ -78,9 +80,7 @@ FILE_NAMES: Final = (
 WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
 """The files that `save_model_folder` writes."""
 
-_NAMED: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _RANKS: Final = ("tiktoken.model", SENTENCEPIECE)
-_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 IDS: Final = ("file", *RELEASES)
 """Whose ids a folder can have: those of `tokenizer.json` alone, or of a release of RELEASES."""
@@ -455,7 +455,7 @@ def save_model_folder(
     named: dict[str, Any] = {**_named_with_flags(spec, listed), **named_special_tokens(spec)}
     config: dict[str, Any] = {
         "added_tokens_decoder": {
-            str(token["id"]): {name: token[name] for name in ("content", *_FLAGS)}
+            str(token["id"]): {name: token[name] for name in ("content", *FLAGS)}
             for token in listed
         },
         "clean_up_tokenization_spaces": False,
@@ -483,9 +483,9 @@ def _named_with_flags(spec: TokenizerSpec, listed: list[dict[str, Any]]) -> dict
     """The named tokens with flags (RoBERTa's `mask_token`), as transformers writes them."""
     known = {token["content"]: token for token in listed if token["special"]}
     return {
-        name: {"__type": "AddedToken"} | {key: known[value][key] for key in ("content", *_FLAGS)}
+        name: {"__type": "AddedToken"} | {key: known[value][key] for key in ("content", *FLAGS)}
         for name, value in (spec.chat.variables or {}).items()
-        if value in known and name.removesuffix("_token") in _NAMED
+        if value in known and name in NAMED
     }
 
 
@@ -508,11 +508,11 @@ def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
     if spec.chat.variables:
         contents = set(plain.values())
         return {name: value for name, value in spec.chat.variables.items() if value in contents}
-    eos, missing = find_eos_token(spec), spec.alphabet.missing
+    eos, unk_id = find_eos_token(spec), spec.alphabet.unk_id
     found = {
         "bos_token": plain.get(spec.prefix_ids[0]) if spec.prefix_ids else None,
         "eos_token": eos if eos in plain.values() else None,
-        "unk_token": plain.get(missing.unk_id) if missing and missing.unk_id is not None else None,
+        "unk_token": None if unk_id is None else plain.get(unk_id),
     }
     return {name: content for name, content in found.items() if content is not None}
 

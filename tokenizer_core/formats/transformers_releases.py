@@ -23,6 +23,7 @@ from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids
 from tokenizer_core.formats.tokenizer_json.fields import kind_of, render_byte_level, steps_of
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
 from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
+from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.splitting.patterns import (
     CLIP,
     DIGITS_THEN_GPT2,
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 RELEASES: Final = MappingProxyType({"transformers4": "4.57.6", "transformers5": "5.24.0"})
 """The releases whose ids a folder can have, by the name of the choice."""
 
-CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
-_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
+CONFIG: Final = "tokenizer_config.json"
+TOKENIZER: Final = "tokenizer.json"
+SPECIAL_TOKENS: Final = "special_tokens_map.json"
+FLAGS: Final = (*ADDED_TOKEN_FLAGS, "special")
 NAMED: Final = tuple(f"{n}_token" for n in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _END: Final = "<|endoftext|>"
 _BY_NAME: Final = "model_specific_special_tokens"
@@ -109,7 +112,7 @@ class _ClassIn4:
 
 
 def _plain(content: str, **flags: bool) -> Token:
-    return {"content": content} | dict.fromkeys(_FLAGS, False) | {"special": True} | flags
+    return {"content": content} | dict.fromkeys(FLAGS, False) | {"special": True} | flags
 
 
 _GPT2_NAMES: Final = {"unk": _END, "bos": _END, "eos": _END}
@@ -477,7 +480,8 @@ def _table_in_5(files: FolderTables) -> dict[str, Any]:
         raise NotReadError(f"it refuses add_prefix_space: null of {kind}")
     if not files.has_file:
         if rule is None or rule.pattern is None or kind == "WhisperTokenizer":
-            kinds = ", ".join(k for k, r in _CLASSES_IN_5.items() if r.pattern and k[0] != "W")
+            built = {k for k, r in _CLASSES_IN_5.items() if r.pattern} - {"WhisperTokenizer"}
+            kinds = ", ".join(k for k in _CLASSES_IN_5 if k in built)
             raise UnknownIdsError(
                 f"the folder has no {TOKENIZER}, and its class, {kind}, is none that builds one of "
                 f"vocab.json and merges.txt ({kinds}); name such a class in {CONFIG}, or give the "
@@ -708,7 +712,7 @@ def _listed(config: Mapping[str, Any], name: str) -> Iterator[Token | str]:
 
 def _as_token(table: Mapping[str, Any]) -> Token:
     special = bool(table.get("special"))
-    flags = {flag: bool(table.get(flag)) for flag in _FLAGS}
+    flags = {flag: bool(table.get(flag)) for flag in FLAGS}
     flags["normalized"] = bool(table.get("normalized", not special))
     return {"content": table["content"], **flags}
 

@@ -66,6 +66,11 @@ class Alphabet:
         """Whether merging starts from characters."""
         return bool(self.byte_ids)
 
+    @property
+    def unk_id(self) -> int | None:
+        """The id that missing bytes give; None if none are missing, or they are left out."""
+        return self.missing.unk_id if self.missing else None
+
     def has_one_id_each(self, vocab: Mapping[int, bytes]) -> bool:
         """Whether no two tokens have the same bytes. The token of a byte and that of its character
         are two: merging gives the second."""

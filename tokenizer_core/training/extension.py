@@ -95,9 +95,9 @@ def _words(base: TokenizerSpec, counts: PretokenCounts) -> Iterator[tuple[str, i
     """The ids of each pre-token as characters, and its occurrences. Ids that no merge joins are
     words of their own."""
     encode = Tokenizer.from_spec(base).engine.encode_pre_tokens
-    missing = base.alphabet.missing
+    unk_id = base.alphabet.unk_id
     alone = {id_ for id_ in base.alphabet.byte_ids if id_ >= 0}
-    alone.update([missing.unk_id] if missing and missing.unk_id is not None else [])
+    alone.update([] if unk_id is None else [unk_id])
     never = "".join(re.escape(chr(id_)) for id_ in sorted(alone))
     split = re.compile(f"([{never}])" if alone else "(?!)").split
     for pre_token, count in view(counts.counts).entries():

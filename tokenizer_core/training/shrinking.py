@@ -57,10 +57,10 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
         >>> small.vocab[257], small.merges, id_map.new_ids[256:].tolist()
         (b'abc', ((b'a', b'b'), (b'ab', b'c')), [256, -1, 257])
     """
-    alphabet, missing = base.alphabet, base.alphabet.missing
+    alphabet, missing, unk_id = base.alphabet, base.alphabet.missing, base.alphabet.unk_id
     kept = {token.id for token in base.added_tokens}.union(used, base.prefix_ids, base.suffix_ids)
     kept.update(i for i, t in base.vocab.items() if t and len(alphabet.bytes_in_text(t)) == 1)
-    kept.update([missing.unk_id] if missing and missing.unk_id is not None else [])
+    kept.update([] if unk_id is None else [unk_id])
     settings: dict[str, Any] = dict(base.batch_settings)
     kept.update([settings["padding"]["pad_id"]] if "padding" in settings else [])
     if unknown := kept - base.vocab.keys():
@@ -71,8 +71,8 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
     if "padding" in settings:
         pad_id = new_ids[settings["padding"]["pad_id"]]
         settings["padding"] = settings["padding"] | {"pad_id": pad_id}
-    if missing and missing.unk_id is not None:
-        missing = replace(missing, unk_id=new_ids[missing.unk_id])
+    if missing and unk_id is not None:
+        missing = replace(missing, unk_id=new_ids[unk_id])
     spec = replace(
         base,
         vocab={new: base.vocab[old] for old, new in new_ids.items()},

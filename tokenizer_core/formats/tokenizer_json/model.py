@@ -462,7 +462,7 @@ def render_model(spec: TokenizerSpec) -> dict[str, object]:
     if spec.kind == "ranks":
         merges = recover_reachable_merges(spec.token_to_id)[0]
     render = render_piece if by_characters else render_token
-    unk_id = missing.unk_id if missing else None
+    unk_id = spec.alphabet.unk_id
     return {
         "type": "BPE",
         "dropout": None,
@@ -482,8 +482,7 @@ def _render_bytes(spec: TokenizerSpec) -> dict[str, int]:
     them if their ids require it."""
     contents = {token.id: token.content for token in spec.added_tokens}
     learned = {id_: token for token, id_ in spec.token_to_id.items()}
-    missing = spec.alphabet.missing
-    unk_id = missing.unk_id if missing else None
+    unk_id = spec.alphabet.unk_id
     texts: dict[str, int] = {}
     idle = {id_: spec.vocab[id_].decode() for id_ in spec.alphabet.idle_ids}
     for id_, token in sorted(spec.vocab.items()):
@@ -513,7 +512,7 @@ def _render_bytes(spec: TokenizerSpec) -> dict[str, int]:
                 )
     # Refuse to write a file that cannot be read back.
     _bytes_of(texts, dict(zip(texts, parse_tokens(texts), strict=True)), names)
-    for byte in missing.values if missing else ():
+    for byte in spec.alphabet.missing.values if spec.alphabet.missing else ():
         if render_token(bytes([byte])) in texts:
             raise FormatError(
                 f"the added token of the byte 0x{byte:02x} would be the byte itself to tokenizers, "
