@@ -77,20 +77,19 @@ _SGLANG_CONSTRAINTS: Final = {
 _COMPLETION_TOKENS: Final = 16
 """`max_tokens` of a completion that has none."""
 
+_WHOLE, _ANY = (int,), (int, float)
 _BOUNDS: Final = {
-    "n": (1, inf, "at least 1"),
-    "temperature": (0, inf, "at least 0"),
-    "top_p": (nextafter(0, 1), 1, "above 0 and at most 1"),
-    "top_k": (-1, inf, "at least -1"),
-    "min_p": (0, 1, "from 0 to 1"),
-    "presence_penalty": (-2, 2, "from -2 to 2"),
-    "frequency_penalty": (-2, 2, "from -2 to 2"),
-    "repetition_penalty": (nextafter(0, 1), inf, "above 0"),
-    "min_tokens": (0, inf, "at least 0"),
+    "n": (_WHOLE, 1, inf, "an integer, at least 1"),
+    "temperature": (_ANY, 0, inf, "a number, at least 0"),
+    "top_p": (_ANY, nextafter(0, 1), 1, "a number, above 0 and at most 1"),
+    "top_k": (_WHOLE, -1, inf, "an integer, at least -1"),
+    "min_p": (_ANY, 0, 1, "a number, from 0 to 1"),
+    "presence_penalty": (_ANY, -2, 2, "a number, from -2 to 2"),
+    "frequency_penalty": (_ANY, -2, 2, "a number, from -2 to 2"),
+    "repetition_penalty": (_ANY, nextafter(0, 1), inf, "a number, above 0"),
+    "min_tokens": (_WHOLE, 0, inf, "an integer, at least 0"),
 }
 """What vLLM takes as values of sampling parameters."""
-
-_INTEGERS: Final = frozenset(("n", "top_k", "min_tokens"))
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 
@@ -410,7 +409,7 @@ def _fields(
     if not n_tokens:
         raise InvalidFieldError(prompt.pointer, "gives no token; the server could not begin")
     if length is not None and n_tokens >= length:
-        detail = f"gives {n_tokens} tokens, and the model has room for {length - 1} and one more"
+        detail = f"gives {n_tokens} tokens, and prompt and answer have {length}; send less"
         raise InvalidFieldError(prompt.pointer, detail)
     if length is not None:
         most = sampling.get("max_tokens", length)
@@ -476,11 +475,9 @@ def _sampling_parameters(fields: Mapping[str, Any], live: LiveTokenizer) -> dict
                 bound = "" if length == inf else f", at most the {length} tokens of the model"
                 refuse(f"/{name}", f"must be an integer, at least 1{bound}")
             break
-    for name, (least, most, words) in _BOUNDS.items():
-        value = found.get(name, most)
-        kinds, kind = ((int,), "an integer") if name in _INTEGERS else ((int, float), "a number")
-        if name in found and (type(value) not in kinds or not least <= value <= most):
-            refuse(f"/{name}", f"must be {kind}, {words}")
+    for name, (kinds, least, most, words) in _BOUNDS.items():
+        if name in found and not (type(found[name]) in kinds and least <= found[name] <= most):
+            refuse(f"/{name}", f"must be {words}")
     if found.get("min_tokens", 0) > found.get("max_tokens", inf):
         refuse("/min_tokens", "must be at most max_tokens")
     return found

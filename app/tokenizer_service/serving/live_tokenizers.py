@@ -232,7 +232,7 @@ class LiveTokenizers:
         await asyncio.sleep(self._store.poll_seconds)
         is_quiet = self.failed is None and not self._retry_at and not self._is_store_away
         try:
-            await self._follow_pointer(*[self._pointer_seen] * is_quiet)
+            await (self._follow_pointer(self._pointer_seen) if is_quiet else self._follow_pointer())
         except Exception:
             log.exception("following the active pointer failed")
 
