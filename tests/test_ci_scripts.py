@@ -1,15 +1,12 @@
 """The searches of `.ci` for a Python and a cargo: what they accept, skip, and advise to install."""
 
-import importlib.metadata
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from tests.conftest import REPOSITORY
 from tests.test_house import PROJECT
@@ -124,39 +121,3 @@ def test_the_parts_of_a_release_are_its_packages_and_crates(tmp_path):
     purls = [part["purl"] for part in table["components"]]
     assert len(set(purls)) == len(purls)
     assert table["dependencies"][0]["dependsOn"] == purls
-
-
-HIDE = """
-import sys
-class Hidden:
-    def find_spec(self, name, *_):
-        if name in {names}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Hidden())
-"""
-
-
-def needed_for(lines, found):
-    """The packages that these requirements install, added to `found`."""
-    for requirement in map(Requirement, lines):
-        name = requirement.name.lower()
-        if name not in found and (not requirement.marker or requirement.marker.evaluate()):
-            found.add(name)
-            needed_for(importlib.metadata.requires(name) or [], found)
-    return found
-
-
-@pytest.mark.thorough
-def test_every_command_runs_without_extras_or_names_its_own(tmp_path):
-    base = needed_for(PROJECT["dependencies"], {"tokenizer-service"})
-    owners = importlib.metadata.packages_distributions()
-    hidden = {name for name, of in owners.items() if base.isdisjoint(map(str.lower, of))}
-    assert {"fastapi", "httpx", "pydantic"} <= hidden
-    assert "numpy" not in hidden
-    (tmp_path / "sitecustomize.py").write_text(HIDE.format(names=hidden))
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{REPOSITORY}:{REPOSITORY / 'app'}"}
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / ".ci" / "try-base"], cwd=tmp_path, env=environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,7 @@ of its input is settled; the rest is buffered:
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import PreTokenTooLongError
@@ -29,8 +29,11 @@ from tokenizer_core.specials.policy import (
 from tokenizer_core.splitting.pretokenize import WINDOW_CHARS, find_last_safe_cut, split_settled
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from tokenizer_core.engines import Engine
     from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.tokenizer import Tokenizer
 
 MAX_PENDING_CHARS: Final = 1 << 24
 """A stream holds back at most this many characters (16 Mi), so no pre-token may be longer."""
@@ -295,3 +298,24 @@ class StreamingEncoder:
             seen = self._guarded_normalized + text
             forbid_matches(guard.second, seen, guard.names)
             self._guarded_normalized = seen[-guard.second.longest :]
+
+
+def encode_pieces(
+    tokenizer: Tokenizer, pieces: Iterable[tuple[str, bool]], **options: Any
+) -> Iterator[list[int]]:
+    """Yield the ids of documents that come in pieces, each with whether it is the last of its
+    document. The options are those of `Tokenizer.encode` and of StreamingEncoder.
+
+    Raises:
+        Exception: as these two.
+    """
+    stream = None
+    for text, is_last in pieces:
+        if stream is None and is_last:
+            yield tokenizer.encode(text, **options)
+            continue
+        stream = stream or StreamingEncoder(tokenizer, **options)
+        yield stream.feed(text)
+        if is_last:
+            yield stream.finish()
+            stream = None

@@ -18,7 +18,7 @@ from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.spec import Alphabet, TokenizerSpec
 from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.text.merge_trees import MAX_TREE_TOKEN_BYTES, MergeTrees
-from tokenizer_core.text.streaming import StreamingEncoder
+from tokenizer_core.text.streaming import encode_pieces
 from tokenizer_core.training.id_maps import IdMap
 
 if TYPE_CHECKING:
@@ -30,15 +30,11 @@ def used_ids(tokenizer: Tokenizer, pieces: Iterable[tuple[str, bool]]) -> list[i
     pieces, each with whether it is the last of its document.
 
     Raises:
-        PreTokenTooLongError, UnicodeEncodeError: as `StreamingEncoder.feed`.
+        PreTokenTooLongError, UnicodeEncodeError: as `encode_pieces`.
     """
     is_used = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.bool_)
-    stream = StreamingEncoder(tokenizer)
-    for text, is_last in pieces:
-        is_used[stream.feed(text)] = True
-        if is_last:
-            is_used[stream.finish()] = True
-            stream = StreamingEncoder(tokenizer)
+    for ids in encode_pieces(tokenizer, pieces):
+        is_used[ids] = True
     found: list[int] = np.flatnonzero(is_used).tolist()
     return found
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tokenizer_core.compat.other_models import LibraryTokenizer
 from tokenizer_core.errors import InvalidUtf8Error, UnknownTokenIdError
 from tokenizer_core.text.pieces import readable_token
-from tokenizer_core.text.streaming import StreamingEncoder
+from tokenizer_core.text.streaming import StreamingEncoder, encode_pieces
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     CommandError,
@@ -266,16 +266,8 @@ def _count_documents(
     options = specials_of_documents(given, is_text=arguments.format.startswith("txt"))
     n_tokens, done = 0, bar.n
     with open_documents(path, kind) as reader:
-        stream = None
-        for text, is_last in reader:
-            if stream is None and is_last:
-                n_tokens += tokenizer.count(text, **options)
-            else:
-                stream = stream or StreamingEncoder(tokenizer, **options)
-                n_tokens += len(stream.feed(text))
-                if is_last:
-                    n_tokens += len(stream.finish())
-                    stream = None
+        for ids in encode_pieces(tokenizer, reader, **options):
+            n_tokens += len(ids)
             bar.update(done + reader.position_bytes - bar.n)
     return n_tokens
 
