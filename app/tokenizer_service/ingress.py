@@ -3,7 +3,8 @@
 These are TOKENIZER_HOST and the entries of TOKENIZER_ALLOWED_HOSTS. A page of another site can
 point its own name at this machine's loopback address (DNS rebinding). The browser then treats the
 service as a part of that site, and the page reads the responses. Its requests still carry that
-site's name in their Host header, so the service refuses other names.
+site's name in their Host header, so the service refuses other names. TOKENIZER_CORS_ORIGINS lists
+pages of other sites that may use the read routes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ UNIX: Final = "unix:"
 _NAME: Final = re.compile(r"(?:\*?\.)?[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_])?", re.ASCII)
 _LOOKS_LIKE_ADDRESS: Final = re.compile(r"[0-9./]+|.*:.*", re.ASCII)
 _MOST_CACHED: Final = 256
+
+_ORIGIN: Final = re.compile(
+    r"https?://(?:\[[0-9a-f:.]+\]|[a-z0-9][a-z0-9._-]*)(?::[1-9][0-9]{0,4})?", re.ASCII
+)
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 class AllowedHosts:
@@ -116,6 +122,17 @@ def _address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def check_origins(entries: Iterable[str]) -> None:
+    """Raise ValueError unless browsers send each entry as an Origin."""
+    for entry in entries:
+        is_default = entry.endswith(_DEFAULT_PORTS.get(entry.partition(":")[0], "*"))
+        if is_default or not _ORIGIN.fullmatch(entry):
+            raise ValueError(
+                "each entry is an exact origin in lower case, https://host or http://host:port, "
+                "without a path, a final slash, a default port or *"
+            )
 
 
 def socket_path(listens_on: str) -> str | None:

@@ -38,6 +38,8 @@ from tokenizer_service.access.work_queue import FairThreads, WorkQueue
 from tokenizer_service.handlers.respond import PlannedRoutes
 from tokenizer_service.handlers.stored import StoredRoutes
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
+from tokenizer_service.http.cors import ReadRoutesCors, SharedReads
+from tokenizer_service.http.headers import header_fields
 from tokenizer_service.http.middleware import RawResponse, RequestObserver
 from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.jobs.corpora import CorpusStore
@@ -159,6 +161,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.access_keys = access_keys(settings)
     app.router.routes.extend(_routes())
+    app.shared = SharedReads(settings.cors_origins, app.router.routes)
     install_problem_handlers(app)
     docs.install_openapi(app)
     service_metrics.prepare_handlers(_handlers(app))
@@ -181,6 +184,7 @@ class _Service(FastAPI):
     routes."""
 
     access_keys: AccessKeys
+    shared: SharedReads
     services: Services  # set by the lifespan
     serve_now: Callable[[Scope, bytes], RawResponse | None] | None = None
     """Serves a request with this whole body in one step, or returns None: the app must be called.
@@ -198,10 +202,15 @@ class _Service(FastAPI):
         planned = PlannedRoutes(super().build_middleware_stack(), self)
         routes = StoredRoutes(planned, self)
         observer = RequestObserver(routes, self._service_metrics, problem_of, planned.respond_now)
+        app: ASGIApp = ReadRoutesCors(observer, self.shared) if self.shared.origins else observer
         if self._traces is not None:  # a span needs the messages of an ASGI app
-            return Tracing(observer, self._traces.tracer)
+            return Tracing(app, self._traces.tracer)
         self.serve_now = observer.serve_now
-        return observer
+        if app is not observer:  # which adds headers to the response
+            self.serve_now = lambda scope, body: (
+                None if b"origin" in header_fields(scope) else observer.serve_now(scope, body)
+            )
+        return app
 
 
 @contextlib.asynccontextmanager
@@ -275,7 +284,7 @@ async def _lifespan(
             _sample(service_metrics, app.services), name="metrics sampler"
         )
         closing.callback(sampler.cancel)
-        yield {STATE_KEY: _guard(settings, service_metrics)}
+        yield {STATE_KEY: _guard(settings, service_metrics, app.shared)}
 
 
 def _note_job(service_metrics: ServiceMetrics, traces: Traces | None, job: Job) -> None:
@@ -285,7 +294,9 @@ def _note_job(service_metrics: ServiceMetrics, traces: Traces | None, job: Job) 
         traces.record_job(job.kind, job.state, job.started_at, code)
 
 
-def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:
+def _guard(
+    settings: Settings, service_metrics: ServiceMetrics, shared: SharedReads
+) -> ConnectionGuard:
     """The limits on connections of this process, for a server that runs `http.protocol`."""
     return ConnectionGuard(
         max_connections=settings.max_connections,
@@ -294,6 +305,7 @@ def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGua
         stall_seconds=max(settings.send_seconds, settings.stream_idle_seconds),
         max_drained_bytes=settings.max_body_bytes,
         hosts=AllowedHosts.of(settings.allowed_hosts, settings.host),
+        shared=shared,
         count=service_metrics.count_rejected,
         problem_of=problem_of,
     )

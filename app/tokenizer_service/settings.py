@@ -31,7 +31,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tokenizer_core.registry.versions import checked_name, checked_version
 from tokenizer_service.egress import ListedHost
-from tokenizer_service.ingress import AllowedHosts, socket_path
+from tokenizer_service.ingress import AllowedHosts, check_origins, socket_path
 
 PREFIX: Final = "TOKENIZER_"
 _OTHER_VARIABLES: Final = {
@@ -169,6 +169,10 @@ class Settings(BaseSettings):
     (every name below it), `.name` (both), an address, a network, or `*` for every host; without
     ports. The health routes answer to every host. Unset: every host, but if TOKENIZER_HOST is a
     loopback address, only `localhost`, `*.localhost` and the loopback addresses."""
+
+    cors_origins: Annotated[WordList, _if(check_origins)] = ()
+    """Origins whose pages may use the read routes (CORS), separated by commas: `https://host` or
+    `http://host:port`, exactly; no `*`. Unset: none."""
 
     artifacts_dir: Path = Path("artifacts")
     """Folder of the published tokenizers, the active pointer and the job database. One that is

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from tokenizer_service.access.errors import TooManyConnectionsError
+from tokenizer_service.http.cors import SharedReads
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.ingress import EVERY_HOST, AllowedHosts
 
@@ -62,6 +63,7 @@ class ConnectionGuard:
         stall_seconds: float = 300.0,
         max_drained_bytes: int = 1 << 20,
         hosts: AllowedHosts | None = None,
+        shared: SharedReads | None = None,
         count: Callable[[str], None] = lambda code: None,
         problem_of: Callable[[Exception], Problem | None] = lambda error: None,
     ) -> None:
@@ -71,6 +73,7 @@ class ConnectionGuard:
         self.stall_seconds = stall_seconds
         self.max_drained_bytes = max_drained_bytes
         self.hosts = AllowedHosts([EVERY_HOST]) if hosts is None else hosts
+        self.shared = shared
         self._count, self._problem_of = count, problem_of
         self._admitted: set[Waiting] = set()
         self._reserve: dict[Waiting, None] = {}  # in order of arrival

@@ -39,6 +39,7 @@ from tokenizer_service.http.connections import (
     ClosingTransport,
     ConnectionGuard,
 )
+from tokenizer_service.http.cors import SharedReads
 from tokenizer_service.http.problem import Problem, problem_response, request_id_of
 from tokenizer_service.ingress import AllowedHosts
 
@@ -327,7 +328,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._bytes_without_news = 0
         self._cancel_head_timer()
         host = check_framing(self.headers, self.parser.get_http_version())
-        check_source(self.url, self.parser.get_method(), self.headers, host, self._guard.hosts)
+        guard, method = self._guard, self.parser.get_method()
+        check_source(self.url, method, self.headers, host, guard.hosts, guard.shared)
         is_admitted = self._guard.admit(self)
         if not is_admitted and self.url.partition(b"?")[0] not in HEALTH_PATHS:
             raise self._guard.too_many()
@@ -532,6 +534,7 @@ def check_source(
     headers: list[tuple[bytes, bytes]],
     host: bytes | None,
     allowed: AllowedHosts,
+    shared: SharedReads | None,
 ) -> None:
     """Raise Problem 421 or 403 for a request that a page of another site may have sent.
 
@@ -551,6 +554,9 @@ def check_source(
             )
     # The header's value is one of four words, and pages cannot set it.
     if (b"sec-fetch-site", b"cross-site") in headers and method not in _SAFE_METHODS:
+        asked = dict(headers).get(b"origin", b""), method, url.partition(b"?")[0]
+        if shared is not None and shared.allows(*(part.decode("latin-1") for part in asked)):
+            return
         raise Problem(
             403,
             "cross_site_request",
