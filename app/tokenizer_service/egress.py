@@ -1,4 +1,4 @@
-"""URLs of corpora: which hosts the operator allows, and at which addresses.
+"""URLs of corpora: which hosts and S3 prefixes the operator allows, and at which addresses.
 
 A client's URL makes this service send a request. One strict expression parses it, not a library
 that accepts unusual forms. The connection uses the parsed parts, because two parsers can disagree.
@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from tokenizer_core.documents.corpus_addresses import check_allowed
+from tokenizer_core.errors import CorpusError
+
 MAX_URL_CHARS: Final = 2000
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -26,6 +29,11 @@ _URL: Final = re.compile(
 )
 _ENTRY: Final = re.compile(
     rf"{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?:=(?P<network>[0-9A-Fa-f:./]+))?", re.ASCII
+)
+
+# No character of a pattern, an escape or a query.
+_S3_URL: Final = re.compile(
+    r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.\.?(?:/|$))[\w.@=+,!()~ -]+)*/?"
 )
 
 # IPv6 addresses that translate to any IPv4 address: NAT64, 6to4, Teredo.
@@ -160,6 +168,53 @@ class CorpusUrl:
     def name(self) -> str:
         """The URL without its query, which may hold a secret signature."""
         return f"{self.scheme}://{self.origin}{self.target.partition('?')[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Url:
+    """An allowed address of an object, `s3://bucket/key`."""
+
+    name: str
+
+    @classmethod
+    def parse(cls, url: str, prefixes: Iterable[str]) -> S3Url:
+        """Parse `url`.
+
+        Raises:
+            CorpusUrlError: it has another form, or is below no prefix, by whole names.
+
+        Example:
+            >>> S3Url.parse("s3://b/data/a.jsonl", ["s3://b/data"]).name
+            's3://b/data/a.jsonl'
+        """
+        try:
+            check_s3_prefixes([url])
+            check_allowed(url, prefixes)
+        except CorpusError:
+            raise CorpusUrlError(
+                "no prefix in TOKENIZER_CORPUS_S3_PREFIXES allows it; upload the corpus with PUT "
+                "/corpora/{id} instead, or have whoever runs the server list one"
+            ) from None
+        return cls(url)
+
+
+def check_s3_prefixes(entries: Iterable[str]) -> None:
+    """Raise CorpusUrlError unless each entry is a bucket or a prefix in one."""
+    for entry in entries:
+        if len(entry) > MAX_URL_CHARS or not _S3_URL.fullmatch(entry):
+            raise CorpusUrlError(
+                "it must be s3://bucket/name/name, with letters, digits, spaces and ._@=+,!()~- in "
+                "a name, which is neither . nor .."
+            )
+
+
+def parse_corpus_url(
+    url: str, hosts: Iterable[ListedHost], s3_prefixes: Iterable[str]
+) -> CorpusUrl | S3Url:
+    """Parse a web or S3 address; raises CorpusUrlError."""
+    if url.startswith("s3://"):
+        return S3Url.parse(url, s3_prefixes)
+    return CorpusUrl.parse(url, hosts)
 
 
 def _plain_host(text: str) -> str:

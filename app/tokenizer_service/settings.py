@@ -30,7 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tokenizer_core.registry.versions import checked_name, checked_version
-from tokenizer_service.egress import ListedHost
+from tokenizer_service.egress import ListedHost, check_s3_prefixes
 from tokenizer_service.ingress import AllowedHosts, check_origins, socket_path
 
 PREFIX: Final = "TOKENIZER_"
@@ -275,6 +275,11 @@ class Settings(BaseSettings):
     """Hosts that training jobs may download from, separated by commas: `host[:port]`, which must
     resolve to a public address, or `host[:port]=ADDRESS` to allow that address or network. Unset:
     none."""
+
+    corpus_s3_prefixes: Annotated[WordList, _if(check_s3_prefixes)] = ()
+    """Buckets and prefixes that training jobs may read, separated by commas: `s3://bucket` or
+    `s3://bucket/prefix`, for what is below it. Needs the extra `s3`, and credentials as for
+    TOKENIZER_STORE. Unset: none."""
 
     token_files_max_bytes: Annotated[Bytes, Field(ge=1024, le=1 << 50)] | None = None
     """Largest total size of token files in bytes, checked when a job is requested. Unset: limited

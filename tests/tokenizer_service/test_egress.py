@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
+from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost, parse_corpus_url
 
 pytestmark = pytest.mark.row(25)
 
@@ -62,6 +62,22 @@ def test_another_url_is_refused_and_not_repeated():
             CorpusUrl.parse(url, HOSTS)
         assert "169.254" not in str(raised.value)
         assert "password@" not in str(raised.value)
+
+
+def test_an_object_is_below_a_listed_prefix_by_whole_names():
+    listed = ["s3://bucket/data/", "s3://whole"]
+    for url in ("s3://bucket/data/a.txt", "s3://bucket/data/b c/é=1.jsonl", "s3://whole/a"):
+        assert parse_corpus_url(url, [], listed).name == url
+    for url in ("s3://bucket/data2/a", "s3://bucket/a", "s3://whole2/a", "s3://bucket/Data/a"):
+        with pytest.raises(CorpusUrlError, match="TOKENIZER_CORPUS_S3_PREFIXES"):
+            parse_corpus_url(url, [], listed)
+    for name in ("../a", "data/../a", "data/./a", "data//a", "data/*", "data/a?b", "data/a#b",
+                 "a::b", "data/%2e%2e/a", "data\\a", "data/a\n"):  # fmt: skip
+        with pytest.raises(CorpusUrlError, match="it must be s3://"):
+            parse_corpus_url(f"s3://bucket/{name}", [], listed)
+    for url in ("S3://whole/a", "s3://a:b@whole/a", "s3a://whole/a", "simplecache::s3://whole/a"):
+        with pytest.raises(CorpusUrlError):
+            parse_corpus_url(url, [], listed)
 
 
 PRIVATE = """

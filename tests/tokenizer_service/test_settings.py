@@ -45,6 +45,7 @@ def test_every_variable_is_read(monkeypatch):
         "CORPORA_MAX_BYTES": ("4096", 4096),
         "TOKEN_FILES_MAX_BYTES": ("8192", 8192),
         "CORPUS_URL_HOSTS": ("a.org, b:80=10.0.0.0/8,", ("a.org", "b:80=10.0.0.0/8")),
+        "CORPUS_S3_PREFIXES": ("s3://a1b, s3://c.d/e f/", ("s3://a1b", "s3://c.d/e f/")),
         "CORS_ORIGINS": ("https://a.org, http://b:8080", ("https://a.org", "http://b:8080")),
         "EXECUTOR": ("ray", "ray"),
         "RAY_ADDRESS": ("head:6379", "head:6379"),
@@ -117,6 +118,15 @@ WRONG = [
     ("LEASE_SECONDS", "0"),
     ("CORPUS_URL_HOSTS", "a.org,http://b.org"),
     ("ALLOWED_HOSTS", "a.org,b.org:8000", ","),
+    (
+        "CORPUS_S3_PREFIXES",
+        "bucket",
+        "s3://",
+        "s3://b1c/..",
+        "s3://b1c/*",
+        "S3://b1c",
+        "s3://b1c//d",
+    ),
     ("CORS_ORIGINS", "*", "null", "a.org", "https://a.org/", "https://a.org:443", "https://A.org"),
     ("READ_KEYS", ","),  # without keys everybody may read
     ("ADMIN_KEYS", " , "),

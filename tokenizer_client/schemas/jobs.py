@@ -139,7 +139,8 @@ class TrainRequest(BaseModel):
         None,
         min_length=1,
         max_length=MAX_INPUT_URLS,
-        description="Files at http or https URLs, on hosts that the server lists.",
+        description="Files at http or https URLs on hosts that the server lists, or at `s3://` "
+        "addresses below prefixes that it lists.",
     )
     corpus_ids: list[CorpusId] | None = Field(
         None,

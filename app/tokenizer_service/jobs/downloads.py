@@ -4,6 +4,7 @@ Only this module connects to a server that a client names. It resolves each host
 every address against the operator's list, and connects to the checked address, because a second
 look-up could return another one. `Host` and the name in the certificate are those of the URL. The
 download follows no redirect, uses no proxy of the environment and accepts no compressed response.
+Objects in S3 come through the library, from the endpoint that the operator configured.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import IO, Final
 import httpx
 
 from tokenizer_core.documents import format_of_name
+from tokenizer_core.documents.corpus_files import open_corpus_file
+from tokenizer_core.documents.remote_files import StoreReadError
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_service.access.deadlines import Pace
-from tokenizer_service.egress import Address, CorpusUrl
+from tokenizer_service.egress import Address, CorpusUrl, S3Url
 from tokenizer_service.jobs.input_files import InputFile, find_input_file
 
 HEAD_SECONDS: Final = 30.0
@@ -68,7 +71,7 @@ async def resolve_once(host: str, port: int) -> list[str]:
 
 
 async def download_corpora(
-    urls: Sequence[CorpusUrl],
+    urls: Sequence[CorpusUrl | S3Url],
     folder: Path,
     *,
     max_bytes: int,
@@ -82,6 +85,7 @@ async def download_corpora(
 
     Raises:
         DownloadError: a download failed; the message names it and the remedy.
+        CorpusError: an object changed meanwhile, or a package is missing.
         OSError: the disk is full or fails.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # noqa: ASYNC240 - the loop runs nothing else
@@ -90,13 +94,42 @@ async def download_corpora(
     for index, url in enumerate(urls):
         if url in urls[:index]:
             continue  # messages keep the numbers of the request
-        fetch = _Fetch(f"input_urls[{index}]", url, max_bytes, n_bytes, report)
+        name = f"input_urls[{index}]"
         path = folder / f"{index:05d}.{format_of_name(url.name) or 'txt'}"
         with path.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
-            n_bytes = await fetch.into(file, resolve, head_seconds)
+            if isinstance(url, S3Url):
+                n_bytes = _copy_object(name, url, file, max_bytes, n_bytes, report)
+            else:
+                fetch = _Fetch(name, url, max_bytes, n_bytes, report)
+                n_bytes = await fetch.into(file, resolve, head_seconds)
         files.append(replace(find_input_file([folder], path.name), label=url.name))
     return files
+
+
+def _copy_object(
+    name: str, url: S3Url, file: IO[bytes], max_bytes: int, n_before: int, report: Report
+) -> int:
+    """As `_Fetch.into`; blocks."""
+    try:
+        source = open_corpus_file(url.name)
+        total = n_before + source.size_bytes
+        _require_room(name, total, max_bytes)
+        with source.reading():
+            for block in source.blocks():
+                file.write(block)
+                report(n_before + source.position_bytes, total)
+    except StoreReadError as error:
+        raise DownloadError(str(error)) from None
+    return total
+
+
+def _require_room(name: str, n_bytes: int, max_bytes: int) -> None:
+    if n_bytes > max_bytes:
+        raise DownloadTooLargeError(
+            f"{name} brings the job over {max_bytes} bytes, its limit; the operator can raise "
+            "TOKENIZER_CORPORA_MAX_BYTES"
+        )
 
 
 class _Fetch:
@@ -184,7 +217,7 @@ class _Fetch:
             raise DownloadRefusedError(f"{self._name} is compressed; offer the plain text")
         declared = response.headers.get("content-length", "")
         if declared.isascii() and declared.isdigit():
-            self._require_room(self._n_bytes + int(declared))
+            _require_room(self._name, self._n_bytes + int(declared), self._max_bytes)
 
     async def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:
         clock = asyncio.get_running_loop().time
@@ -204,13 +237,6 @@ class _Fetch:
                 return
             pace.note(waited_seconds=clock() - started, n_bytes=len(data))
             self._n_bytes += len(data)
-            self._require_room(self._n_bytes)
+            _require_room(self._name, self._n_bytes, self._max_bytes)
             file.write(data)
             self._report(self._n_bytes, total)
-
-    def _require_room(self, n_bytes: int) -> None:
-        if n_bytes > self._max_bytes:
-            raise DownloadTooLargeError(
-                f"{self._name} brings the job over {self._max_bytes} bytes, its limit; the "
-                "operator can raise TOKENIZER_CORPORA_MAX_BYTES"
-            )

@@ -20,7 +20,7 @@ from tokenizer_core.corpus.token_plan import specials_of_documents
 from tokenizer_core.documents import DEFAULT_FIELD, DEFAULT_MAX_BAD, format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError, UnknownSpecialTokenError
 from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
+from tokenizer_service.egress import CorpusUrlError, ListedHost, parse_corpus_url
 from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.errors import (
     CorpusNotFoundError,
@@ -75,7 +75,8 @@ def find_training_inputs(
         return folder.write_documents(asked.documents, separator)
     if asked.input_urls is not None:
         hosts = [ListedHost.parse(entry) for entry in settings.corpus_url_hosts]
-        _each("input_urls", asked.input_urls, lambda url: CorpusUrl.parse(url, hosts))
+        parse = partial(parse_corpus_url, hosts=hosts, s3_prefixes=settings.corpus_s3_prefixes)
+        _each("input_urls", asked.input_urls, parse)
         return []
     if asked.corpus_ids is not None:
         field, names, find = "corpus_ids", asked.corpus_ids, partial(_find_corpus, corpora)

@@ -63,6 +63,7 @@ class TrainingKind(JobKind):
         return {
             "num_workers": settings.train_threads,
             "corpus_url_hosts": settings.corpus_url_hosts,
+            "corpus_s3_prefixes": settings.corpus_s3_prefixes,
             "max_download_bytes": settings.corpora_max_bytes,
             **cluster_settings(settings, job.id),
         }

@@ -10,7 +10,7 @@ from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
 from tokenizer_core.training.trainer import TrainingOptions, TrainingProgress, train
-from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
+from tokenizer_service.egress import CorpusUrlError, ListedHost, parse_corpus_url
 from tokenizer_service.jobs.input_files import InputFile
 from tokenizer_service.jobs.worker.cluster import train_on_cluster
 from tokenizer_service.jobs.worker.context import (
@@ -101,7 +101,8 @@ def _download(job: WorkerJob) -> list[InputFile]:
 
     hosts = [ListedHost.parse(entry) for entry in job.request["corpus_url_hosts"]]
     try:
-        urls = [CorpusUrl.parse(url, hosts) for url in job.request["input_urls"]]
+        prefixes = job.request["corpus_s3_prefixes"]
+        urls = [parse_corpus_url(url, hosts, prefixes) for url in job.request["input_urls"]]
     except CorpusUrlError as error:
         raise _NotListedError(f"a URL is not taken any more: {error}") from None
     download = download_corpora(

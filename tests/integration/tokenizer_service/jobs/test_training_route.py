@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.integration.s3_server import open_with_shared_client
 from tests.tokenizer_service.jobs.test_downloads import TEXT, origin, whole
 from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_core.engines import native_unavailable_reason
@@ -209,6 +210,35 @@ def test_a_job_trains_on_what_it_fetched_or_fails_with_the_reason(start_service,
     ):
         job = fetch(origin.answer("/b?key=secret", answer))
         assert (job["state"], job["error"]["code"]) == ("failed", code), job
+
+
+def test_a_job_trains_on_objects_below_a_listed_prefix(start_service, s3_bucket):
+    storage = open_with_shared_client(f"{s3_bucket}/data")
+    storage.put("a.jsonl", b'{"text": "low lower lowest"}\n')
+    storage.put("wrong.txt", b"caf\xe9")
+    service = start_service(corpus_s3_prefixes=(f"{s3_bucket}/data",), corpora_max_bytes=1024)
+
+    def train_on(name):
+        asked = {"input_paths": None, "input_urls": [f"{s3_bucket}/data/{name}"]}
+        return service.wait(service.start(**asked))
+
+    job = train_on("a.jsonl")
+    assert job["state"] == "live", job
+    assert job["counters"]["download_done"] == 29
+    ref = service.store.resolve(f"n@{job['result']['version']}")
+    (source,) = service.store.read_manifest(ref).provenance
+    assert (source["name"], source["size_bytes"]) == (f"{s3_bucket}/data/a.jsonl", 29)
+    storage.put("large.txt", bytes(1025))
+    for name, code in (
+        ("none.txt", "download_failed"),
+        ("wrong.txt", "invalid_corpus"),
+        ("large.txt", "download_too_large"),
+    ):
+        job = train_on(name)
+        assert (job["state"], job["error"]["code"]) == ("failed", code), job
+    refused = service.train({"input_urls": [f"{s3_bucket}/data2/a.jsonl"]})
+    found = problem(refused, 422, "invalid_corpus_url")
+    assert "TOKENIZER_CORPUS_S3_PREFIXES" in found["detail"]
 
 
 @pytest.mark.row(32)
