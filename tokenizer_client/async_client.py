@@ -496,6 +496,7 @@ class AsyncClient:
         *,
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> list[int]:
         """The number of tokens of each of many texts.
 
@@ -784,6 +785,7 @@ class AsyncClient:
         side: Literal["right", "left"] = "right",
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> TruncateResponse:
         """The beginning of a text (`side="left"`: its end) of at most `max_tokens` tokens.
 
@@ -809,6 +811,7 @@ class AsyncClient:
         offset_unit: Literal["byte", "char"] = "byte",
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> list[Chunk]:
         """A text in chunks of at most `max_tokens` tokens, each with its ids and its position.
 
@@ -898,6 +901,7 @@ class AsyncClient:
         *,
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> AsyncGenerator[IdArray, None]:
         """The ids of a text of any length, in arrays (n,) uint32, as they arrive.
 
@@ -955,6 +959,7 @@ class AsyncClient:
         width: Width = "u32",
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> EncodedFile:
         """Write the ids of a text of any length to a file, raw and little-endian.
 

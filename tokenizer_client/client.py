@@ -498,6 +498,7 @@ class Client:
         *,
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> list[int]:
         """The number of tokens of each of many texts.
 
@@ -786,6 +787,7 @@ class Client:
         side: Literal["right", "left"] = "right",
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> TruncateResponse:
         """The beginning of a text (`side="left"`: its end) of at most `max_tokens` tokens.
 
@@ -811,6 +813,7 @@ class Client:
         offset_unit: Literal["byte", "char"] = "byte",
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> list[Chunk]:
         """A text in chunks of at most `max_tokens` tokens, each with its ids and its position.
 
@@ -900,6 +903,7 @@ class Client:
         *,
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> Generator[IdArray, None, None]:
         """The ids of a text of any length, in arrays (n,) uint32, as they arrive.
 
@@ -957,6 +961,7 @@ class Client:
         width: Width = "u32",
         allowed_special: AllowedSpecial = "all",
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
     ) -> EncodedFile:
         """Write the ids of a text of any length to a file, raw and little-endian.
 

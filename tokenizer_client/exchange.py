@@ -40,7 +40,13 @@ from tokenizer_client.wire import (
 )
 
 _CONNECT_SECONDS: Final = 10.0
-_QUERY_OPTIONS: Final = ("allowed_special", "disallowed_special", "skip_special_tokens", "errors")
+_QUERY_OPTIONS: Final = (
+    "allowed_special",
+    "disallowed_special",
+    "added_tokens",
+    "skip_special_tokens",
+    "errors",
+)
 _MAX_PROBLEM_BYTES: Final = 1 << 16
 
 

@@ -12,15 +12,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedIOBase
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tokenizer_core.compat.other_models import LibraryTokenizer
-from tokenizer_core.errors import InvalidUtf8Error, UnknownTokenIdError
+from tokenizer_core.errors import InvalidUtf8Error
 from tokenizer_core.text.pieces import readable_token
-from tokenizer_core.text.streaming import StreamingEncoder, encode_pieces
-from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.commands.coders import Coder
 from tokenizer_service.commands.command_line import (
     CommandError,
     CommandParser,
@@ -40,13 +37,9 @@ from tokenizer_service.commands.progress import add_quiet, has_colours, progress
 from tokenizer_service.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
     allowed_special,
-    find_tokenizer,
-    load_tokenizer,
+    find_coder,
     tokenizer_files,
 )
-
-if TYPE_CHECKING:
-    from tokenizer_core.text.truncate import TextPart
 
 _READ_BYTES: Final = 1 << 18
 _WIDTHS: Final = {"u16": 2, "u32": 4}
@@ -117,7 +110,7 @@ def add_parsers(subcommands: Any) -> None:
     decode.add("--skip-special-tokens", "omit special tokens")
     add_output(decode, about="write the text to a file, which appears when complete")
     add_quiet(decode)
-    add_tokenizer_arguments(decode)
+    add_tokenizer_arguments(decode, has_server=True)
 
 
 def _add_max_tokens(parser: CommandParser) -> None:
@@ -134,7 +127,7 @@ def _add_text_arguments(parser: CommandParser) -> None:
         default="all",
     )
     add_quiet(parser)
-    add_tokenizer_arguments(parser)
+    add_tokenizer_arguments(parser, has_server=True)
 
 
 def run_encode(arguments: argparse.Namespace) -> None:
@@ -153,17 +146,16 @@ def run_encode(arguments: argparse.Namespace) -> None:
     """
     _check_text(arguments)
     require_other_files([arguments.output], [*arguments.file, *tokenizer_files(arguments)])
-    tokenizer = load_tokenizer(arguments)
-    largest = tokenizer.n_vocab - 1
-    if arguments.format == "u16" and largest > 0xFFFF:
+    coder = find_coder(arguments)
+    if arguments.format == "u16" and coder.largest_id > 0xFFFF:
         raise UsageError(
-            f"the largest id of this tokenizer is {largest}, too large for u16; use u32"
+            f"the largest id of this tokenizer is {coder.largest_id}, too large for u16; use u32"
         )
-    allowed = allowed_special(tokenizer, arguments.allowed_special)
-    blocks = _blocks_of_all(tokenizer, allowed, arguments)
+    allowed = allowed_special(coder, arguments.allowed_special)
+    blocks = _blocks_of_all(coder, allowed, arguments)
     if arguments.format == "pieces":
         is_coloured = arguments.output == STANDARD_OUTPUT and has_colours(sys.stdout)
-        rendered = render_pieces(blocks, tokenizer.spec.vocab, is_coloured=is_coloured)
+        rendered = render_pieces(blocks, coder.vocab, is_coloured=is_coloured)
     else:
         rendered = _render_ids(blocks, arguments.format)
     write_output(arguments.output, rendered)
@@ -230,17 +222,17 @@ def run_count(arguments: argparse.Namespace) -> None:
         raise UsageError("--field is of documents; give --format too")
     if arguments.format and (not arguments.file or STANDARD_INPUT in arguments.file):
         raise UsageError("--format is of files; name them with --file")
-    tokenizer, ref = find_tokenizer(arguments)
-    allowed = allowed_special(tokenizer, arguments.allowed_special)
+    coder = find_coder(arguments)
+    allowed = allowed_special(coder, arguments.allowed_special)
     paths = arguments.file or [STANDARD_INPUT]
     rows: list[dict[str, Any]] = []
     with _bar_over(arguments) as bar:
         for path in paths if arguments.text is None else [None]:
             n_bytes = bar.n
             if arguments.format and path is not None:
-                n_tokens = _count_documents(tokenizer, allowed, arguments, path, bar)
+                n_tokens = _count_documents(coder, allowed, arguments, path, bar)
             else:
-                n_tokens = sum(map(len, _blocks(tokenizer, allowed, arguments, path, bar)))
+                n_tokens = sum(map(len, _blocks(coder, allowed, arguments, path, bar)))
             rows.append({"file": path and str(path), "tokens": n_tokens, "bytes": bar.n - n_bytes})
             if len(arguments.file) > 1 and not arguments.json:
                 bar.clear()
@@ -248,13 +240,13 @@ def run_count(arguments: argparse.Namespace) -> None:
     total = {key: sum(row[key] for row in rows) for key in ("tokens", "bytes")}
     if arguments.json:
         named = [row for row in rows if row["file"] not in (None, "-")]
-        print_json({"tokenizer": ref and str(ref), **total, "files": named})
+        print_json({"tokenizer": coder.name, **total, "files": named})
     elif len(arguments.file) <= 1:
         print(total["tokens"])
 
 
 def _count_documents(
-    tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace, path: Path, bar: Any
+    coder: Coder, allowed: Any, arguments: argparse.Namespace, path: Path, bar: Any
 ) -> int:
     from tokenizer_core.corpus.token_plan import specials_of_documents
     from tokenizer_core.documents import DEFAULT_FIELD, FORMATS, CorpusFormat, open_documents
@@ -266,8 +258,8 @@ def _count_documents(
     options = specials_of_documents(given, is_text=arguments.format.startswith("txt"))
     n_tokens, done = 0, bar.n
     with open_documents(path, kind) as reader:
-        for ids in encode_pieces(tokenizer, reader, **options):
-            n_tokens += len(ids)
+        for n_more in coder.count_documents(reader, **options):
+            n_tokens += n_more
             bar.update(done + reader.position_bytes - bar.n)
     return n_tokens
 
@@ -280,18 +272,14 @@ def run_truncate(arguments: argparse.Namespace) -> None:
       tokenizer truncate --max-tokens 100 --file page.txt
       cat page.txt | tokenizer truncate -n 100 --side left --json
     """
-    from tokenizer_core.text.truncate import truncate_text
-
     if arguments.max_tokens < 0:
         raise UsageError("--max-tokens is a number of tokens, not below 0")
-    tokenizer, allowed, text = _read_whole(arguments)
-    part = truncate_text(
-        tokenizer, text, arguments.max_tokens, side=arguments.side, allowed_special=allowed
-    )
+    coder, allowed, text = _read_whole(arguments)
+    part = coder.truncate(text, arguments.max_tokens, arguments.side, allowed)
     if arguments.json:
-        print_json(_as_object(part))
+        print_json(part)
     else:
-        write_output(STANDARD_OUTPUT, part.text.encode())
+        write_output(STANDARD_OUTPUT, part["text"].encode())
 
 
 def run_chunk(arguments: argparse.Namespace) -> None:
@@ -302,35 +290,26 @@ def run_chunk(arguments: argparse.Namespace) -> None:
       tokenizer chunk --max-tokens 256 --overlap-tokens 32 --file page.txt
       cat page.txt | tokenizer chunk -n 256 | jq -r .text
     """
-    from tokenizer_core.text.truncate import chunk_text
-
     overlap = arguments.overlap_tokens
     if not 0 <= overlap < arguments.max_tokens:
         raise UsageError("--max-tokens is at least 1, and --overlap-tokens from 0 to one less")
-    tokenizer, allowed, text = _read_whole(arguments)
-    parts = chunk_text(
-        tokenizer, text, arguments.max_tokens, overlap_tokens=overlap, allowed_special=allowed
-    )
-    for part in parts:
-        print(json.dumps(_as_object(part), ensure_ascii=False))
+    coder, allowed, text = _read_whole(arguments)
+    for part in coder.chunk(text, arguments.max_tokens, overlap, allowed):
+        print(json.dumps(part, ensure_ascii=False))
 
 
-def _as_object(part: TextPart) -> dict[str, Any]:
-    return {"text": part.text, "tokens": part.ids.tolist(), "start": part.start, "end": part.end}
-
-
-def _read_whole(arguments: argparse.Namespace) -> tuple[Tokenizer, Any, str]:
-    """The tokenizer, the special tokens to recognise, and the whole text."""
+def _read_whole(arguments: argparse.Namespace) -> tuple[Coder, Any, str]:
+    """The coder, the special tokens to recognise, and the whole text."""
     _check_text(arguments)
     if len(arguments.file) > 1:
         raise UsageError(f"{arguments.command} takes one text; name one --file")
-    tokenizer = load_tokenizer(arguments)
-    allowed = allowed_special(tokenizer, arguments.allowed_special)
+    coder = find_coder(arguments)
+    allowed = allowed_special(coder, arguments.allowed_special)
     if arguments.text is not None:
-        return tokenizer, allowed, arguments.text
+        return coder, allowed, arguments.text
     path = (arguments.file or [STANDARD_INPUT])[0]
     with _bar_over(arguments) as bar, _open_input(path) as file:
-        return tokenizer, allowed, "".join(_decode_utf8(file, str(path), bar))
+        return coder, allowed, "".join(_decode_utf8(file, str(path), bar))
 
 
 def run_decode(arguments: argparse.Namespace) -> None:
@@ -346,32 +325,13 @@ def run_decode(arguments: argparse.Namespace) -> None:
         raise UsageError("give ids as arguments or with --file, not both")
     inputs = [*filter(None, [arguments.file]), *tokenizer_files(arguments)]
     require_other_files([arguments.output], inputs)
-    tokenizer = load_tokenizer(arguments)
-    skipped = set(tokenizer.special_tokens.values()) if arguments.skip_special_tokens else set()
+    coder = find_coder(arguments)
     with _bar_over(arguments) as bar:
-        write_output(arguments.output, _decode(tokenizer, _id_blocks(arguments, bar), skipped))
+        blocks = _id_blocks(arguments, bar)
+        text = coder.decode(blocks, skip_special_tokens=arguments.skip_special_tokens)
+        write_output(arguments.output, text)
     if arguments.output == STANDARD_OUTPUT and sys.stdout.isatty():
         print()
-
-
-def _decode(
-    tokenizer: Tokenizer, blocks: Iterable[list[int]], skipped: set[int]
-) -> Iterator[bytes]:
-    from tokenizer_core.text.decode_streams import BytesDecoder
-
-    if isinstance(tokenizer, LibraryTokenizer):
-        ids = [id_ for id_ in chain.from_iterable(blocks) if id_ not in skipped]
-        yield tokenizer.decode(ids).encode()
-        return
-    done = 0
-    decoder = BytesDecoder(tokenizer)
-    for block in blocks:
-        try:
-            yield decoder.feed([id_ for id_ in block if id_ not in skipped])
-        except UnknownTokenIdError as error:
-            index = done + block.index(int(str(error.token_id)))
-            raise UnknownTokenIdError(index, error.token_id, tokenizer.spec.largest_id) from None
-        done += len(block)
 
 
 def _check_text(arguments: argparse.Namespace) -> None:
@@ -400,34 +360,26 @@ def _bar_over(arguments: argparse.Namespace) -> Any:
 
 
 def _blocks_of_all(
-    tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace
+    coder: Coder, allowed: Any, arguments: argparse.Namespace
 ) -> Iterator[list[int]]:
     with _bar_over(arguments) as bar:
         if arguments.text is not None:
-            yield from _blocks(tokenizer, allowed, arguments, None, bar)
+            yield from _blocks(coder, allowed, arguments, None, bar)
             return
         for path in arguments.file or [STANDARD_INPUT]:
-            yield from _blocks(tokenizer, allowed, arguments, path, bar)
+            yield from _blocks(coder, allowed, arguments, path, bar)
 
 
 def _blocks(
-    tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace, path: Path | None, bar: Any
+    coder: Coder, allowed: Any, arguments: argparse.Namespace, path: Path | None, bar: Any
 ) -> Iterator[list[int]]:
     """Yield the ids of a file, or of the given text, each once it is final."""
     if path is None:
         bar.update(len(arguments.text.encode()))
-        yield tokenizer.encode(arguments.text, allowed_special=allowed)
+        yield from coder.encode([arguments.text], allowed)
         return
     with _open_input(path) as file:
-        pieces = _decode_utf8(file, str(path), bar)
-        if isinstance(tokenizer, LibraryTokenizer) or not tokenizer.spec.pattern.has_cuts:
-            # Nothing is settled before the text ends, so encode the whole text in one call.
-            yield tokenizer.encode("".join(pieces), allowed_special=allowed)
-            return
-        stream = StreamingEncoder(tokenizer, allowed_special=allowed)
-        for piece in pieces:
-            yield stream.feed(piece)
-        yield stream.finish()
+        yield from coder.encode(_decode_utf8(file, str(path), bar), allowed)
 
 
 @contextmanager

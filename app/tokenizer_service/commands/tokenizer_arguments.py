@@ -18,6 +18,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.presets import PRESETS, load_path_spec
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.commands.coders import Coder, LocalCoder, ServedCoder
 from tokenizer_service.commands.command_line import (
     CommandError,
     CommandParser,
@@ -40,8 +41,8 @@ _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
 _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab|model))+$")
 
 
-def add_tokenizer_arguments(parser: CommandParser) -> None:
-    """Add the options that `load_tokenizer` and `find_tokenizer` read."""
+def add_tokenizer_arguments(parser: CommandParser, *, has_server: bool = False) -> None:
+    """Add the options that `load_tokenizer`, `find_tokenizer` and `find_coder` read."""
     group = parser.add_argument_group("which tokenizer")
     group.add_argument(
         "--tokenizer", metavar="TOKENIZER", help=f"{TOKENIZER} (default: the active one)"
@@ -63,6 +64,25 @@ def add_tokenizer_arguments(parser: CommandParser) -> None:
         help="a special token, if the files do not name it; repeat for more",
     )
     add_artifacts_dir(group)
+    if has_server:
+        group.add_argument(
+            "--server",
+            metavar="URL",
+            help="ask a service, which has the tokenizer (key: TOKENIZER_API_KEY)",
+        )
+
+
+def find_coder(arguments: argparse.Namespace) -> Coder:
+    """What encodes and decodes: the tokenizer that `load_tokenizer` gives, or a service."""
+    if arguments.server is None:
+        tokenizer, ref = find_tokenizer(arguments)
+        return LocalCoder(tokenizer, str(ref) if ref else None)
+    for option in ("files", "pattern", "special", "artifacts_dir"):
+        if getattr(arguments, option):
+            raise UsageError(
+                f"--{option.replace('_', '-')} is of tokenizers here, and --server asks a service"
+            )
+    return ServedCoder(arguments.server, arguments.tokenizer)
 
 
 def load_tokenizer(arguments: argparse.Namespace) -> Tokenizer:
@@ -109,14 +129,15 @@ def tokenizer_files(arguments: argparse.Namespace) -> list[Path]:
     return [*named, *(arguments.files or ())]
 
 
-def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
+def allowed_special(coder: Coder | Tokenizer, text: str) -> Any:
     """Parse `--allowed-special`; raise UsageError for tokens that the tokenizer lacks."""
     if text in ("all", "none", "ordinary"):
         return text
     wanted = {token for token in text.split(",") if token}
-    unknown = sorted(wanted - tokenizer.spec.added_ids.keys())
+    added = coder.spec.added_ids if isinstance(coder, Tokenizer) else coder.added_ids
+    unknown = sorted(wanted - added.keys())
     if unknown:
-        known = ", ".join(tokenizer.spec.special_tokens) or "none"
+        known = ", ".join(coder.special_tokens) or "none"
         raise UsageError(f"{unknown[0]!r} is no special token of this tokenizer; it has: {known}")
     return wanted
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS
-from tokenizer_service.commands import text
+from tokenizer_service.commands import coders
 
 
 def names_in(folder):
@@ -29,13 +29,13 @@ def test_an_interrupted_command_keeps_the_earlier_file(trained, monkeypatch, end
     (trained.folder / "ids").write_bytes(b"before")
     there = names_in(trained.folder)
 
-    class Ended(text.StreamingEncoder):
+    class Ended(coders.StreamingEncoder):
         def finish(self):
             assert names_in(trained.folder) > there  # written to a temporary file
             signal.raise_signal(ending)  # to this thread: it is handled before the next line
             return super().finish()
 
-    monkeypatch.setattr(text, "StreamingEncoder", Ended)
+    monkeypatch.setattr(coders, "StreamingEncoder", Ended)
     # A test run that a shell started in the background ignores SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -1,0 +1,245 @@
+"""What the text commands ask of a tokenizer, of this machine or of a service (`--server URL`)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from tokenizer_core.compat.other_models import LibraryTokenizer
+from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.registry.versions import checked_name
+from tokenizer_core.text.streaming import StreamingEncoder, encode_pieces
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.commands.command_line import CommandError, UsageError
+
+if TYPE_CHECKING:
+    from tokenizer_client.client import Client, TokenizerResource
+    from tokenizer_client.schemas.tokens import TokenizerSummary
+    from tokenizer_core.text.truncate import TextPart
+
+_ONE_REQUEST_IDS: Final = 1 << 20
+_BATCH_DOCUMENTS, _BATCH_CHARS = 256, 1 << 18
+
+
+class LocalCoder:
+    """A tokenizer of this machine."""
+
+    def __init__(self, tokenizer: Tokenizer, name: str | None) -> None:
+        self._tokenizer, self.name = tokenizer, name
+        self.largest_id, self.special_tokens = tokenizer.n_vocab - 1, tokenizer.special_tokens
+
+    @property
+    def added_ids(self) -> Mapping[str, int]:
+        """The added tokens and their ids."""
+        return self._tokenizer.spec.added_ids
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """The bytes of each id."""
+        return self._tokenizer.spec.vocab
+
+    def encode(self, pieces: Iterable[str], allowed: Any) -> Iterator[list[int]]:
+        """Yield the ids of a text that comes in pieces, each once it is final."""
+        tokenizer = self._tokenizer
+        if isinstance(tokenizer, LibraryTokenizer) or not tokenizer.spec.pattern.has_cuts:
+            # Nothing is settled before the text ends, so encode the whole text in one call.
+            yield tokenizer.encode("".join(pieces), allowed_special=allowed)
+            return
+        stream = StreamingEncoder(tokenizer, allowed_special=allowed)
+        for piece in pieces:
+            yield stream.feed(piece)
+        yield stream.finish()
+
+    def count_documents(
+        self, pieces: Iterable[tuple[str, bool]], allowed_special: Any, disallowed_special: Any
+    ) -> Iterator[int]:
+        """Yield numbers of tokens of documents that come in pieces, each with whether it is the
+        last of its document."""
+        options = {"allowed_special": allowed_special, "disallowed_special": disallowed_special}
+        return map(len, encode_pieces(self._tokenizer, pieces, **options))
+
+    def decode(self, blocks: Iterator[list[int]], *, skip_special_tokens: bool) -> Iterator[bytes]:
+        """Yield the text of ids that come in blocks; it may be no UTF-8."""
+        from tokenizer_core.text.decode_streams import BytesDecoder
+
+        tokenizer = self._tokenizer
+        skipped = set(self.special_tokens.values()) if skip_special_tokens else set()
+        if isinstance(tokenizer, LibraryTokenizer):
+            ids = [id_ for id_ in chain.from_iterable(blocks) if id_ not in skipped]
+            yield tokenizer.decode(ids).encode()
+            return
+        done = 0
+        decoder = BytesDecoder(tokenizer)
+        for block in blocks:
+            try:
+                yield decoder.feed([id_ for id_ in block if id_ not in skipped])
+            except UnknownTokenIdError as error:
+                index = done + block.index(int(str(error.token_id)))
+                raise UnknownTokenIdError(index, error.token_id, self.largest_id) from None
+            done += len(block)
+
+    def truncate(self, text: str, max_tokens: int, side: Any, allowed: Any) -> dict[str, Any]:
+        """The part that remains, as the command prints it."""
+        from tokenizer_core.text.truncate import truncate_text
+
+        options = {"side": side, "allowed_special": allowed}
+        return _as_object(truncate_text(self._tokenizer, text, max_tokens, **options))
+
+    def chunk(
+        self, text: str, max_tokens: int, overlap_tokens: int, allowed: Any
+    ) -> Iterator[dict[str, Any]]:
+        """The chunks, as the command prints them."""
+        from tokenizer_core.text.truncate import chunk_text
+
+        options = {"overlap_tokens": overlap_tokens, "allowed_special": allowed}
+        return map(_as_object, chunk_text(self._tokenizer, text, max_tokens, **options))
+
+
+def _as_object(part: TextPart) -> dict[str, Any]:
+    return {"text": part.text, "tokens": part.ids.tolist(), "start": part.start, "end": part.end}
+
+
+class ServedCoder:
+    """The tokenizer of a service, active or named, in the version that it has at the start.
+
+    Raises:
+        UsageError: the client's package is missing, or the address is none.
+        CommandError: the service cannot be reached, or refuses.
+    """
+
+    def __init__(self, url: str, name: str | None) -> None:
+        try:
+            from tokenizer_client import Client
+        except ModuleNotFoundError as error:
+            raise UsageError(f"--server: {error}") from error
+        try:
+            client = Client(url)
+        except ValueError as error:
+            raise UsageError(f"--server: {error}") from None
+        with _errors_in_a_line():
+            found = _find(client.tokenizers, name)
+            self.name: str | None = f"{found.name}@{found.version}"
+            self._client = client.pinned(self.name, digest=found.digest)
+        manifest = found.manifest or {}
+        self.largest_id: int = manifest["largest_id"]
+        added = manifest["added_tokens"]
+        self.added_ids: Mapping[str, int] = {token["content"]: token["id"] for token in added}
+        self.special_tokens: Mapping[str, int] = {
+            token["content"]: token["id"] for token in added if token["special"]
+        }
+        self.vocab: Mapping[int, bytes] = _Vocab(self._client)
+
+    def encode(self, pieces: Iterable[str], allowed: Any) -> Iterator[list[int]]:
+        """As of LocalCoder; the service encodes while it receives."""
+        with _errors_in_a_line():
+            for ids in self._client.encode_stream(pieces, **_specials(allowed)):
+                yield ids.tolist()
+
+    def count_documents(
+        self, pieces: Iterable[tuple[str, bool]], allowed_special: Any, disallowed_special: Any
+    ) -> Iterator[int]:
+        """As of LocalCoder, many documents a request."""
+        options = {**_specials(allowed_special), "disallowed_special": disallowed_special}
+        for batch in _batches(pieces):
+            with _errors_in_a_line():
+                yield sum(self._client.count_batch(batch, **options))
+
+    def decode(self, blocks: Iterator[list[int]], *, skip_special_tokens: bool) -> Iterator[bytes]:
+        """As of LocalCoder. What one request does not hold is streamed, as text."""
+        ids: list[int] = []
+        blocks = _within(self.largest_id, blocks)
+        for block in blocks:
+            ids += block
+            if len(ids) > _ONE_REQUEST_IDS:
+                break
+        client, skip = self._client, skip_special_tokens
+        with _errors_in_a_line():
+            if len(ids) <= _ONE_REQUEST_IDS:
+                yield client.decode_bytes(ids, skip_special_tokens=skip)
+                return
+            more = chain([ids], blocks)
+            for text in client.decode_stream(more, skip_special_tokens=skip, errors="strict"):
+                yield text.encode()
+
+    def truncate(self, text: str, max_tokens: int, side: Any, allowed: Any) -> dict[str, Any]:
+        """As of LocalCoder."""
+        with _errors_in_a_line():
+            part = self._client.truncate(text, max_tokens, side=side, **_specials(allowed))
+        n_bytes, n_kept = len(text.encode()), len(part.text.encode())
+        start = n_bytes - n_kept if side == "left" else 0
+        return {"text": part.text, "tokens": part.tokens, "start": start, "end": start + n_kept}
+
+    def chunk(
+        self, text: str, max_tokens: int, overlap_tokens: int, allowed: Any
+    ) -> Iterator[dict[str, Any]]:
+        """As of LocalCoder."""
+        options = {"overlap_tokens": overlap_tokens, **_specials(allowed)}
+        with _errors_in_a_line():
+            for part in self._client.chunk(text, max_tokens, **options):
+                yield part.model_dump()
+
+
+class _Vocab(dict[int, bytes]):
+    """The bytes of ids, each asked for once."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __missing__(self, id_: int) -> bytes:
+        with _errors_in_a_line():
+            self[id_] = base64.b64decode(self._client.describe_token(id_, depth=0).bytes)
+        return self[id_]
+
+
+Coder: TypeAlias = LocalCoder | ServedCoder
+
+
+def _find(tokenizers: TokenizerResource, word: str | None) -> TokenizerSummary:
+    if word is None:
+        return tokenizers.active()
+    name, _, version = word.partition("@")
+    for found in tokenizers.versions(checked_name(name)):
+        if version in ("", found.version):
+            return found
+    raise CommandError(f"the service has no version {version!r:.80} of {name}")
+
+
+def _specials(allowed: Any) -> dict[str, Any]:
+    return {"added_tokens": "none"} if allowed == "ordinary" else {"allowed_special": allowed}
+
+
+def _within(largest_id: int, blocks: Iterator[list[int]]) -> Iterator[list[int]]:
+    n_done = 0
+    for block in blocks:
+        if max(block, default=0) > largest_id:
+            index, wrong = next(item for item in enumerate(block) if item[1] > largest_id)
+            raise UnknownTokenIdError(n_done + index, wrong, largest_id)
+        n_done += len(block)
+        yield block
+
+
+def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[str]]:
+    batch, document, n_chars = [], "", 0
+    for text, is_last in pieces:
+        document += text
+        if is_last:
+            batch.append(document)
+            n_chars, document = n_chars + len(document), ""
+            if n_chars >= _BATCH_CHARS or len(batch) >= _BATCH_DOCUMENTS:
+                yield batch
+                batch, n_chars = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _errors_in_a_line() -> Iterator[None]:
+    from tokenizer_client import ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        raise CommandError(str(error)) from error

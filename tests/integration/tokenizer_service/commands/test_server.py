@@ -1,0 +1,122 @@
+"""`--server URL`: a command prints what it prints with the same tokenizer here."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.integration.server_process import serve
+from tests.tokenizer_service.conftest import CORPUS
+from tests.tokenizer_service.run_cli import Cli
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.cli import build_whole_parser
+
+TEXT = "the quick <|endoftext|> brown 中文 fo\r\n"
+LONG = (CORPUS + TEXT) * 2_000  # several reads and several parts of a stream
+CASES = """
+encode TEXT
+encode --json --tokenizer other TEXT
+encode --format u16 --file text.txt text.txt
+encode --format u32 --quiet --file long.txt --output OUTPUT
+encode --pieces --tokenizer NAME@VERSION TEXT
+encode --allowed-special none TEXT
+encode --allowed-special ordinary --file long.txt
+encode --allowed-special <|endoftext|> --pieces TEXT
+encode
+count TEXT
+count --json --quiet --allowed-special none --file text.txt long.txt
+count --json --tokenizer other TEXT
+count --allowed-special ordinary --format jsonl --field story --file stories.jsonl
+count --format txt --file long.txt text.txt
+count
+truncate -n 5 TEXT
+truncate -n 5 --side left --json --quiet --allowed-special none --file text.txt --tokenizer other
+chunk -n 3 --overlap-tokens 1 --file text.txt --quiet --tokenizer other
+chunk -n 7 --allowed-special ordinary
+decode 84 104 101 256 257 195
+decode --skip-special-tokens --quiet 84 256 228
+decode --tokenizer other 1195 1097
+decode --format u16 --file ids.u16
+decode --format u32 --file ids.u32 --output OUTPUT
+decode
+"""
+REFUSED = {"--files", "--pattern", "--special", "--artifacts-dir"}
+
+
+@pytest.fixture(scope="module")
+def service(starter_artifacts, other_spec, tmp_path_factory):
+    folder = shutil.copytree(starter_artifacts, tmp_path_factory.mktemp("served") / "artifacts")
+    ArtifactStore(folder).publish(other_spec, name="other")
+    with serve(folder) as running:
+        yield running, ArtifactStore(folder)
+
+
+@pytest.fixture
+def both(service, tmp_path, monkeypatch):
+    """Run a command with the tokenizers of a folder and with the service on it."""
+    server, store = service
+    cli = Cli(tmp_path, monkeypatch)
+    ways = {"here": f"--artifacts-dir={store.root}", "served": f"--server={server.url}"}
+
+    def run(*words, **options):
+        found = {}
+        for name, way in ways.items():
+            named = [{"OUTPUT": name, "TEXT": TEXT}.get(word, word) for word in words]
+            found[name] = [*cli.run(named[0], way, *named[1:], **options)]
+            if "OUTPUT" in words:
+                found[name].append(Path(name).read_bytes())
+        assert found["here"] == found["served"], words
+        return found["served"][0]
+
+    return run
+
+
+def test_every_option_gives_the_same_output(both, service):
+    _, store = service
+    Path("text.txt").write_bytes(TEXT.encode())
+    Path("long.txt").write_bytes(LONG.encode())
+    rows = [json.dumps({"story": TEXT * n}) for n in (0, 1, 600, 2)] * 300
+    Path("stories.jsonl").write_text("\n".join(rows))
+    ids = store.load(store.resolve("starter")).encode(LONG)
+    Path("ids.u16").write_bytes(b"".join(id_.to_bytes(2, "little") for id_ in ids))
+    Path("ids.u32").write_bytes(b"".join(id_.to_bytes(4, "little") for id_ in ids * 40))
+    used = {}
+    for line in CASES.strip().splitlines():
+        words = line.replace("NAME@VERSION", str(store.resolve("starter"))).split()
+        stdin = b"84 104 259" if words[0] == "decode" else TEXT.encode()
+        assert both(*words, stdin=stdin) or "OUTPUT" in words
+        used.setdefault(words[0], set()).update(words)
+    assert both("encode", "--file", "long.txt", "--format", "json") == b"%a\n" % ids
+    assert both("encode", "") == b"\n"
+    [subcommands] = [a for a in build_whole_parser()._actions if a.dest == "command"]
+    for command, tried in used.items():
+        for action in subcommands.choices[command]._actions:
+            names = set(action.option_strings)
+            aside = REFUSED | {"--help", "--server", "--max-tokens"}
+            assert not names or names & (tried | aside), f"{command} {names}: no case"
+
+
+def test_what_is_of_tokenizers_here_is_refused_by_name(service, tmp_path, monkeypatch):
+    cli = Cli(tmp_path, monkeypatch)
+    asked = ("count", "--server", service[0].url, "low")
+    for option in REFUSED:
+        value = "<|a|>=5" if option == "--special" else "x"
+        assert f"{option} is of tokenizers here" in cli.fail(*asked, option, value, code=2)
+
+
+def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
+    cli = Cli(tmp_path, monkeypatch)
+    url = f"--server={service[0].url}"
+    Path("bad.txt").write_bytes(b"low\xff")
+    for words, said, code in (
+        (("count", url, "--tokenizer=none", "low"), "404", 1),
+        (("count", url, "--tokenizer=other@1", "low"), "no version '1' of other", 1),
+        (("count", url, "--tokenizer=./tokenizer.json", "low"), "invalid name", 1),
+        (("encode", url, "--allowed-special=<|x|>", "low"), "is no special token", 2),
+        (("encode", url, "--file=bad.txt"), "bad.txt is not UTF-8 at byte 3", 1),
+        (("decode", url, "5000000000"), "5000000000", 1),
+        (("count", "--server=http://127.0.0.1:9", "low"), "is the service running?", 1),
+        (("count", "--server=nowhere", "low"), "address of the service", 2),
+    ):
+        assert said in cli.fail(*words, code=code)
