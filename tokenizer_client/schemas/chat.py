@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from tokenizer_client.schemas.tokens import (
     AddedTokens,
@@ -17,12 +24,27 @@ from tokenizer_client.schemas.tokens import (
     RequestModel,
     TokenizerIdentity,
     TokenizerName,
+    invalid,
 )
 
 MAX_CHAT_NESTING: Final = 64
 """Greatest nesting of objects and lists in a request with a conversation."""
 
+
+def _otherwise(what: str) -> WrapValidator:
+    """Refuse in these words what fits no type of a union: pydantic names each as a field."""
+
+    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise invalid(what) from None
+
+    return WrapValidator(check)
+
+
 Objects = list[dict[str, Any]]
+TextOrObjects = Annotated[str | Objects | None, _otherwise("must be a text or a list of objects")]
 Messages = Annotated[
     Objects,
     Field(
@@ -75,7 +97,9 @@ class ChatEncodeRequest(RequestModel):
     add_generation_prompt: bool = Field(
         default=False, description="End with what asks the model for its next turn."
     )
-    continue_final_message: bool | FieldName = Field(
+    continue_final_message: Annotated[
+        bool | FieldName, _otherwise("must be a boolean or the name of a field")
+    ] = Field(
         default=False,
         description="End inside the last message, after its content or after the named field, for "
         "the model to continue it.",
@@ -164,7 +188,7 @@ class CountTokensRequest(_OtherServersRequest):
     """`/v1/messages/count_tokens` of Anthropic."""
 
     messages: Messages
-    system: str | Objects | None = None
+    system: TextOrObjects = None
     output_config: dict[str, Any] | None = Field(
         default=None, description="`effort` is `reasoning_effort` of a chat completion."
     )
@@ -182,7 +206,7 @@ class MessagesRenderRequest(CountTokensRequest):
 class InputTokensRequest(_OtherServersRequest):
     """`/v1/responses/input_tokens` of OpenAI."""
 
-    input: str | Objects | None = None
+    input: TextOrObjects = None
     instructions: str | None = None
     reasoning: dict[str, Any] | None = Field(
         default=None, description="`effort` is a variable of the template."

@@ -373,7 +373,7 @@ def _decode_part(part: object, place: str, index: int, source: str) -> Message:
         text = string_of(fields.pop(name, ""), f"{place}/{name}", index)
         return {**fields, "type": "text", "text": text}
     if not (isinstance(kind, str) and _names(source, kind)):
-        refuse_part(place, kind, "what the chat template reads: text", index)
+        refuse_part(place, "what the chat template reads: text", index)
     return fields
 
 
@@ -570,7 +570,7 @@ def texts_of(content: object, place: str, index: int | None = None) -> list[str]
             refuse(where, "must be an object with type and text", index)
         name = _TEXT_FIELDS.get(kind) if isinstance(kind := part.get("type"), str) else None
         if name is None:
-            refuse_part(where, kind, "text, refusal and thinking", index)
+            refuse_part(where, "text, refusal and thinking", index)
         texts.append(string_of(part.get(name), f"{where}/{name}", index))
     return texts
 
@@ -596,12 +596,9 @@ def list_of(value: object, place: str, index: int | None = None) -> Sequence[Any
     return value
 
 
-def refuse_part(place: str, kind: object, known: str, index: int | None = None) -> NoReturn:
-    """Raise ChatShapeError for a part of this type."""
-    # A type is the client's word: repeat it only if it reads like one.
-    is_word = isinstance(kind, str) and len(kind) <= 40 and kind.replace("_", "").isalnum()
-    what = f"`{kind}`" if is_word and isinstance(kind, str) and kind.isascii() else "this type"
-    refuse(place, f"{what} has no text whose tokens could be counted; known are {known}", index)
+def refuse_part(place: str, known: str, index: int | None = None) -> NoReturn:
+    """Raise ChatShapeError; a type is the client's word, which is not repeated."""
+    refuse(place, f"this type has no text whose tokens could be counted; known are {known}", index)
 
 
 def refuse(place: str, detail: str, index: int | None = None) -> NoReturn:

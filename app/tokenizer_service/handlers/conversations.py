@@ -278,7 +278,7 @@ def _gemini_text(part: object, place: str) -> str:
     for name in fields:
         if name not in ("text", "thought", "thoughtSignature"):
             known = "text, functionCall of the model and functionResponse of the user"
-            refuse_part(f"{place}/{name}", name, known)
+            refuse_part(place, known)
     return string_of(fields.get("text"), f"{place}/text")
 
 
@@ -348,7 +348,7 @@ class _Blocks:
             )
         else:
             known = "text, thinking, and tool_use of the assistant or tool_result of the user"
-            refuse_part(pointer, kind, known)
+            refuse_part(pointer, known)
 
     def fields(self) -> Message:
         """The fields of the message."""
@@ -364,7 +364,7 @@ class _Blocks:
 
 def _anthropic_tool(tool: Message, pointer: str) -> Message:
     if tool.get("type", "custom") not in ("custom", None):
-        refuse_part(f"{pointer}/type", tool.get("type"), "tools with input_schema")
+        refuse_part(f"{pointer}/type", "tools with input_schema")
     schema = object_of(tool.get("input_schema"), f"{pointer}/input_schema")
     function = {
         "name": string_of(tool.get("name"), f"{pointer}/name"),
@@ -404,7 +404,7 @@ def _add_item(conversation: RequestedConversation, item: Message, pointer: str) 
         conversation.assistant(pointer, "reasoning")["reasoning"] = "\n".join(texts)
     else:
         known = "message, function_call, function_call_output and reasoning"
-        refuse_part(pointer, kind, known)
+        refuse_part(pointer, known)
 
 
 def _reasoning_texts(item: Message, pointer: str) -> list[str]:
@@ -424,6 +424,6 @@ def _reasoning_texts(item: Message, pointer: str) -> list[str]:
 
 def _responses_tool(tool: Message, pointer: str) -> Message:
     if tool.get("type", "function") != "function":
-        refuse_part(f"{pointer}/type", tool.get("type"), "functions")
+        refuse_part(f"{pointer}/type", "functions")
     function = {name: value for name, value in tool.items() if name != "type"}
     return {"type": "function", "function": function}

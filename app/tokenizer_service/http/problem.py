@@ -34,6 +34,7 @@ MAX_LISTED_ERRORS: Final = 8
 _MAX_DETAIL_CHARS: Final = 600
 _MAX_ITEM_CHARS: Final = 240
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SUBJECT: Final = re.compile("[A-Z][a-z]+ should ")
 
 TITLES: Final = {
     400: "Bad request",
@@ -178,6 +179,15 @@ def request_id_of(scope: Scope) -> str:
     return request_id
 
 
+def _words_of(item: Mapping[str, Any]) -> str:
+    """Pydantic's message, for a reader who sees only the place."""
+    if item["type"] in ("dict_type", "model_type"):
+        return "must be an object"
+    if item["type"] == "missing":
+        return "is required"
+    return _SUBJECT.sub("must ", str(item["msg"]))
+
+
 def problem_of_validation(
     items: Iterable[Mapping[str, Any]], *, skip: int = 0, known: Sequence[str] = ()
 ) -> Problem:
@@ -189,7 +199,7 @@ def problem_of_validation(
     listed = []
     for item in items:
         pointer = "".join(f"/{_escape(str(part))}" for part in item["loc"][skip:])
-        text = str(item["msg"])
+        text = _words_of(item)
         if item["type"] == "extra_forbidden":
             text = f"unknown field; known are {', '.join(known)}" if known else "unknown field"
         listed.append((pointer, text))

@@ -239,7 +239,7 @@ def test_count_tokens_as_gemini(client, post, refused):
         ({}, "/contents"),
         ({"contents": []}, "/contents"),
         ({"contents": hello, "generateContentRequest": whole}, "/contents"),
-        ({"contents": [{"role": "user", "parts": [image]}]}, "/contents/0/parts/0/inlineData"),
+        ({"contents": [{"role": "user", "parts": [image]}]}, "/contents/0/parts/0"),
         ({"contents": [{"role": "system", "parts": []}]}, "/contents/0/role"),
         ({"contents": [{"role": "user", "parts": [{}]}]}, "/contents/0/parts/0/text"),
         (
@@ -513,12 +513,31 @@ def test_content_without_text_is_refused_by_its_place(refused, client):
         (openai, {"input": [encrypted]}, "/input/0/encrypted_content"),
         (openai, {"input": []}, "/input"),
         (openai, {"input": "a", "previous_response_id": "r"}, "/previous_response_id"),
+        # A union or a model has the place of its field, in words.
+        (openai, {"input": 1}, "/input"),
+        (anthropic, {"messages": HELLO, "system": [1]}, "/system"),
+        (
+            "/chat/encode",
+            {"messages": HELLO, "continue_final_message": 1},
+            "/continue_final_message",
+        ),
     ]
     for path, body, place in wrong:
         assert refused(path, **body) == ("invalid_request", place), (path, body)
-    for kind, named in (("image_url", True), ("s3cr3t value", False)):
-        answer = client.post("/tokenize", json={"messages": user([{"type": kind}])})
-        assert (kind in answer.text) is named
+        assert "Input should" not in client.post(path, json=body).text
+    secret = {"type": "s3cr3t"}
+    for path, body in (
+        ("/tokenize", {"messages": user([secret])}),
+        (anthropic, {"messages": user([secret])}),
+        (anthropic, {"messages": HELLO, "tools": [secret]}),
+        (openai, {"input": [secret]}),
+        (openai, {"input": "a", "tools": [secret]}),
+        ("/models/starter:countTokens", {"contents": [{"role": "user", "parts": [{"s3cr3t": 1}]}]}),
+    ):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 400
+        assert "this type has no text" in answer.text
+        assert "s3cr3t" not in answer.text
 
 
 def test_a_failing_or_unknown_template_is_refused(refused, client):
