@@ -253,6 +253,18 @@ def test_the_native_reader_reads_what_the_strict_parser_reads(
             assert repr(read_json(body, window_chars=16)) == repr(expected)
 
 
+def test_the_native_reader_leaves_what_is_invalid_to_the_parser(compiled):
+    numbers = b"01 - -01 +1 .5 1. 1.e3 1e 1e+ 00.5 1e400 -1e400 1000000000000000000".split()
+    words = b"[ [1 [1, [1,] [,1] { {}{} {a:1} {1:1} NaN Infinity -Infinity nul nulll true1".split()
+    keys = [b'{"a"}', b'{"a":}', b'{"a":1,}', b'{"a":1 "b":2}', b'{"a":1,"\\u0061":2}']
+    twice = b"{%b}" % b",".join(b'"%d":0' % (number % 30) for number in range(31))
+    others = [b"", b" ", b"\xef\xbb\xbf1", b"[1 2]", b'["a" 1]', b"[1]\x0c", b"[1]\x00", twice]
+    for body in (*numbers, *words, *keys, *others):
+        assert read_json_natively(body, most_values=100, most_containers=20) is None, body
+    body = b"-999999999999999999"
+    assert read_json_natively(body, most_values=1, most_containers=1) == (int(body),)
+
+
 def test_the_native_reader_has_limits_of_values_and_containers(compiled):
     body = {
         "messages": [{"role": "user", "content": [{"type": "text", "text": "é\n"}]}] * 500,

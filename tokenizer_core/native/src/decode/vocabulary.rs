@@ -195,51 +195,12 @@ impl TokenTable {
 mod tests {
     use super::*;
 
-    #[test]
-    fn gaps_have_no_token_and_decoding_names_the_first() {
-        let vocabulary = Vocabulary::new(vec![(5, b"five"), (0, b"zero"), (2, b"two")]);
-        assert_eq!(vocabulary.n_ids(), 6);
-        assert_eq!(vocabulary.token(5), b"five");
-        let n_bytes = |ids: &[u32]| vocabulary.measure(ids).map(|measure| measure.n_bytes);
-        assert_eq!(n_bytes(&[0, 5, 2]), Ok(11));
-        assert_eq!(n_bytes(&[0, 5, 3, 9]), Err(2));
-        assert_eq!(n_bytes(&[u32::MAX]), Err(0));
-    }
-
     /// Tokens of every length around that of a slot and that of a size byte.
     fn lengths() -> Vec<Vec<u8>> {
         (1..40)
             .chain([126, 127, 128, 129, 255, 256, 300])
             .map(|length| (0..length).map(|at| b'a' + (at % 23) as u8).collect())
             .collect()
-    }
-
-    #[test]
-    fn decoding_writes_exactly_the_bytes() {
-        let tokens = lengths();
-        let vocabulary = Vocabulary::new((0..).zip(tokens.iter().map(Vec::as_slice)).collect());
-        let mut state = 3u64;
-        for n_ids in (0..60).chain([5000]) {
-            let ids: Vec<u32> = (0..n_ids)
-                .map(|_| {
-                    state = state
-                        .wrapping_mul(6364136223846793005)
-                        .wrapping_add(1442695040888963407);
-                    // Mostly short ones, as in text.
-                    (state >> 33) as u32 % if state >> 62 == 0 { 46 } else { 16 }
-                })
-                .collect();
-            let expected = ids
-                .iter()
-                .map(|&id| &tokens[id as usize][..])
-                .collect::<Vec<_>>()
-                .concat();
-            let mut out = Vec::new();
-            vocabulary.append(&ids, &mut out).unwrap();
-            assert_eq!(out, expected);
-            let unknown = [&ids[..], &[46]].concat();
-            assert_eq!(vocabulary.measure(&unknown[..]), Err(n_ids));
-        }
     }
 
     #[test]
@@ -262,15 +223,6 @@ mod tests {
                 .collect();
             assert_eq!(written[..n_written], whole[..n_written]);
         }
-    }
-
-    #[test]
-    fn ascii_is_told_from_the_rest() {
-        let vocabulary =
-            Vocabulary::new(vec![(0, b"a"), (1, "\u{e9}".as_bytes()), (2, &[b'x'; 200])]);
-        let is_ascii = |ids: &[u32]| vocabulary.measure(ids).unwrap().is_ascii;
-        assert!(is_ascii(&[0, 2, 0]) && is_ascii(&[]));
-        assert!(!is_ascii(&[0, 1]) && !is_ascii(&[2, 2, 1, 0]));
     }
 
     #[test]

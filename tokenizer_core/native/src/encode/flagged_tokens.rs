@@ -297,31 +297,4 @@ mod tests {
         }
         assert!(n_cuts > 1000, "{n_cuts}");
     }
-
-    #[test]
-    fn tokens_include_white_space_and_depend_on_words() {
-        let found = |digits: usize, text: &str| found_in(&specials(digits), text);
-        assert_eq!(found(0, "a [M] b"), [(2, 5, 300)]);
-        assert_eq!(found(1, "a \n[M] b"), [(1, 6, 300)]);
-        assert_eq!(found(2, "a [M] \u{3000}b"), [(2, 9, 300)]);
-        assert_eq!(found(4, "a[M] .[M]b [M]"), [(11, 14, 300)]);
-        // The last character of a range of words, and the only one of a range.
-        assert_eq!(found(4, "z[M]"), []);
-        assert_eq!(found(4, "\u{e9}[M]"), [(0, 2, 305)]);
-        // A token next to a word hides another that begins in it.
-        assert_eq!(found(0x4_0000, "> <s>"), []);
-        // Between two tokens, the first takes the white space.
-        assert_eq!(found(3, "[M] [M]"), [(0, 4, 300), (4, 7, 300)]);
-        // A token that begins in that white space takes none before it.
-        assert_eq!(found(0x102, "[M]   "), [(0, 6, 300), (6, 5, 302)]);
-        // The later pass sees the part after the token as a text of its own.
-        assert_eq!(found(0xC000, "<s>the"), [(0, 3, 301), (3, 6, 303)]);
-        assert_eq!(found(0x4000, "<s>the"), [(0, 3, 301), (3, 6, 303)]);
-        assert_eq!(found(0xC000, "athe"), []);
-        assert_eq!(found(0xC000, "\u{e9}the"), [(0, 2, 305), (2, 5, 303)]);
-        assert_eq!(found(0xA000, "the  "), [(0, 3, 303), (3, 5, 302)]);
-        // White space that a token includes is no token of the later pass, and may be one of the first.
-        assert_eq!(found(0x801, "  [M]"), [(0, 5, 300)]);
-        assert_eq!(found(0x002, "[M]   "), [(0, 6, 300), (3, 5, 302)]);
-    }
 }

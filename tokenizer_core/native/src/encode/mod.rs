@@ -390,7 +390,6 @@ impl Encoder {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::encode::specials::SpecialTokens;
     use crate::merge::MergeScratch;
 
     pub fn encoder() -> Encoder {
@@ -414,31 +413,6 @@ pub mod tests {
             (32, 32, 260),
         ];
         Encoder::build(vocabulary, &known, Some(&merges), false, Start::default()).unwrap()
-    }
-
-    #[test]
-    fn ids_decode_to_the_text_cold_and_warm_and_count_alike() {
-        let (encoder, none) = (encoder(), SpecialTokens::none());
-        let text = "the theme of them \u{4e2d}\u{6587} ".repeat(500) + &"x".repeat(5000);
-        for _ in 0..2 {
-            for (_, scanner) in Scanner::NAMES {
-                let mut ids = Vec::new();
-                encoder.encode(scanner, &text, &mut ids).unwrap();
-                let mut decoded = Vec::new();
-                encoder.vocabulary().append(&ids, &mut decoded).unwrap();
-                assert_eq!(decoded, text.as_bytes());
-                let count = |limit| {
-                    encoder
-                        .count_document(scanner, &none, &text, limit)
-                        .unwrap()
-                };
-                assert_eq!(count(None), ids.len());
-                assert!(count(Some(9)) > 9);
-            }
-        }
-        let statistics = encoder.statistics();
-        assert!(statistics.hits > statistics.misses);
-        assert!(statistics.entries > 0 && statistics.entries <= statistics.maximum);
     }
 
     #[test]

@@ -251,9 +251,7 @@ impl SearchInRuns<'_> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::encode::Encoder;
     use crate::encode::sink::SLACK;
-    use crate::encode::tasks::Encoded;
     use crate::encode::tests::encoder;
     use crate::encode::windows::tests::Characters;
     use crate::mem::buffer_pool::{self, LARGE_BYTES};
@@ -261,27 +259,6 @@ pub(crate) mod tests {
 
     pub const TOKENS: [(&str, u32); 4] =
         [("<|a|>", 300), ("<|a|><|a|>", 301), ("<", 302), ("é|", 303)];
-
-    /// The definition: the longest token at each position, from left to right.
-    fn encode_slowly(encoder: &Encoder, scanner: Scanner, text: &str) -> Vec<u32> {
-        let (mut ids, mut start, mut at) = (Vec::new(), 0, 0);
-        while at < text.len() {
-            let found = TOKENS
-                .iter()
-                .filter(|(token, _)| text.as_bytes()[at..].starts_with(token.as_bytes()))
-                .max_by_key(|(token, _)| token.len());
-            if let Some((token, id)) = found {
-                encoder.encode(scanner, &text[start..at], &mut ids).unwrap();
-                ids.push(*id);
-                at += token.len();
-                start = at;
-            } else {
-                at += 1;
-            }
-        }
-        encoder.encode(scanner, &text[start..], &mut ids).unwrap();
-        ids
-    }
 
     pub fn texts() -> Vec<String> {
         let parts = [
@@ -304,31 +281,6 @@ pub(crate) mod tests {
             .collect();
         texts.extend([String::new(), "the".repeat(200), "<".into(), String::new()]);
         texts
-    }
-
-    #[test]
-    fn special_tokens_are_found_leftmost_then_longest_and_counted_alike() {
-        let (encoder, specials) = (encoder(), SpecialTokens::new(&TOKENS).unwrap());
-        for text in texts() {
-            for (name, scanner) in Scanner::NAMES {
-                let expected = encode_slowly(&encoder, scanner, &text);
-                let mut ids = Vec::new();
-                encoder
-                    .encode_document(scanner, &specials, &text, &mut ids)
-                    .unwrap();
-                assert_eq!(ids, expected, "{name} {text:?}");
-                let count = |limit| {
-                    encoder
-                        .count_document(scanner, &specials, &text, limit)
-                        .unwrap()
-                };
-                assert_eq!(count(None), ids.len());
-                assert_eq!(count(Some(ids.len())), ids.len());
-                if !ids.is_empty() {
-                    assert!(count(Some(ids.len() - 1)) >= ids.len());
-                }
-            }
-        }
     }
 
     /// The definition: a trusted token lies within one run.
@@ -440,30 +392,5 @@ pub(crate) mod tests {
                 .unwrap();
             assert_eq!((ids.len(), ids.capacity()), (text.len(), room));
         }
-    }
-
-    #[test]
-    fn many_texts_and_long_ones_agree_by_threads() {
-        let (encoder, specials) = (encoder(), SpecialTokens::new(&TOKENS).unwrap());
-        let long = format!(
-            "{}<|a|>{}",
-            "the cat's \u{4e2d} ".repeat(90_000),
-            "a".repeat(1 << 20)
-        );
-        let mut texts = vec!["the theme<|a|> of 12 them\n".repeat(70); 1000];
-        texts.insert(500, long);
-        for scanner in [Scanner::Gpt2, Scanner::O200k] {
-            let expected = encoder.encode_texts(scanner, &specials, &texts, 1);
-            assert_eq!(expected.as_ref().unwrap().ends.len(), texts.len());
-            for n_threads in [2, 5] {
-                let batch = encoder.encode_texts(scanner, &specials, &texts, n_threads);
-                assert!(batch == expected);
-            }
-        }
-        let none: [&str; 0] = [];
-        assert_eq!(
-            encoder.encode_texts(Scanner::Gpt2, &SpecialTokens::none(), &none, 4),
-            Ok(Encoded::default())
-        );
     }
 }

@@ -104,21 +104,6 @@ fn pairs_that_merging_never_comes_to_are_left_out_and_change_nothing() {
 }
 
 #[test]
-fn the_leftmost_of_equals_comes_first() {
-    let merger = of_merges(&[(97, 97, 256), (256, 97, 257)]);
-    assert_eq!(encode(&merger, b"aaa"), [257]);
-    assert_eq!(encode(&merger, b"aaaa"), [256, 256]);
-    assert_eq!(encode(&merger, b"aaaaa"), [256, 257]);
-}
-
-#[test]
-fn greedy_longest_match_is_not_bpe() {
-    let merges = [(98, 99, 256), (97, 98, 257), (257, 99, 258)];
-    let merger = of_merges(&merges);
-    assert_eq!(encode(&merger, b"abc"), [97, 256]);
-}
-
-#[test]
 fn many_tokens_of_one_length_have_the_pairs_each_has_alone() {
     // All of "ab?", and of three digits those whose beginning is a token and those without.
     let mut bytes: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
@@ -141,17 +126,6 @@ fn many_tokens_of_one_length_have_the_pairs_each_has_alone() {
     for (token, id) in &tokens[376..] {
         assert_eq!(encode(&merger, token), [*id]);
     }
-}
-
-#[test]
-fn a_rank_lower_than_that_of_its_parts_still_merges() {
-    // "ab" has to be made, at rank 300, before "abc" can be, at rank 260.
-    let singles: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
-    let mut tokens: Vec<(&[u8], u32)> = singles.iter().map(|t| &t[..]).zip(0..).collect();
-    tokens.extend([(&b"ab"[..], 300), (b"abc", 260), (b"xyz", 270)]);
-    let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
-    assert_eq!(encode(&merger, b"abc"), [260]);
-    assert_eq!(encode(&merger, b"xyz"), [120, 121, 122]);
 }
 
 #[test]
@@ -307,22 +281,5 @@ fn windows_end_between_characters() {
         };
         windows::encode(&piece, size, &mut ids, &mut Vec::new(), merge, |_| 1).unwrap();
         assert!(ids.iter().map(|&id| id as u8).eq(piece.iter().copied()));
-    }
-}
-
-#[test]
-fn the_scan_covers_every_length_it_is_used_for() {
-    let merges = [
-        (97, 98, 256),
-        (256, 256, 257),
-        (98, 97, 258),
-        (257, 97, 259),
-    ];
-    let merger = of_merges(&merges);
-    for length in 1..=MAX_SHORT {
-        for step in 1..6 {
-            let piece: Vec<u8> = (0..length).map(|i| b"aabab"[i * step % 5]).collect();
-            encode(&merger, &piece);
-        }
     }
 }

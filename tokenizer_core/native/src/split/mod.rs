@@ -323,46 +323,6 @@ fn advance_like_cl100k<const DIGITS: usize>(
 mod tests {
     use super::*;
 
-    fn split(name: &str, text: &'static str) -> Vec<&'static str> {
-        let mut pieces = Vec::new();
-        let scanner = Scanner::from_name(name).unwrap();
-        let visit = |piece| pieces.push(std::str::from_utf8(piece).unwrap());
-        scanner.for_each(text, visit).unwrap();
-        pieces
-    }
-
-    #[test]
-    fn a_newline_before_a_last_space_tells_cl100k_from_llama3() {
-        assert_eq!(split("cl100k", "a\n "), ["a", "\n "]);
-        assert_eq!(split("llama3", "a\n "), ["a", "\n", " "]);
-        assert_eq!(split("gpt2", "a\n  b"), ["a", "\n ", " b"]);
-    }
-
-    #[test]
-    fn digits_go_by_three_or_one() {
-        assert_eq!(split("gpt2", " 1234"), [" 1234"]);
-        assert_eq!(split("llama3", " 1234"), [" ", "123", "4"]);
-        assert_eq!(split("qwen2", "12"), ["1", "2"]);
-    }
-
-    #[test]
-    fn the_long_s_is_a_contraction_where_case_is_ignored() {
-        assert_eq!(split("gpt2", "it'ſ"), ["it", "'", "ſ"]);
-        assert_eq!(split("cl100k", "it'ſ"), ["it", "'ſ"]);
-        assert_eq!(split("o200k", "it'ſx"), ["it'ſ", "x"]);
-        assert_eq!(split("cl100k", "we'LLx"), ["we", "'LL", "x"]);
-    }
-
-    #[test]
-    fn o200k_gives_upper_case_back() {
-        assert_eq!(split("o200k", "camelCaseABC"), ["camel", "Case", "ABC"]);
-        assert_eq!(split("o200k", "中ABC"), ["中", "ABC"]);
-        assert_eq!(split("o200k", "中ABCd"), ["中ABCd"]);
-        assert_eq!(split("o200k", "\u{301}ABC"), ["\u{301}", "ABC"]);
-        assert_eq!(split("o200k", "\u{301}\u{301}AB"), ["\u{301}\u{301}", "AB"]);
-        assert_eq!(split("o200k", "a/\n/\n b"), ["a", "/\n/\n", " b"]);
-    }
-
     #[test]
     fn work_is_linear_on_runs() {
         // A quadratic scan of these would take minutes.

@@ -56,36 +56,3 @@ fn class_of_multibyte(text: &[u8], pos: usize, first: u8) -> (u8, usize) {
         (class_of(code), 4)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ascii_is_the_first_block() {
-        for byte in 0..0x80u8 {
-            assert_eq!(BLOCKS[byte as usize], class_of(u32::from(byte)));
-        }
-    }
-
-    #[test]
-    fn every_character_is_decoded_from_its_bytes() {
-        for character in '\0'..=char::MAX {
-            let mut buffer = [0; 4];
-            let bytes = character.encode_utf8(&mut buffer).as_bytes();
-            let expected = (class_of(character.into()), bytes.len());
-            assert_eq!(class_at(bytes, 0), expected, "{character:?}");
-        }
-    }
-
-    #[test]
-    fn classes_are_those_of_regex_not_of_rust() {
-        assert_eq!(class_of('ſ'.into()), LL);
-        assert_eq!(class_of('ʰ'.into()), LM);
-        assert_eq!(class_of('中'.into()), LO);
-        assert_eq!(class_of('\u{301}'.into()), M);
-        assert_eq!(class_of('½'.into()), N);
-        assert_eq!(class_of('\u{85}'.into()), S);
-        assert_eq!(class_of('\u{200b}'.into()), 0);
-    }
-}

@@ -212,58 +212,6 @@ fn a_long_run_takes_no_time_and_no_stack() {
 }
 
 #[test]
-fn counts_are_of_64_bits() {
-    let huge = 1_u64 << 40;
-    let words = [
-        (b"ab".to_vec(), huge),
-        (b"cd".to_vec(), huge + 1),
-        (b"ce".to_vec(), 1 << 32),
-    ];
-    let learned = learn_here(
-        &words,
-        3,
-        &Rules::new(TieBreak::Lexicographic),
-        Tuning {
-            threshold_divisor: 2,
-            small_arena: 0,
-            ..Tuning::default()
-        },
-    );
-    assert_eq!(pairs_of(&learned)[0], (b"c".to_vec(), b"d".to_vec()));
-    assert_eq!(
-        learned.token_counts.last(),
-        Some(&(2 * huge + 1 + (1 << 32)))
-    );
-    let words = [(b"ab".as_slice(), u64::MAX), (b"a".as_slice(), 1)];
-    let learned = learn(
-        words.into_iter(),
-        1,
-        &Rules::new(TieBreak::Lexicographic),
-        Tuning::default(),
-        &mut |_| true,
-    );
-    assert_eq!(learned, Err(LearnError::CountOverflow));
-}
-
-#[test]
-fn can_be_cancelled() {
-    let words = [(b"abcdef".as_slice(), 1)];
-    let mut seen = Vec::new();
-    let learned = learn(
-        words.into_iter(),
-        5,
-        &Rules::new(TieBreak::Lexicographic),
-        Tuning::default(),
-        &mut |n| {
-            seen.push(n);
-            n < 2
-        },
-    );
-    assert_eq!(learned, Err(LearnError::Cancelled));
-    assert_eq!(seen, [1, 2]);
-}
-
-#[test]
 fn groups_are_found_from_any_position() {
     let groups: Vec<Group> = (0..50)
         .map(|i| Group {
