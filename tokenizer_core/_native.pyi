@@ -32,7 +32,6 @@ __all__ = [
     "WordCounts",
     "compile_tokenizer",
     "count_ids",
-    "decode_json_string",
     "join_segments",
     "json_of_ids",
     "left_sizes",
@@ -152,6 +151,22 @@ class NativeEncoder:
 
     def encode_to_json(self, specials: NativeSpecials | None, text: str) -> tuple[bytes, int]:
         """The ids as the text of a JSON array without white space, and their number. One thread."""
+
+    def encode_body(
+        self,
+        specials_of: dict[bytes, NativeSpecials | None],
+        around: tuple[bytes, bytes, bytes] | None,
+        body: bytes,
+    ) -> tuple[bytes, int, int] | None:
+        """The response to a JSON body that begins with the member `text`, the number of ids, and
+        the size of the text in bytes of UTF-8. One thread.
+
+        The response has a JSON array of the ids after the first part of `around`, and their number
+        after the second; without `around`, it has the ids as little-endian words of four bytes.
+
+        `specials_of[options]` has the tokens to find, where `options` is the body with an empty
+        text; if that is None, and for any other body, the result is None.
+        """
 
     def encode_batch(
         self, specials: NativeSpecials | None, num_threads: int, texts: list[str]
@@ -334,10 +349,6 @@ def count_ids(ids: NDArray[np.uint16] | NDArray[np.uint32], counts: NDArray[np.u
     Raises:
         ValueError: an id is `n` or more.
     """
-
-def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
-    """The JSON string whose opening quote is at `start`, and the index after its closing quote.
-    None if no valid string begins there."""
 
 def read_json(document: bytes, most_values: int, most_containers: int) -> tuple[object] | None:
     """The value of a document of strict JSON, alone in a tuple. None if it is invalid, has more

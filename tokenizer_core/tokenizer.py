@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine, Wanted
-    from tokenizer_core.engines.protocol import Result
+    from tokenizer_core.engines.protocol import BodyEncoder, Result
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
     from tokenizer_core.specials.trust import Segment
@@ -628,6 +628,16 @@ class Tokenizer:
             return encode(source)
         text, matcher = self._find_tokens(source, policy)
         return self._engine.encode(text, matcher, self._around(wanted, add_special_tokens))
+
+    def body_encoder(self, policy_of: Callable[[bytes], Policy | None]) -> BodyEncoder:
+        """As `Engine.body_encoder`: `policy_of` gives the policy of a body with an empty text, or
+        None for one that is left to others."""
+
+        def matcher_of(options: bytes) -> SpecialTokenMatcher | None:
+            policy = policy_of(options)
+            return None if policy is None else self._matchers.for_any_text(policy)
+
+        return self._engine.body_encoder(matcher_of)
 
     def encode_source_with_offsets(
         self,

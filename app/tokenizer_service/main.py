@@ -40,7 +40,7 @@ from tokenizer_service.handlers.stored import StoredRoutes
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
 from tokenizer_service.http.cors import ReadRoutesCors, SharedReads
 from tokenizer_service.http.headers import header_fields
-from tokenizer_service.http.middleware import RawResponse, RequestObserver
+from tokenizer_service.http.middleware import RequestObserver, Server
 from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.database import JobDatabaseError
@@ -186,8 +186,8 @@ class _Service(FastAPI):
     access_keys: AccessKeys
     shared: SharedReads
     services: Services  # set by the lifespan
-    serve_now: Callable[[Scope, bytes], RawResponse | None] | None = None
-    """Serves a request with this whole body in one step, or returns None: the app must be called.
+    server_of: Callable[[Scope], Server | None] | None = None
+    """What serves requests with this head in one step, or None: the app must be called.
     `tokenizer_service.http.protocol` uses it of an app that no other app wraps."""
 
     def __init__(
@@ -201,14 +201,14 @@ class _Service(FastAPI):
         """Add our middleware. Called once, at the first request, after all routes are included."""
         planned = PlannedRoutes(super().build_middleware_stack(), self)
         routes = StoredRoutes(planned, self)
-        observer = RequestObserver(routes, self._service_metrics, problem_of, planned.respond_now)
+        observer = RequestObserver(routes, self._service_metrics, problem_of, planned.server_of)
         app: ASGIApp = ReadRoutesCors(observer, self.shared) if self.shared.origins else observer
         if self._traces is not None:  # a span needs the messages of an ASGI app
             return Tracing(app, self._traces.tracer)
-        self.serve_now = observer.serve_now
+        self.server_of = observer.server_of
         if app is not observer:  # which adds headers to the response
-            self.serve_now = lambda scope, body: (
-                None if b"origin" in header_fields(scope) else observer.serve_now(scope, body)
+            self.server_of = lambda scope: (
+                None if b"origin" in header_fields(scope) else observer.server_of(scope)
             )
         return app
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.engines.native_calls import (
     count_ids,
-    decode_json_string,
     join_segments,
     json_of_ids,
     left_sizes,
@@ -67,7 +66,6 @@ __all__ = [
     "choose_engine",
     "count_ids",
     "create_engine",
-    "decode_json_string",
     "join_segments",
     "json_of_ids",
     "left_sizes",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
+    from tokenizer_core.engines.protocol import BodyEncoder, EngineStreams, Row, Wanted
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
 from tokenizer_core.specials.parts import Part
@@ -70,6 +70,11 @@ class BaseEngine(ABC):
             return self._inner_encoder(matcher, wanted)
         array = ARRAY._replace(num_threads=wanted.num_threads)
         return partial(self._encode_between, self._inner_encoder(matcher, array), wanted)
+
+    def body_encoder(
+        self, matcher_of: Callable[[bytes], SpecialTokenMatcher | None]
+    ) -> BodyEncoder:
+        return lambda around, body: None
 
     def encode_batch(
         self,

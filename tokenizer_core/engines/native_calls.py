@@ -36,14 +36,6 @@ def split_bytes(text: bytes, separator: bytes) -> list[bytes]:
     return native.split_bytes(text, separator) if is_native else text.split(separator)
 
 
-def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
-    """Decode the JSON string whose opening quote is at `start`; also returns the index after it.
-
-    None if no valid string begins there; a lone surrogate is invalid. Requires the compiled module.
-    """
-    return native.decode_json_string(document, start)
-
-
 def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
     """Ids of shape (n_tokens,) as a JSON array without white space; no id becomes a Python int if
     the compiled module is available."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.engines.protocol import EngineStreams, Row, Wanted
+    from tokenizer_core.engines.protocol import BodyEncoder, EngineStreams, Row, Wanted
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
@@ -104,6 +104,16 @@ class NativeEngine(BaseEngine):
         if matcher is None or not self._is_nfc:
             return run
         return partial(self._encode_in_nfc, matcher, wanted, run)
+
+    def body_encoder(
+        self, matcher_of: Callable[[bytes], SpecialTokenMatcher | None]
+    ) -> BodyEncoder:
+        def specials_of(options: bytes) -> native.NativeSpecials | None:
+            matcher = matcher_of(options)
+            is_left = matcher is None or self._is_nfc or self._is_cut(matcher)
+            return None if is_left or not self._is_compiled else self._specials[matcher]
+
+        return partial(self._encoder.encode_body, _Recent(specials_of))
 
     def _is_cut(self, matcher: SpecialTokenMatcher) -> bool:
         """Whether Python finds the added tokens, because the module does not change the parts
@@ -259,6 +269,19 @@ def _normalize(
 ) -> str:
     del is_first
     return compiled.normalize(text, begins_part=not continues)
+
+
+class _Recent(dict[_Key, _Value]):
+    """The values that a function gives; bounded, as requests have any keys."""
+
+    def __init__(self, function: Callable[[_Key], _Value]) -> None:
+        self._function = function
+
+    def __missing__(self, key: _Key) -> _Value:
+        if len(self) >= _MAX_MATCHERS:
+            self.clear()
+        value = self[key] = self._function(key)
+        return value
 
 
 class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "native.NativeSpecials | None"]):

@@ -9,6 +9,7 @@ results; only their speed differs.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -24,7 +25,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     Row = list[int] | NDArray[np.integer]
 
 Result = TypeVar("Result")
+
+
+BodyEncoder = Callable[[tuple[bytes, bytes, bytes] | None, bytes], tuple[bytes, int, int] | None]
+"""Makes of a JSON body that begins with a text the response, the number of ids, and the size of the
+text in bytes of UTF-8; None leaves the body to others. The response has the ids between the first
+two of the three parts, and their number before the third; without these, it has the ids as words of
+four bytes, little-endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +204,13 @@ class Engine(Protocol):
             UnicodeDecodeError: a document is not UTF-8.
             ValueError: an id does not fit uint16.
         """
+        ...
+
+    def body_encoder(
+        self, matcher_of: Callable[[bytes], SpecialTokenMatcher | None]
+    ) -> BodyEncoder:
+        """What encodes the text of JSON bodies where it lies, if `matcher_of` gives a matcher for
+        the body with an empty text, and the engine can."""
         ...
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -12,14 +11,14 @@ import numpy as np
 
 from tokenizer_client.schemas.chat import ChatEncodeRequest
 from tokenizer_client.schemas.tokens import EncodeRequest, Segments
-from tokenizer_core.engines import ARRAY, JSON, EngineChoice, decode_json_string
+from tokenizer_core.engines import ARRAY
+from tokenizer_core.engines import JSON as IDS_IN_JSON
 from tokenizer_core.specials.policy import Policy
 from tokenizer_service.access.errors import TooManyDetailedTokensError, TooManyTokensError
-from tokenizer_service.access.limits import INLINE_BODY_BYTES, MAX_DETAILED_TOKENS
+from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.preconditions import require_known_specials
-from tokenizer_service.http.bodies import read_model
-from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, require_fit
+from tokenizer_service.http.id_formats import JSON, NPY, OCTETS, IdsForm, require_fit
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.encode import Encoded, is_detailed, render_binary, render_encoded
 from tokenizer_service.responses.errors import InvalidFieldError, refused_text
@@ -30,55 +29,30 @@ Source = str | Segments
 """A text, or the segments of one."""
 
 _DEFAULT: Final = Policy()
-_BEGIN: Final = re.compile(rb'\s*+\{\s*+"text"\s*+:\s*+(?=")')
 _BYTES_PER_ID: Final = 8
 """Of the post-processor's ids as JSON, which a batch repeats for each text."""
 
-_MOST_OPTIONS: Final = 256
-"""The size in bytes of a body without its text, up to which it is kept."""
 
-
-class OneText:
-    """A request for the ids of one text. `options` has all other fields, `policy` those of special
-    tokens: reading them once for many texts saves an eighth of a small request."""
-
-    wants_more_than_ids = False
-
-    def __init__(self, text: str, options: EncodeRequest, policy: Policy) -> None:
-        self.text, self.options, self.policy = text, options, policy
-        self.tokenizer = options.tokenizer
-
-
-def parse_encode(body: bytes, engine: EngineChoice) -> EncodeRequest | OneText:
-    """Parse a request for JSON; raises as `read_model`."""
-    begin = _BEGIN.match(body) if engine.name == "native" else None
-    if begin is not None and len(body) <= INLINE_BODY_BYTES:
-        start = begin.end()
-        found = decode_json_string(body, start)
-        if found is not None:
-            text, end = found
-            # If the body is invalid, so is the rest; then it is read as a whole for the error.
-            rest = body[:start] + b'""' + body[end:]
-            options = _read_options(rest) if len(rest) < _MOST_OPTIONS else None
-            if options is not None:
-                return OneText(text, *options)
-    return read_model(EncodeRequest, body, engine)
-
-
-@lru_cache(maxsize=64)  # most clients send the same options with each text
-def _read_options(rest: bytes) -> tuple[EncodeRequest, Policy] | None:
-    """The options and the policy in a body whose text was cut out; None if they ask for more than
-    the ids of one text, or are invalid, or the tokenizer must check them."""
+def encode_body(body: bytes, live: LiveTokenizer, form: IdsForm | None = None) -> Rendered | None:
+    """The response to a body with one text whose ids alone are wanted, by one call of the native
+    engine, in JSON or in `form`. None for any other body and for errors, which the plan names."""
+    around = _around(live.identity_json) if form is None else None
     try:
-        options = read_model(EncodeRequest, rest)
-    except Problem:
+        found = live.encode_body(around, body)
+    except ValueError:
         return None
-    if options.wants_more_than_ids or options.disallowed_special:
+    if found is None:
         return None
-    return options, _unchecked_policy(options)
+    content, n_tokens, n_bytes = found
+    return Rendered([content], n_tokens, n_bytes, JSON if form is None else form.media_type)
 
 
-def encode_to_json(request: EncodeRequest | OneText, live: LiveTokenizer) -> Rendered:
+@lru_cache(maxsize=64)
+def _around(identity: bytes) -> tuple[bytes, bytes, bytes]:
+    return b'{"tokens":', b',"count":', b',"tokenizer":%b}' % identity
+
+
+def encode_to_json(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
     """Encode the text, segments or batch of `request`; the response is JSON.
 
     Raises:
@@ -86,35 +60,31 @@ def encode_to_json(request: EncodeRequest | OneText, live: LiveTokenizer) -> Ren
             or the service, allows.
         PlacedError, UnknownSpecialTokenError: the text, or the policy, is refused.
     """
-    source: Source
-    if isinstance(request, OneText):
-        source, pointer, options, policy = request.text, "/text", request.options, request.policy
-    else:
-        options, policy = request, policy_of(request, live)
-        sources = sources_of(request.text, request.segments)
-        is_batch = isinstance(request.text, list)
-        if is_batch or request.wants_more_than_ids:
-            encoded = encode_all(
-                sources,
-                live,
-                policy,
-                is_detailed=is_detailed(request.returned),
-                max_tokens=request.max_tokens,
-                unit=request.offset_unit if "offsets" in request.returned else None,
-                add_special_tokens=request.add_special_tokens,
-            )
-            return render_encoded(encoded, request.returned, live, is_batch=is_batch)
-        [(pointer, source)] = sources
+    policy = policy_of(request, live)
+    sources = sources_of(request.text, request.segments)
+    is_batch = isinstance(request.text, list)
+    if is_batch or request.wants_more_than_ids:
+        encoded = encode_all(
+            sources,
+            live,
+            policy,
+            is_detailed=is_detailed(request.returned),
+            max_tokens=request.max_tokens,
+            unit=request.offset_unit if "offsets" in request.returned else None,
+            add_special_tokens=request.add_special_tokens,
+        )
+        return render_encoded(encoded, request.returned, live, is_batch=is_batch)
+    [(pointer, source)] = sources
     try:
         ids, n_tokens = live.tokenizer.encode_source(
-            source, policy, JSON, add_special_tokens=options.add_special_tokens
+            source, policy, IDS_IN_JSON, add_special_tokens=request.add_special_tokens
         )
     except ValueError as error:
         raise refused_text(error, pointer) from None
-    if options.max_tokens is not None:
-        check_count(n_tokens, options.max_tokens, pointer)
-    tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
-    return Rendered([b'{"tokens":', ids, tail], n_tokens, n_bytes_of(source))
+    check_count(n_tokens, request.max_tokens, pointer)
+    before, between, after = _around(live.identity_json)
+    chunks = [before, ids, b"%b%d%b" % (between, n_tokens, after)]
+    return Rendered(chunks, n_tokens, n_bytes_of(source))
 
 
 def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
@@ -248,10 +218,6 @@ def policy_of(request: Any, live: LiveTokenizer) -> Policy:
     """
     if request.disallowed_special:
         require_known_specials(live, request.disallowed_special)
-    return _unchecked_policy(request)
-
-
-def _unchecked_policy(request: Any) -> Policy:
     if vars(request).get("segments") is not None:
         return Policy(added_tokens=request.added_tokens)
     return Policy.of_text(request.allowed_special, request.disallowed_special, request.added_tokens)

@@ -2,7 +2,7 @@
 
 where                     | what runs there                               | decided by
 --------------------------|-----------------------------------------------|------------------------
-in one step, no task      | as the next, if the body came with its head   | `respond_now`
+in one step, no task      | as the next, if the body came with its head   | `server_of`
                           | and the tokenizer is in memory                |
 on the event loop         | bodies up to INLINE_BODY_BYTES, of up to      | `Plan.may_run_inline`,
                           | INLINE_ITEMS texts; with details, bodies up   | `runs_inline`
@@ -71,6 +71,10 @@ class Plan(NamedTuple):
 
     parse: Callable[[bytes, EngineChoice], ParsedRequest]
     run: Callable[[Any, LiveTokenizer], Rendered]
+    run_body: Callable[[bytes, LiveTokenizer], Rendered | None] = lambda body, live: None
+    """Responds with the active tokenizer to a body that need not be parsed for that; None for any
+    other body, and if the request is refused."""
+
     is_cheap: bool = True
     """Whether a small body means little work."""
 

@@ -9,6 +9,7 @@ or it fails.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastapi import Request, Response
@@ -39,6 +40,7 @@ from tokenizer_service.handlers.plan import (
     seconds_to_parse,
 )
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
+from tokenizer_service.http.headers import header_fields
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from tokenizer_service.access.limits import Lease
-    from tokenizer_service.http.middleware import RawResponse
+    from tokenizer_service.http.middleware import RawResponse, Server
     from tokenizer_service.responses.json_values import Rendered
     from tokenizer_service.services import Services
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
@@ -76,15 +78,17 @@ def planned(
     a read key. OpenAPI shows its name and docstring, and describes `body` and `response`."""
 
     def register(planner: Planner) -> Planner:
+        route = PlannedRoute(path, planner)
+
         async def endpoint(request: Request) -> Response:
-            return await respond(request, planner(request))
+            return await respond(request, _plan_of(route, request))
 
         endpoint.__name__, endpoint.__doc__ = planner.__name__, planner.__doc__
         responses = {200: response, **problem_responses(*STATUSES)}
         router.post(
             path, summary=summary, openapi_extra=body, response_model=None, responses=responses
         )(endpoint)
-        PLANNED[path] = PLANNED[f"/v1{path}"] = PlannedRoute(path, planner)
+        PLANNED[path] = PLANNED[f"/v1{path}"] = route
         return planner
 
     return register
@@ -107,31 +111,34 @@ class PlannedRoutes:
         scope["route"] = route
         connection = Request(scope, receive, send)
         check_read(connection)
-        response = await respond(connection, route.planner(connection))
+        response = await respond(connection, _plan_of(route, connection))
         await response(scope, receive, send)
 
-    def respond_now(self, scope: Scope, body: bytes) -> RawResponse | None:
-        """Serve one request with this whole body in one step; None if it takes a thread or a wait.
-
-        Raises any error of a route; the app then responds to the request with it.
-        """
+    def server_of(self, scope: Scope) -> Server | None:
+        """What serves requests with this head and a whole body in one step; None for those of other
+        routes. Both raise any error of a route; the app then responds to the request with it."""
         route = PLANNED.get(scope["path"])
         if route is None or scope["method"] != "POST" or scope["root_path"]:
             return None
         scope["app"], scope["route"] = self._service, route
-        services: Services = self._service.services
         connection = HTTPConnection(scope)
-        if self._service.access_keys.read:
-            check_read(connection)
-        plan = route.planner(connection)
+        check_read(connection)
+        return partial(self._serve, connection, _plan_of(route, connection))
+
+    def _serve(self, connection: HTTPConnection, plan: Plan, body: bytes) -> RawResponse | None:
+        """Respond to a whole body; None if it takes a thread or a wait."""
+        services: Services = self._service.services
         if len(body) > services.settings.max_body_bytes or not plan.may_run_inline(len(body)):
             return None
-        request = plan.parse(body, services.engine)
-        live = find_tokenizer(connection, request.tokenizer, vars(request).get("model"))
-        if live is None or not runs_inline(request, live, len(body)):
-            return None
-        rendered = _run_inline(services, plan, request, live)
-        if isinstance(rendered, str):
+        live = services.live.active
+        rendered: Rendered | Elsewhere | None = None if live is None else plan.run_body(body, live)
+        if rendered is None:
+            request = plan.parse(body, services.engine)
+            live = find_tokenizer(connection, request.tokenizer, vars(request).get("model"))
+            if live is None or not runs_inline(request, live, len(body)):
+                return None
+            rendered = _run_inline(services, plan, request, live)
+        if live is None or isinstance(rendered, str):
             return None
         # As `RequestObserver`, which does not see this response.
         end = b"\n" if rendered.media_type == "application/json" else b""
@@ -147,6 +154,13 @@ class PlannedRoutes:
         for header in rendered.headers:
             headers += b"%b: %b\r\n" % header
         return headers, content
+
+
+def _plan_of(route: PlannedRoute, connection: HTTPConnection) -> Plan:
+    plan = route.planner(connection)
+    # The digest in If-Match is compared after the body was read.
+    has_digest = b"if-match" in header_fields(connection.scope)
+    return plan._replace(run_body=lambda body, live: None) if has_digest else plan
 
 
 async def respond(connection: Request, plan: Plan) -> Response:
@@ -245,7 +259,12 @@ def _run_body(
     """
     body = parts.pop()
     n_bytes = len(body)
-    request = plan.parse(body, services_of(connection).engine)
+    services = services_of(connection)
+    active = services.live.active
+    rendered: Rendered | Elsewhere | None = plan.run_body(body, active) if active else None
+    if active and rendered:
+        return None, active, rendered
+    request = plan.parse(body, services.engine)
     del body
     live = choose_tokenizer_on_thread(connection, request.tokenizer, vars(request).get("model"))
     if is_conversation(request):

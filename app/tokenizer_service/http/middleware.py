@@ -17,13 +17,23 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenizer_service.access.errors import ShuttingDownError
-from tokenizer_service.http.problem import Problem, internal_error, problem_response, request_id_of
+from tokenizer_service.http.problem import (
+    Problem,
+    given_request_id,
+    internal_error,
+    new_request_id,
+    problem_response,
+    request_id_of,
+)
 from tokenizer_service.observability.logs import REQUEST_ID
 from tokenizer_service.observability.metrics import ServiceMetrics
 
 RawResponse = tuple[bytes, bytes]
 """A response with status 200, ready to be written: its headers, each with its CRLF, and its
 content."""
+
+Server = Callable[[bytes], RawResponse | None]
+"""Serves requests with one head in one step, given the whole body; None: the app must serve it."""
 
 CLIENT_GONE: Final = 499
 """The status in the metrics for a client that disconnected before the response began."""
@@ -57,16 +67,16 @@ async def _send_no_body(send: Send, message: Message) -> None:
 
 class RequestObserver:
     """Counts and times requests. `problem_of` maps an error to a problem, or a defect to None;
-    `respond_now` serves a request with a whole body in one step, or returns None."""
+    `server_of` gives what serves requests with a head in one step, or None."""
 
     def __init__(
         self,
         app: ASGIApp,
         metrics: ServiceMetrics,
         problem_of: Callable[[Exception], Problem | None],
-        respond_now: Callable[[Scope, bytes], RawResponse | None] = lambda scope, body: None,
+        server_of: Callable[[Scope], Server | None] = lambda scope: None,
     ) -> None:
-        self._app, self._respond_now = app, respond_now
+        self._app, self._server_of = app, server_of
         self._metrics = metrics
         self._problem_of = problem_of
 
@@ -122,26 +132,37 @@ class RequestObserver:
             seconds = time.perf_counter() - started
             self._record(scope["method"], inner, status or CLIENT_GONE, seconds)
 
-    def serve_now(self, scope: Scope, body: bytes) -> RawResponse | None:
-        """Serve a request with this whole body in one step; None if the app must serve it.
+    def server_of(self, scope: Scope) -> Server | None:
+        """What serves requests with this head in one step; None if the app must serve them.
 
         After an error the app serves the request too, and reports the error.
         """
-        started = time.perf_counter()
-        request_id = request_id_of(scope)
-        token = REQUEST_ID.set(request_id)
         try:
-            response = self._respond_now(scope, body)
+            respond = self._server_of(scope)
         except Exception:
             return None
-        finally:
-            REQUEST_ID.reset(token)
-        if response is None:
+        if respond is None:
             return None
-        seconds = time.perf_counter() - started
-        self._metrics.count_request("POST", scope["route"].path, 200, seconds)
-        headers, content = response
-        return b"%bx-request-id: %b\r\n" % (headers, request_id.encode()), content
+        path, given = scope["route"].path, given_request_id(scope)
+
+        def serve(body: bytes) -> RawResponse | None:
+            started = time.perf_counter()
+            request_id = given or new_request_id()
+            token = REQUEST_ID.set(request_id)
+            try:
+                response = respond(body)
+            except Exception:
+                return None
+            finally:
+                REQUEST_ID.reset(token)
+            if response is None:
+                return None
+            seconds = time.perf_counter() - started
+            self._metrics.count_request("POST", path, 200, seconds)
+            headers, content = response
+            return b"%bx-request-id: %b\r\n" % (headers, request_id.encode()), content
+
+        return serve
 
     def _response_to(self, error: Exception, scope: Scope) -> Response:
         # Keep the problem in no variable: it may be the error itself, whose traceback refers to

@@ -169,14 +169,19 @@ def request_id_of(scope: Scope) -> str:
     state: dict[str, Any] = scope.setdefault("state", {})
     request_id: str | None = state.get("request_id")
     if request_id is None:
-        given = header_fields(scope).get(b"x-request-id")
-        is_plain = given is not None and _REQUEST_ID.fullmatch(given)
-        if given and is_plain:
-            request_id = given.decode()
-        else:
-            request_id = f"{_REQUEST_IDS_FROM}{next(_request_numbers):012x}"
-        state["request_id"] = request_id
+        request_id = state["request_id"] = given_request_id(scope) or new_request_id()
     return request_id
+
+
+def given_request_id(scope: Scope) -> str:
+    """The client's `X-Request-Id` if it is a plain word, else nothing."""
+    given = header_fields(scope).get(b"x-request-id", b"")
+    return given.decode() if _REQUEST_ID.fullmatch(given) else ""
+
+
+def new_request_id() -> str:
+    """An id that no other request has."""
+    return f"{_REQUEST_IDS_FROM}{next(_request_numbers):012x}"
 
 
 def _words_of(item: Mapping[str, Any]) -> str:

@@ -40,6 +40,7 @@ from tokenizer_service.http.connections import (
     ConnectionGuard,
 )
 from tokenizer_service.http.cors import SharedReads
+from tokenizer_service.http.middleware import RawResponse, Server
 from tokenizer_service.http.problem import Problem, problem_response, request_id_of
 from tokenizer_service.ingress import AllowedHosts
 
@@ -61,6 +62,9 @@ _SAFE_METHODS: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _HOST: Final = re.compile(
     rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]+)(?::[0-9]{0,5})?", re.ASCII
 )
+
+_MOST_DIGITS: Final = 4
+_LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,%d})\r\n" % _MOST_DIGITS)
 
 HEALTH_PATHS: Final = frozenset(
     prefix + path for prefix in (b"", b"/v1") for path in (b"/livez", b"/readyz", b"/health")
@@ -88,7 +92,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._take: Callable[[bytes], bool] | None = None
         self._begun: tuple[RequestResponseCycle, Any] | None = None  # within one `data_received`
         # An app around the service has none, so that nothing passes it by.
-        self._serve_now = None if self.access_log else getattr(self.app, "serve_now", None)
+        self._server_of = None if self.access_log else getattr(self.app, "server_of", None)
+        self._data = b""  # within one `data_received`, if a request began with it
+        self._known: tuple[bytes, bytes, Server] | None = None
         self._defaults: Any = None
         self._start_of_head = b""
         self._eof_timer: asyncio.TimerHandle | None = None
@@ -184,6 +190,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self._watch_paused()
             return
+        is_begin = self._in_head and not self._head_begun and not self._bytes_without_news
+        if is_begin and self._known is not None and self._responds_again(data, *self._known):
+            return
+        self._data = data if is_begin else b""
         self._bytes_without_news += len(data)
         self._is_parsing = True
         try:
@@ -200,6 +210,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             if self._begun is not None:
                 begun, self._begun = self._begun, None
                 self._start_asgi_task(*begun)
+            self._data = b""
         if self._in_head and (self._head_begun or self._bytes_without_news):
             self._await_head()
 
@@ -379,7 +390,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         """Respond to a small request without a task, if the app can. A task, its messages and
         headers written one by one cost half of the time of such a request."""
         if (
-            self._serve_now is None
+            self._server_of is None
             or cycle.more_body
             or self.pipeline
             or app is not self.app
@@ -387,22 +398,48 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             or self._wire.is_closing()
         ):
             return False
-        response = self._serve_now(cycle.scope, bytes(cycle.body))
-        if response is None:
+        serve = self._server_of(cycle.scope)
+        response = None if serve is None else serve(bytes(cycle.body))
+        if serve is None or response is None:
             return False
-        headers, content = response
-        if cycle.default_headers is not self._defaults:  # uvicorn makes them anew every second
-            self._defaults = cycle.default_headers
-            self._start_of_head = STATUS_LINE[200] + b"".join(
-                b"%b: %b\r\n" % header for header in self._defaults
-            )
-        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
-        self._wire.write_whole(b"%b%b%b%b" % (self._start_of_head, headers, end, content))
         cycle.response_started = cycle.response_complete = True
-        if not cycle.keep_alive:
+        self._write_response(response, keep_alive=cycle.keep_alive)
+        end = self._data.find(b"\r\n\r\n") + 4
+        length = _LENGTH.search(self._data, 0, end)
+        if length is not None and self._data[end:] == cycle.body and cycle.keep_alive:
+            self._known = self._data[: length.start(1)], self._data[length.end(1) : end], serve
+        return True
+
+    def _responds_again(self, data: bytes, before: bytes, after: bytes, serve: Server) -> bool:
+        """Respond to a whole request whose head, but for the length of the body, is that of one
+        that was served at once. Most clients repeat it, and reading it takes half of the time."""
+        end = data.find(b"\r", len(before), len(before) + _MOST_DIGITS + 1)
+        digits, start = data[len(before) : end], end + len(after)
+        if (
+            not (data.startswith(before) and data.startswith(after, end) and digits.isdigit())
+            or len(data) - start != int(digits)
+            or not self.cycle.response_complete
+            or self.pipeline
+            or self.flow.write_paused
+        ):
+            return False
+        response = serve(data[start:])
+        if response is not None:
+            self._write_response(response, keep_alive=True)
+        return response is not None
+
+    def _write_response(self, response: RawResponse, *, keep_alive: bool) -> None:
+        headers, content = response
+        defaults = self.server_state.default_headers
+        if defaults is not self._defaults:  # uvicorn makes them anew every second
+            self._defaults = defaults
+            lines = b"".join(b"%b: %b\r\n" % header for header in defaults)
+            self._start_of_head = STATUS_LINE[200] + lines
+        end = b"\r\n" if keep_alive else b"connection: close\r\n\r\n"
+        self._wire.write_whole(b"%b%b%b%b" % (self._start_of_head, headers, end, content))
+        if not keep_alive:
             self._wire.close()
         self.on_response_complete()
-        return True
 
     async def _respond(
         self,

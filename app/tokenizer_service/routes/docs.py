@@ -7,11 +7,10 @@ FastAPI's 422.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -27,6 +26,8 @@ from tokenizer_service.http.dialects import dialects_of_route
 from tokenizer_service.http.problem import TITLES, Problem
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
+
+Made = TypeVar("Made")
 
 router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
 
@@ -84,45 +85,48 @@ unknown transfer encoding, a defect, too many connections, or a shutdown."""
 @stored(router, "/openapi.json")
 async def openapi_json(connection: HTTPConnection) -> StoredBody:
     """The OpenAPI document."""
-    return await services_of(connection).shared.run("openapi", _document, connection.scope["app"])
+    return await _made_once(connection, "openapi", _document)
 
 
 def _document(app: FastAPI) -> StoredBody:
-    body: StoredBody | None = getattr(app.state, "document", None)
-    if body is None:
-        body = app.state.document = with_etag(bytes(JSONResponse(app.openapi()).body))
-    return body
+    return with_etag(bytes(JSONResponse(app.openapi()).body))
 
 
 @stored(router, "/docs")
 async def docs(connection: HTTPConnection) -> StoredBody:
     """A page to read about the routes and try them."""
-    return (await _assets(connection))["index.html"]
+    return (await _made_once(connection, "docs", _read_assets))["index.html"]
 
 
 @stored(router, "/docs/{file}")
 async def docs_file(connection: HTTPConnection) -> StoredBody:
     """A script or style sheet of the page."""
-    file = (await _assets(connection)).get(connection.path_params["file"])
+    files = await _made_once(connection, "docs", _read_assets)
+    file = files.get(connection.path_params["file"])
     if file is None:
         raise Problem(404, "not_found", "No such file; the page is at /docs.")
     return file
 
 
-async def _assets(connection: HTTPConnection) -> Mapping[str, StoredBody]:
-    shared, title = services_of(connection).shared, connection.scope["app"].title
-    return await shared.run("docs", _read_assets, title)
+async def _made_once(
+    connection: HTTPConnection, name: str, make: Callable[[FastAPI], Made]
+) -> Made:
+    """What `make` gives, which a thread makes for the first request."""
+    app = connection.scope["app"]
+    if not hasattr(app.state, name):
+        setattr(app.state, name, await services_of(connection).shared.run(name, make, app))
+    made: Made = getattr(app.state, name)
+    return made
 
 
-@functools.cache
-def _read_assets(title: str) -> Mapping[str, StoredBody]:
+def _read_assets(app: FastAPI) -> Mapping[str, StoredBody]:
     # Find the package without importing it: importing it creates another application class.
     package = find_spec("fastapi_offline")
     if package is None or package.origin is None:
         raise RuntimeError("fastapi-offline is a dependency of this package; install it again")
     folder = Path(package.origin).parent / "static"
     html = with_etag(
-        _PAGE.format(title=title).encode(), "text/html; charset=utf-8", _HEADERS.items()
+        _PAGE.format(title=app.title).encode(), "text/html; charset=utf-8", _HEADERS.items()
     )
     start = with_etag(_START.encode(), "text/javascript; charset=utf-8", _HEADERS.items())
     return {

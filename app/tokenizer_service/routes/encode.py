@@ -10,16 +10,17 @@ from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import EncodeRequest, EncodeResponse
 from tokenizer_service.access.auth import require_read
-from tokenizer_service.handlers.encode import encode_binary, encode_to_json, parse_encode
+from tokenizer_service.handlers.encode import encode_binary, encode_body, encode_to_json
 from tokenizer_service.handlers.plan import Plan
 from tokenizer_service.handlers.preconditions import require_json_for_ids
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import binary_content, json_request, read_model
-from tokenizer_service.http.id_formats import NPY, OCTETS
+from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
-_TO_JSON: Final = Plan(parse_encode, encode_to_json)
+_PARSE: Final = partial(read_model, EncodeRequest)
+_TO_JSON: Final = Plan(_PARSE, encode_to_json, encode_body)
 
 
 @planned(
@@ -42,4 +43,6 @@ def encode(request: HTTPConnection) -> Plan:
     form = require_json_for_ids(request)
     if form is None:
         return _TO_JSON
-    return Plan(partial(read_model, EncodeRequest), partial(encode_binary, form=form))
+    plan = Plan(_PARSE, partial(encode_binary, form=form))
+    is_plain = form == IdsForm(OCTETS)
+    return plan._replace(run_body=partial(encode_body, form=form)) if is_plain else plan

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from tokenizer_client.schemas.tokens import BatchTooLargeError, EncodeRequest
 from tokenizer_core import Tokenizer
+from tokenizer_core.engines.protocol import BodyEncoder
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import normalized_parts
+from tokenizer_core.specials.policy import Policy
+from tokenizer_core.strict_json import StrictJsonError, read_json
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -37,6 +43,9 @@ class LiveTokenizer:
     header_lines: bytes = field(repr=False)
     """`headers` as HTTP/1.1 sends them."""
 
+    encode_body: BodyEncoder = field(repr=False)
+    """Encodes bodies of `/encode` with one text whose ids alone are wanted."""
+
     @classmethod
     def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
         """Prepare the headers and lengths that every response needs."""
@@ -56,7 +65,21 @@ class LiveTokenizer:
             headers=headers,
             raw_headers=raw_headers,
             header_lines=b"".join(b"%b: %b\r\n" % header for header in raw_headers),
+            encode_body=tokenizer.body_encoder(_policy_of),
         )
+
+
+def _policy_of(options: bytes) -> Policy | None:
+    """The policy of a body of `/encode`; None if it asks for more than the ids of one text by the
+    active tokenizer, or is refused."""
+    try:
+        request: Any = EncodeRequest.model_validate(read_json(options), strict=True)
+    except (StrictJsonError, ValidationError, BatchTooLargeError):
+        return None
+    is_more = request.wants_more_than_ids or request.add_special_tokens or request.tokenizer
+    if is_more or request.max_tokens is not None or request.disallowed_special:
+        return None
+    return Policy.of_text(request.allowed_special, (), request.added_tokens)
 
 
 def identity_of(ref: ArtifactRef) -> dict[str, str]:

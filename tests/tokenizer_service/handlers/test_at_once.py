@@ -4,7 +4,9 @@ import asyncio
 import itertools
 import json
 import logging
+import random
 import re
+from collections import Counter
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -44,15 +46,20 @@ class Served:
         self.state = self.runner.run(self.lifespan.__aenter__())
         self.app.middleware_stack = self.app.build_middleware_stack()
         self.n_at_once = 0
-        serve_now = self.app.serve_now
+        server_of = self.app.server_of
 
-        def watch(scope, body):
-            response = serve_now(scope, body)
-            self.n_at_once += response is not None
-            return response
+        def watch(scope):
+            serve = server_of(scope)
 
-        if serve_now is not None:
-            self.app.serve_now = watch
+            def watched(body):
+                response = serve(body)
+                self.n_at_once += response is not None
+                return response
+
+            return None if serve is None else watched
+
+        if server_of is not None:
+            self.app.server_of = watch
         plain = {"log_config": None, "access_log": False, "proxy_headers": False}
         self.config = Config(self.app, **{**plain, **options})
         self.config.load()
@@ -230,6 +237,93 @@ def test_which_requests_are_served_at_once(served):
     for path, body, lines, status in BY_THE_APP:
         sent = request(path, body, *lines)
         assert status_either_way(served, sent, is_at_once=False) == status
+
+
+def texts_and_options():
+    """Bodies that are almost plain: texts of any escapes and bytes, and members around them."""
+    draw = random.Random(5)
+    texts = [
+        "", "a b", "<|a|>", "x" * 300, "\u00e9\u6771\U0001f600", "\\u0061\\ud83d\\ude00", "\\ud800",
+        '\\n\\"\\\\\\/\\u0000', "\\x", "\t", "\udcff",
+    ]  # fmt: skip
+    members = [
+        '"text":"b"', '"te\\u0078t":"b"', '"allowed_special":"none"', '"allowed_special":["<|a|>"]',
+        '"allowed_special":["no"]', '"disallowed_special":"all"', '"added_tokens":"none"',
+        '"added_tokens":"x"', '"max_tokens":1', '"max_tokens":123456789012345678901234567890',
+        '"max_tokens":1.0', '"return":["ids"]', '"return":["ids","pieces"]', '"tokenizer":"active"',
+        '"tokenizer":null', '"add_special_tokens":true', '"add_special_tokens":0', '"unknown":{}',
+        '"segments":[["a",true]]', '"offset_unit":"char"', "x", "",
+    ]  # fmt: skip
+    spaces = ["", "", "", " ", "\n\t ", "\x0b"]
+    for _ in range(120):
+        parts = [f'"text"{draw.choice(spaces)}:{draw.choice(spaces)}"{draw.choice(texts)}"']
+        parts += draw.sample(members, draw.choice((0, 1, 1, 2, 3)))
+        inner = f"{draw.choice(spaces)},{draw.choice(spaces)}".join(parts)
+        end = draw.choice(["}", "}", "}", "} ", "}}", "", "},"])
+        yield f"{draw.choice(spaces)}{{{inner}{end}".encode("utf-8", "surrogateescape")
+
+
+def test_a_text_is_encoded_where_it_lies_as_if_the_body_was_parsed(served, serve):
+    python, statuses = serve(engine="python"), Counter()
+    for body in texts_and_options():
+        for accept in ("application/json", OCTETS):
+            sent = request("/encode", body, f"Accept: {accept}")
+            whole, cut = served.converse(sent), served.converse(sent[:-1], sent[-1:])
+            assert plain(whole) == plain(cut) == plain(python.converse(sent)), body
+            statuses[whole.responses[0][0]] += 1
+            padded = body.replace(b'"text":"', b'"text":"' + b"a\\n" * INLINE_BODY_BYTES)
+            if accept == OCTETS and padded != body:
+                sent = request("/encode", padded, f"Accept: {accept}")
+                assert plain(served.converse(sent)) == plain(python.converse(sent)), body
+    assert min(statuses[status] for status in ("200", "400", "422")) > 5
+
+
+def test_a_repeated_head_is_not_read_again(served, monkeypatch):
+    texts = ["one", "two", "three" * 200, "", "four"]
+    sent = [request("/encode", {"text": text}, "X-Request-Id: r-7") for text in texts]
+    alone = [plain_of(served.converse(one)) for one in sent]
+    n_read = 0
+    find = served.app.server_of
+
+    def count(scope):
+        nonlocal n_read
+        n_read += 1
+        return find(scope)
+
+    monkeypatch.setattr(served.app, "server_of", count)
+    before = served.counted()
+    outcome = served.converse(*sent, n_responses=len(sent))
+    assert (n_read, outcome.n_at_once) == (1, len(sent))
+    assert plain_of(outcome) == [response for responses in alone for response in responses]
+    assert served.counted()[0] - before[0] == len(sent)
+    others = [
+        request("/v1/encode", {"text": "one"}),
+        request("/encode", {"text": "one"}, "Host: localhost"),  # 400, and closes
+    ]
+    outcome = served.converse(sent[0], *others, n_responses=3)
+    assert [status for status, _, _ in outcome.responses] == ["200", "200", "400"]
+
+
+def test_a_repeated_head_needs_its_whole_body(served):
+    good = request("/encode", TEXT)
+    head, _, body = good.partition(b"\r\n\r\n")
+    pieces = [good, good[:-3], good[-3:], good + good, head + b"\r\n\r\n", body]
+    outcome = served.converse(*pieces, n_responses=5)
+    assert [status for status, _, _ in outcome.responses] == ["200"] * 5
+    assert len({content for _, _, content in outcome.responses}) == 1
+    wrong = request("/encode", b'{"text": 1}        ')
+    assert len(wrong) == len(good) - len(body) + 19
+    outcome = served.converse(good, wrong, good, n_responses=3)
+    assert [status for status, _, _ in outcome.responses] == ["200", "422", "200"]
+    # The end of a head is no head, though it is all that a piece of data has.
+    start, end = good[:12], good[12:]
+    outcome = served.converse(start, end, end, n_responses=2)
+    assert [status for status, _, _ in outcome.responses] == ["200", "400"]
+
+
+def plain_of(outcome):
+    """`plain`, of requests with an id of their own."""
+    return [(status, headers, content) for status, headers, content in outcome.responses]
 
 
 def test_keys_and_the_limit_of_a_body_hold(serve):

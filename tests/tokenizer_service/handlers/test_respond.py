@@ -52,11 +52,15 @@ def test_where_work_runs(shared_client, monkeypatch, path, body, thread):
     def watched(request):
         plan = route.planner(request)
 
-        def run(*arguments):
-            threads.append(threading.current_thread().name)
-            return plan.run(*arguments)
+        def noting(run):
+            def noted(*arguments):
+                rendered = run(*arguments)
+                threads.extend([threading.current_thread().name] if rendered else [])
+                return rendered
 
-        return plan._replace(run=run)
+            return noted
+
+        return plan._replace(run=noting(plan.run), run_body=noting(plan.run_body))
 
     monkeypatch.setitem(PLANNED, path, route._replace(planner=watched))
     assert shared_client.post(path, json=body).status_code == 200

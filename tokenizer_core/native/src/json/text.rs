@@ -4,6 +4,38 @@ use std::borrow::Cow;
 
 use crate::mem::growth::{Grow, NoMemory, with_room};
 
+/// The most bytes of the options in a body with a text.
+const MOST_OPTIONS: usize = 256;
+
+/// The text of an object that begins with the member `"text"`, and the document with an empty text in
+/// its place: the options. Those are not checked.
+///
+/// None for another document, for long options, and as for `string_at`.
+pub fn text_and_options(document: &[u8]) -> Result<Option<(Cow<'_, str>, Vec<u8>)>, NoMemory> {
+    let after = |bytes: &[u8], mark: &[u8]| {
+        let is_space = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        let n_spaces = bytes.iter().take_while(is_space).count();
+        bytes[n_spaces..]
+            .starts_with(mark)
+            .then_some(n_spaces + mark.len())
+    };
+    let mut start = 0;
+    for mark in [&b"{"[..], b"\"text\"", b":", b"\""] {
+        let Some(n_bytes) = after(&document[start..], mark) else {
+            return Ok(None);
+        };
+        start += n_bytes;
+    }
+    let Some((text, end)) = string_at(document, start - 1)? else {
+        return Ok(None);
+    };
+    let parts = [&document[..start], &document[end - 1..]];
+    if parts.iter().map(|part| part.len()).sum::<usize>() > MOST_OPTIONS {
+        return Ok(None);
+    }
+    Ok(Some((text, parts.concat())))
+}
+
 /// The text of the JSON string whose opening quote is at `start`, and the index after its closing
 /// quote.
 ///
@@ -183,6 +215,29 @@ mod tests {
             b"\xed\xa0\x80",
         ] {
             assert_eq!(text_of(string), None, "{string:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_a_text_and_options() {
+        let body = b" {\n\"text\" :\t\"\\u0061\xc3\xa9\" , \"a\": 1} ";
+        let (text, options) = text_and_options(body).unwrap().unwrap();
+        assert_eq!(text, "a\u{e9}");
+        assert_eq!(options, b" {\n\"text\" :\t\"\" , \"a\": 1} ");
+        let options = "x".repeat(MOST_OPTIONS);
+        for other in [
+            "",
+            "{",
+            "{\"text\"",
+            "{\"text\":",
+            "{\"text\":1}",
+            "{\"text\":\"a",
+            "{\"Text\":\"a\"}",
+            "{\"text\":\x0b\"a\"}",
+            "{\"text\":\"\\ud800\"}",
+            &format!("{{\"text\":\"\"{options}"),
+        ] {
+            assert_eq!(text_and_options(other.as_bytes()), Ok(None), "{other}");
         }
     }
 

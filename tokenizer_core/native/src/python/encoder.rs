@@ -16,7 +16,8 @@ use crate::encode::Encoded;
 use crate::encode::flagged_tokens::{FlaggedToken, FlaggedTokens, Flags};
 use crate::encode::specials::SpecialTokens;
 use crate::encode::{Encoder, MissingBytes, Start};
-use crate::mem::buffer_pool;
+use crate::json::text::text_and_options;
+use crate::mem::{buffer_pool, huge_pages};
 use crate::merge::Merge;
 use crate::merge::pair_table::ID_BITS;
 use crate::normalize::spaces::Spaces;
@@ -24,17 +25,22 @@ use crate::python::arrays::{array_of, array_with_copy};
 use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
-use crate::python::json::json_bytes;
+use crate::python::json::{json_between, json_bytes};
 use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
 use crate::python::splitting::pattern_of;
 use crate::python::text::{self as texts, memory_error, stopped_error, with_text, with_texts};
-use crate::python::unfilled::{bytes_of, int_of, new_list};
+use crate::python::unfilled::{bytes_of, int_of, new_bytes, new_list};
 use crate::simd::Kernel;
 use crate::split::{Pattern, Scanner};
 use crate::unicode::{UNICODE_TABLES, class_of};
 
 type FieldsOfMissing = (Vec<u8>, Option<u32>, bool, Vec<u8>);
 type JsonAndCount<'py> = (Bound<'py, PyAny>, usize);
+type Around<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
 
 /// Adds all of this file to the module.
@@ -246,6 +252,51 @@ impl NativeEncoder {
             return json;
         }
         with_short_ids(|ids| self.append_short(py, text, specials, ids), json_of)
+    }
+
+    /// (the response, the number of ids, the bytes of the text); see `_native.pyi`
+    fn encode_body<'py>(
+        &self,
+        specials_of: &Bound<'py, PyAny>,
+        around: Option<Around<'py>>,
+        body: &Bound<'py, PyBytes>,
+    ) -> PyResult<Option<(Bound<'py, PyAny>, usize, usize)>> {
+        let (py, body) = (body.py(), body.as_bytes());
+        let found = releasing_gil_if_long(py, body.len(), || text_and_options(body));
+        let Some((text, options)) = found.map_err(memory_error)? else {
+            return Ok(None);
+        };
+        let specials = specials_of.get_item(bytes_of(py, &options)?)?;
+        let Ok(specials) = specials.cast::<NativeSpecials>() else {
+            return Ok(None);
+        };
+        let (scanner, specials) = (self.scanner()?, &specials.get().tokens);
+        let (encoder, text) = (&self.encoder, &*text);
+        let respond = |ids: &[u32]| {
+            let response = match &around {
+                Some((before, between, after)) => {
+                    let count = ids.len().to_string();
+                    let after = [between.as_bytes(), count.as_bytes(), after.as_bytes()].concat();
+                    json_between(py, before.as_bytes(), ids, &after)
+                }
+                None => little_endian(py, ids),
+            };
+            Ok(Some((response?, ids.len(), text.len())))
+        };
+        if text.len() > MAX_SHORT {
+            let encoded = py.detach(|| encoder.encode_texts(scanner, specials, &[text], 1));
+            let ids = encoded.map_err(|(_, why)| stopped_error(why))?.ids;
+            let response = respond(&ids);
+            buffer_pool::give_back(ids);
+            return response;
+        }
+        let encode = |mut ids| {
+            let done = releasing_gil_if_long(py, text.len(), || {
+                encoder.append_source(scanner, specials, &text, &mut ids)
+            });
+            done.map_err(stopped_error).map(|()| ids)
+        };
+        with_short_ids(encode, respond)
     }
 
     fn encode_batch<'py>(
@@ -489,6 +540,19 @@ impl NativeEncoder {
         self.ints
             .list_of(py, self.encoder.vocabulary().n_ids(), ids)
     }
+}
+
+/// The ids as words of four bytes.
+fn little_endian<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the loop writes all of the memory, as many words as there are ids.
+    let (bytes, out) = unsafe { new_bytes(py, 4 * ids.len())? };
+    releasing_gil_if_long(py, out.len(), || {
+        huge_pages::advise(out.as_ptr(), out.len());
+        for (word, id) in out.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
+            word.write_copy_of_slice(&id.to_le_bytes());
+        }
+    });
+    Ok(bytes)
 }
 
 /// The tokens of one or two passes with their flags: content, `lstrip`, `rstrip`, `single_word`.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString};
+use pyo3::types::PyBool;
 
 use crate::json;
 use crate::json::values::{Limits, Value, ints_of};
@@ -17,7 +17,6 @@ use crate::python::unfilled::{empty_dict, empty_list, float_of, new_bytes, signe
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
-    module.add_function(wrap_pyfunction!(decode_json_string, module)?)?;
     module.add_function(wrap_pyfunction!(read_json, module)?)
 }
 
@@ -34,29 +33,28 @@ fn json_of_ids<'py>(
 
 /// The text of a JSON array of the ids.
 pub fn json_bytes<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyAny>> {
-    let n_bytes = releasing_gil_if_long(py, 4 * ids.len(), || json::ids::n_bytes(ids));
-    // SAFETY: `write` writes all of the memory, or panics, which drops the object unseen.
-    let (bytes, out) = unsafe { new_bytes(py, n_bytes)? };
-    releasing_gil_if_long(py, n_bytes, || {
-        huge_pages::advise(out.as_ptr(), out.len());
-        json::ids::write(ids, out);
-    });
-    Ok(bytes)
+    json_between(py, b"", ids, b"")
 }
 
-/// The JSON string at `start`, and the index after it; see `json::text`.
-#[pyfunction]
-fn decode_json_string<'py>(
+/// The text of a JSON array of the ids, between others.
+pub fn json_between<'py>(
     py: Python<'py>,
-    document: &[u8],
-    start: usize,
-) -> PyResult<Option<(Bound<'py, PyString>, usize)>> {
-    let n_bytes = document.len();
-    let string = releasing_gil_if_long(py, n_bytes, || json::text::string_at(document, start));
-    let Some((text, end)) = string.map_err(memory_error)? else {
-        return Ok(None);
-    };
-    Ok(Some((str_of(py, &text)?, end)))
+    before: &[u8],
+    ids: &[u32],
+    after: &[u8],
+) -> PyResult<Bound<'py, PyAny>> {
+    let n_bytes = releasing_gil_if_long(py, 4 * ids.len(), || json::ids::n_bytes(ids));
+    // SAFETY: all three write all of their memory, or panic, which drops the object unseen.
+    let (bytes, out) = unsafe { new_bytes(py, before.len() + n_bytes + after.len())? };
+    releasing_gil_if_long(py, n_bytes, || {
+        huge_pages::advise(out.as_ptr(), out.len());
+        let (first, rest) = out.split_at_mut(before.len());
+        let (array, last) = rest.split_at_mut(n_bytes);
+        first.write_copy_of_slice(before);
+        json::ids::write(ids, array);
+        last.write_copy_of_slice(after);
+    });
+    Ok(bytes)
 }
 
 /// The value of a document, in a tuple; None if it is left to Python; see `json::values`.
