@@ -112,24 +112,3 @@ pub fn append_text(
     text.push(rules, vocabulary, ids, out)?;
     text.finish(rules, out)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_is_in_one_part_for_any_number_of_threads() {
-        let mut rows = Rows::default();
-        for length in [0, 1, 70_000, 3, 0, 40_000, 50_000, 0] {
-            rows.ids.extend(std::iter::repeat_n(0, length));
-            rows.ends.push(rows.ids.len());
-        }
-        for n_threads in [0, 1, 2, 3, 9] {
-            let parts = rows.in_threads(n_threads, |part| part);
-            let all: Vec<usize> = parts.into_iter().flatten().collect();
-            assert_eq!(all, (0..8).collect::<Vec<_>>());
-        }
-        let none = Rows::default();
-        assert_eq!(none.in_threads(4, |part| part), vec![0..0]);
-    }
-}

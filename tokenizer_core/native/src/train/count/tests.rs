@@ -1,4 +1,5 @@
-//! Counting against a slow count, for any cut and any number of threads.
+//! Counting in one chunk against any cut and any number of threads; `tests/property` has its
+//! definition.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -30,32 +31,6 @@ fn sample_text() -> String {
         text.push_str(["é漢字", " 12", "\n\n  x", "<e>", "<e><e>"][i % 5]);
     }
     text
-}
-
-fn count_slowly(text: &str, special_tokens: &[String]) -> (Counts, u64) {
-    let mut counts = Counts::new();
-    let mut n_documents = 0;
-    let (mut position, mut start) = (0, 0);
-    let mut count = |plain: &str| {
-        n_documents += u64::from(!plain.is_empty());
-        let count = |word: &[u8]| *counts.entry(word.to_vec()).or_default() += 1;
-        Scanner::Gpt2.for_each(plain, count).unwrap();
-    };
-    while position < text.len() {
-        let here = &text[position..];
-        let found = special_tokens
-            .iter()
-            .filter(|token| here.starts_with(token.as_str()));
-        if let Some(found) = found.max_by_key(|token| token.len()) {
-            count(&text[start..position]);
-            position += found.len();
-            start = position;
-        } else {
-            position += here.chars().next().map_or(1, char::len_utf8);
-        }
-    }
-    count(&text[start..]);
-    (counts, n_documents)
 }
 
 fn temporary_file(name: &str, bytes: &[u8]) -> Arc<File> {
@@ -92,7 +67,9 @@ fn any_cut_and_any_number_of_threads_count_the_same() {
     let text = sample_text();
     let file = temporary_file("cuts", text.as_bytes());
     let special_tokens = ["<e>", "<e><e>", "<e> "].map(String::from);
-    let expected = count_slowly(&text, &special_tokens);
+    let whole = [0, text.len() as u64];
+    let expected = count_in_chunks(&file, &whole, &special_tokens, 1, None).expect("valid");
+    let expected = (to_map(&expected.words), expected.n_documents);
     // After a letter and before a space every pattern has a boundary.
     let is_cut = |&position: &usize| {
         text.as_bytes()[position] == b' ' && text.as_bytes()[position - 1].is_ascii_lowercase()
