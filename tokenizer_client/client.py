@@ -121,6 +121,7 @@ from tokenizer_client.schemas.tokens import (
     DecodeResponse,
     EncodeRequest,
     EncodeResponse,
+    ImportedTokenizer,
     InfoResponse,
     ModelResponse,
     ModelsResponse,
@@ -142,6 +143,7 @@ from tokenizer_client.wire import (
     Request,
     Width,
     check_most_tokens,
+    form_of,
     parse_batch,
     parse_id_bytes,
     parse_json,
@@ -1402,6 +1404,45 @@ class TokenizerResource(_Resource):
         response = self._sender.send(request)
         require_media_type(response.headers, _MEDIA_TYPES.get(file.rpartition(".")[2], OCTETS))
         return bytes(response.body)
+
+    def import_files(
+        self,
+        name: str,
+        files: Mapping[str, bytes],
+        *,
+        preset: str | None = None,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | None = None,
+        ids: str | None = None,
+    ) -> ImportedTokenizer:
+        """Publish a vocabulary as the newest version of `name`, and promote nothing.
+
+        `files` are `tokenizer.json`, a `.tiktoken` file, `tekken.json` or `tokenizer.model`, or the
+        files of a model folder by their names. A `.tiktoken` file that is no preset's needs
+        `pattern` and `special_tokens`, which may be empty.
+
+        Raises:
+            InvalidRequestError: the files cannot be imported; the detail says why.
+            ConflictError: another import runs, or the name belongs to another tokenizer.
+        """
+        special = [f"{token}={id_}" for token, id_ in (special_tokens or {}).items()]
+        query = query_of(
+            {
+                "preset": preset,
+                "pattern": pattern,
+                "special": special or None,
+                "no_special": special_tokens == {} or None,
+                "ids": ids,
+            }
+        )
+        kind, body = form_of(files)
+        path = path_of("tokenizers", name)
+        request = Request("POST", path, query, {"Content-Type": kind}, body)
+        # It takes as long as the service allows. The same files again give the same version.
+        attempts = Attempts(self._sender.session, None, is_idempotent=True)
+        imported = self._sender.send(request, attempts).parse(ImportedTokenizer)
+        require_same("name", imported.name, name)
+        return imported
 
     def promote(
         self, tokenizer: TokenizerOrName, *, if_match: str | None = None

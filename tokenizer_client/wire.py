@@ -7,6 +7,7 @@ items); the frames of a stream (u32 type, u32 length, payload). html.spec.whatwg
 from __future__ import annotations
 
 import json
+import secrets
 import struct
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -169,6 +170,25 @@ class Request:
     def is_repeatable(self) -> bool:
         """Whether the body can be read again from the beginning."""
         return not isinstance(self.body, Source) or self.body.is_repeatable
+
+
+def form_of(files: Mapping[str, bytes]) -> tuple[str, bytes]:
+    """The media type and the body of a form with these files.
+
+    Example:
+        >>> form_of({"a.json": b"{}"})[1].splitlines()[1]
+        b'Content-Disposition: form-data; name="a.json"; filename="a.json"'
+    """
+    boundary = secrets.token_hex(16)
+    parts = [b"%b\r\n\r\n%b\r\n" % (_disposition(name), files[name]) for name in files]
+    line = f"--{boundary}".encode()
+    body = b"".join(line + b"\r\n" + part for part in parts) + line + b"--\r\n"
+    return f"multipart/form-data; boundary={boundary}", body
+
+
+def _disposition(name: str) -> bytes:
+    quoted = quote(name)
+    return f'Content-Disposition: form-data; name="{quoted}"; filename="{quoted}"'.encode()
 
 
 def path_of(*parts: str) -> str:

@@ -50,6 +50,7 @@ from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.token_files import TokenFilesStore
 from tokenizer_service.jobs.version_retention import VersionRetention
+from tokenizer_service.jobs.vocabulary_import import VocabularyImports
 from tokenizer_service.observability.logs import configure_logging
 from tokenizer_service.observability.metrics import DiskCollector, ServiceMetrics
 from tokenizer_service.observability.tracing import Traces, Tracing, open_traces
@@ -267,6 +268,7 @@ async def _lifespan(
             jobs=job_store,
             job_watch=JobWatch(job_store, settings.artifacts_dir),
             runner=runner,
+            imports=VocabularyImports(settings),
             retention=VersionRetention(settings, store, live, job_store),
             queue=large_queue,
             quick_queue=quick_queue,

@@ -18,6 +18,7 @@ from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.token_files import TokenFilesStore
 from tokenizer_service.jobs.version_retention import VersionRetention
+from tokenizer_service.jobs.vocabulary_import import VocabularyImports
 from tokenizer_service.observability.metrics import ServiceMetrics
 from tokenizer_service.serving.artifact_files import ArtifactFiles
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
@@ -40,6 +41,7 @@ class Services:
     jobs: JobStore
     job_watch: JobWatch
     runner: JobRunner
+    imports: VocabularyImports
     retention: VersionRetention
     queue: WorkQueue
     quick_queue: WorkQueue

@@ -254,8 +254,8 @@ class Settings(BaseSettings):
     """Time in seconds a stream may wait for the next 1024 bytes of its input, or for its reader."""
 
     work_seconds: Annotated[float, Field(gt=0, le=86400)] = 300
-    """Time in seconds that a large request may work on a thread. Then it ends with a 413; a stream
-    with an error."""
+    """Time in seconds that a large request may work on a thread, or an import in its process. Then
+    it ends with a 413; a stream with an error."""
 
     chat_seconds: Annotated[float, Field(gt=0, le=3600)] = 5
     """Time in seconds that a chat template may take for one conversation."""
@@ -305,8 +305,8 @@ class Settings(BaseSettings):
     core."""
 
     job_nice: Annotated[int, Field(ge=0, le=19)] = 10
-    """Niceness of jobs, 0 to 19. Beside a busy program of niceness 0, a job with 10 gets a tenth of
-    a processor, with 19 a seventieth: a job of a second may take minutes."""
+    """Niceness of jobs and imports, 0 to 19. Beside a busy program of niceness 0, a job with 10
+    gets a tenth of a processor, with 19 a seventieth: a job of a second may take minutes."""
 
     executor: Literal["local", "ray"] = "local"
     """Where jobs count and encode: `local` in the job's own process, or `ray` on a cluster whose

@@ -180,6 +180,7 @@ OTHER_ROUTES = {
     "/completions/derender": "ids",
     "/merges": "ids",
     "/tokenizers/active": "names",
+    "/tokenizers/{name}": "files",
     "/rollback": "no body",
     "/models/{model:path}": "names",
     "/corpora/{corpus_id}": "files",

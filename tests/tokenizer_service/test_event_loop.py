@@ -47,6 +47,7 @@ OF_ONE_THING = {
     ("DELETE", "/models/{model:path}"),
     ("PUT", "/tokenizers/active"),
     ("POST", "/rollback"),
+    ("POST", "/tokenizers/{name}"),
     ("DELETE", "/tokenizers/{name}/{version}"),
     ("PUT", "/corpora/{corpus_id}"),
     ("GET", "/corpora/{corpus_id}"),

@@ -465,6 +465,15 @@ class TokenizerIdentity(BaseModel):
     digest: str
 
 
+class ImportedTokenizer(TokenizerIdentity):
+    """A version that an import published."""
+
+    vocab_size: int = Field(description="Its entries.")
+    warnings: list[str] = Field(
+        description="What is probably missing in the request, such as special tokens."
+    )
+
+
 class Piece(BaseModel):
     """The bytes of one token."""
 

@@ -19,6 +19,23 @@ class LimitError(JobsError):
         super().__init__(f"{actual} is more than {limit}")
 
 
+# Imports
+
+
+class ImportRunningError(JobsError):
+    """This process imports another vocabulary."""
+
+    code = "import_running"
+
+
+class VocabularyImportError(JobsError):
+    """Uploaded files cannot be imported, for the reason `code`."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        self.code = code
+        super().__init__(detail)
+
+
 # The queue
 
 

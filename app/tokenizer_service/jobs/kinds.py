@@ -1,4 +1,4 @@
-"""The two kinds of jobs: their messages, the settings of their processes, their last steps."""
+"""The kinds of jobs: their messages, the settings of their processes, their last steps."""
 
 from __future__ import annotations
 
@@ -91,6 +91,16 @@ class EncodingKind(JobKind):
         }
 
 
+class ImportingKind(JobKind):
+    """Reads and publishes an uploaded vocabulary, for a request that waits; not in the queue."""
+
+    __slots__ = ()
+
+    def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
 TRAINING: Final = TrainingKind(
     process="training",
     agent="trainer",
@@ -117,7 +127,17 @@ ENCODING: Final = EncodingKind(
     progress_of_phase={"encode": (0.0, 0.9), "shuffle": (0.9, 0.95)},
     resumes=True,
 )
+IMPORTING: Final = ImportingKind(
+    process="import",
+    agent="importer",
+    less_text="import a smaller vocabulary",
+    less_memory="import it with the command tokenizer import",
+    when_lost="post the request again",
+    progress_of_phase={},
+    resumes=False,
+)
 KINDS: Final[Mapping[str, JobKind]] = {"train": TRAINING, "encode": ENCODING}
+"""Those of the queue."""
 
 
 def cancel_job(store: JobStore, artifacts_dir: Path, job_id: str) -> Job | None:

@@ -186,6 +186,18 @@ export const promote = (tokenizer, presentDigest) =>
 /** Throws ServiceProblem if the service does not know this key; 403 is one that only reads. */
 export const checkKey = (value) => ask("train?limit=1", { headers: { "X-API-Key": value }, accept: [403] });
 
+/** Publish `files` as a version of `name`: {name, version, vocab_size}. */
+export function importVocabulary(name, files, { pattern, specials }) {
+  const form = new FormData();
+  for (const file of files) {
+    form.append(file.name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, ""), file);
+  }
+  const query = new URLSearchParams(specials.map((special) => ["special", special]));
+  if (pattern) query.set("pattern", pattern);
+  if (pattern && !specials.length) query.set("no_special", "true");
+  return asJson(ask(`tokenizers/${encodePath(name)}?${query}`, { method: "POST", body: form }));
+}
+
 export const corpora = () => asJson(ask("corpora"));
 export const removeCorpus = (id) => ask(`corpora/${encodePath(id)}`, { method: "DELETE" });
 export const train = (json) => asJson(ask("train", { method: "POST", json }));

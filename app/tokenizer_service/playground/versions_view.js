@@ -1,4 +1,4 @@
-/** The published versions: which one is active, promote another, roll back. */
+/** The published versions: which one is active, promote another, roll back, import one. */
 
 import * as api from "./api.js";
 import { byId, make } from "./elements.js";
@@ -12,6 +12,10 @@ export class VersionsView {
   constructor(compare) {
     this.compare = compare;
     byId("roll-back").addEventListener("click", () => served.previous && this.promote(served.previous));
+    byId("import-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#import();
+    });
     served.addEventListener("listed", () => this.render());
   }
 
@@ -40,6 +44,26 @@ export class VersionsView {
       make("span", { class: "hint grow", textContent: made }),
       ...(active ? [make("span", { class: "badge", textContent: "served" })]
         : [button("Compare", () => this.compare(full)), button("Serve", () => this.promote(full))]));
+  }
+
+  async #import() {
+    const [state, problem, start] = ["state", "problem", "start"].map((part) => byId(`import-${part}`));
+    problem.hidden = true;
+    start.disabled = true;
+    state.textContent = "The server is reading the files …";
+    try {
+      const { name, version, vocab_size: size, warnings } = await api.importVocabulary(
+        byId("import-name").value.trim(), byId("import-files").files, {
+          pattern: byId("import-pattern").value,
+          specials: byId("import-specials").value.split(/\s+/).filter(Boolean),
+        });
+      state.textContent = `Published ${shortName(`${name}@${version}`)}, ${size.toLocaleString()} tokens. “Serve” serves it. ${warnings.join(" ")}`;
+      await served.list();
+    } catch (error) {
+      state.textContent = "";
+      reportProblem(problem, error);
+    }
+    start.disabled = false;
   }
 
   /** Promote only if the active version is still the one this page shows. */

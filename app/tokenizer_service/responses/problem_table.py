@@ -264,6 +264,10 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     serving.DiskError: _problem_of_disk_error,
     serving.FormatCannotHoldError: Row(422),
     # Jobs
+    jobs.ImportRunningError: Row(
+        409, "Another vocabulary is being imported; try again when it is done.", retry_after=10
+    ),
+    jobs.VocabularyImportError: Row(422),
     jobs.QueueFullError: Row(
         409,
         "{error.unfinished} jobs run or wait; one may run and {error.limit} may wait. Try again "

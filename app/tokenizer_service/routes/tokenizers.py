@@ -1,5 +1,5 @@
-"""GET /tokenizers, with their files, and PUT /tokenizers/active: published tokenizers, the active
-tokenizer, and how to replace it."""
+"""GET /tokenizers, with their files, POST /tokenizers/{name} and PUT /tokenizers/active: published
+tokenizers, how to import one, the active tokenizer, and how to replace it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import contextlib
 import json
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import Field
 from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.tokens import (
     ActiveTokenizer,
+    ImportedTokenizer,
     PromoteRequest,
     PromoteResponse,
     TokenizerIdentity,
@@ -20,8 +22,13 @@ from tokenizer_client.schemas.tokens import (
     TokenizerSummary,
 )
 from tokenizer_core.errors import ArtifactNotFoundError
+from tokenizer_core.formats.model_folder import IDS
+from tokenizer_core.presets import PRESETS
 from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.registry.versions import checked_name
+from tokenizer_core.splitting.patterns import ALIASES, PATTERNS
 from tokenizer_service.access.auth import require_admin, require_read
+from tokenizer_service.access.errors import BodyTooLargeError
 from tokenizer_service.handlers.preconditions import (
     PlainName,
     download_headers,
@@ -31,10 +38,17 @@ from tokenizer_service.handlers.preconditions import (
     version_tag,
 )
 from tokenizer_service.handlers.stored import StoredBody, respond_stored, stored, with_etag
-from tokenizer_service.http.bodies import json_request, read_json
-from tokenizer_service.http.headers import header_fields
+from tokenizer_service.http.bodies import (
+    content_type_of,
+    json_request,
+    read_body,
+    read_json,
+    require_no_encoding,
+)
+from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.http.responses import ChunkedBody
+from tokenizer_service.responses.errors import InvalidFieldError
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
@@ -43,6 +57,22 @@ from tokenizer_service.serving.live_tokenizer import identity_headers, identity_
 router = APIRouter(tags=["tokenizers"])
 
 _MAX_PROMOTE_BYTES = 4096
+_MAX_IMPORT_BYTES: Final = 32 * 1024 * 1024
+_FORM: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "The files, each a part whose name is that of the file.",
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": {"type": "string", "format": "binary"},
+                }
+            }
+        },
+    }
+}
 _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
     304: {"description": "If-None-Match matches"}
 }
@@ -147,6 +177,101 @@ async def download_file(
     response.headers.update(headers)
     response.charge_to(services.budget.lease())
     return response
+
+
+@router.post(
+    "/tokenizers/{name}",
+    summary="Import a vocabulary",
+    status_code=201,
+    dependencies=[Depends(require_admin)],
+    openapi_extra=_FORM,
+    responses=problem_responses(400, 403, 408, 409, 413, 415, 422, 503, 507),
+)
+async def import_vocabulary(
+    request: Request,
+    response: Response,
+    name: PlainName,
+    preset: Annotated[
+        str | None, Query(description="The file is that of this published vocabulary.")
+    ] = None,
+    pattern: Annotated[
+        str | None, Query(description="A named split pattern, for a .tiktoken file.")
+    ] = None,
+    special: Annotated[
+        list[Annotated[str, Field(pattern="(?s)^.+=[0-9]{1,10}$")]] | None,
+        Query(description="A special token and its id, `TOKEN=ID`; repeat for more."),
+    ] = None,
+    no_special: Annotated[
+        bool, Query(description="The .tiktoken file has no special tokens.")
+    ] = False,
+    ids: Annotated[
+        str | None,
+        Query(description=f"Whose ids a model folder has if they differ: {', '.join(IDS)}."),
+    ] = None,
+) -> ImportedTokenizer:
+    """Publish uploaded files as the newest version of `name`, and promote nothing.
+
+    One file: `tokenizer.json`, a `.tiktoken` file, `tekken.json` or SentencePiece's
+    `tokenizer.model`; the content says the format. Several: `vocab.json` with `merges.txt`, or
+    those of a model folder (`tokenizer_config.json`, `chat_template.jinja`).
+
+    A child process reads them, with limited memory and time; one import runs at a time.
+    """
+    require_known_query(request, "preset", "pattern", "no_special", "ids", lists=("special",))
+    checked_name(name)
+    named = {"preset": (preset, PRESETS), "pattern": (pattern, [*PATTERNS, *ALIASES])}
+    for option, (value, known) in {**named, "ids": (ids, IDS)}.items():
+        if value is not None and value not in known:
+            raise InvalidFieldError(f"/{option}", f"it must be one of {', '.join(known)}")
+    tokens = dict(_token_and_id(text) for text in special or ())
+    if len(tokens) < len(special or ()) or (no_special and tokens):
+        raise InvalidFieldError("/special", "a token is given twice, or beside no_special")
+    require_no_encoding(request)
+    if content_type_of(request)[0] != "multipart/form-data":
+        raise Problem(
+            415,
+            "form_required",
+            "This route takes a form with the files. With curl, use `-F tokenizer.json=@FILE`.",
+            headers={"Accept": "multipart/form-data"},
+        )
+    services = services_of(request)
+    lease = services.budget.lease()
+    try:
+        try:
+            body = await read_body(
+                request,
+                max_bytes=min(_MAX_IMPORT_BYTES, services.settings.max_body_bytes),
+                reserve=lease.reserve,
+                grace_seconds=services.settings.header_seconds,
+            )
+        except BodyTooLargeError as error:
+            raise Problem(
+                413,
+                error.code,
+                f"The files are larger than {error.limit} bytes. Import them with the command "
+                f"`tokenizer import`, which has no limit.",
+                limit=error.limit,
+                actual=error.actual,
+            ) from None
+        options = {
+            "name": name,
+            "preset": preset,
+            "pattern": pattern,
+            "special": tokens if tokens or no_special else None,
+            "ids": ids,
+            "content_type": header_of(request, b"content-type"),
+        }
+        imported = await services.imports.run(options, body)
+    finally:
+        lease.release()
+    await asyncio.to_thread(services.retention.keep_newest, name)
+    response.headers["Location"] = request.url.path
+    return ImportedTokenizer(**imported)
+
+
+def _token_and_id(text: str) -> tuple[str, int]:
+    token, _, id_ = text.rpartition("=")
+    return token, int(id_)
 
 
 @router.delete(

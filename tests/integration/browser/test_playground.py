@@ -41,6 +41,27 @@ def unlock(page, key=ADMIN_KEY):
     page.keyboard.press("Enter")
 
 
+def test_a_vocabulary_is_imported_and_not_served(open_page, service, tmp_path):
+    ranks = tmp_path / "my ranks.tiktoken"
+    lines = [b"%b %d" % (base64.b64encode(bytes([byte])), byte) for byte in range(256)]
+    ranks.write_bytes(b"\n".join(lines))
+    page = open_page(with_problems=True)
+    unlock(page)
+    page.click("text=Import a vocabulary")
+    page.fill("#import-name", "ranks")
+    page.set_input_files("#import-files", ranks)
+    page.click("#import-start")
+    expect(page.locator("#import-problem")).to_contain_text("special=TOKEN=ID")
+    page.select_option("#import-pattern", "gpt2")
+    page.fill("#import-specials", "<|end|>=256 <|a|>=300")
+    page.click("#import-start")
+    expect(page.locator("#import-state")).to_contain_text("258 tokens")
+    expect(page.locator("#import-problem")).to_be_hidden()
+    expect(page.locator("#versions")).to_contain_text("ranks")
+    assert service.encode("a<|a|>", "ranks") == [97, 300]
+    assert service.ask("GET", "/tokenizers/active")["name"] == "starter"
+
+
 def test_typing_shows_pieces_ids_and_counts(open_page, service):
     page = open_page("#text=a")
     pane = page.locator(PANES)

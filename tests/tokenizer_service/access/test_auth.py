@@ -65,6 +65,7 @@ READ = {
     ("GET", "/docs/{file}"),
 }
 ADMIN = {
+    ("POST", "/tokenizers/{name}"),
     ("PUT", "/tokenizers/active"),
     ("POST", "/rollback"),
     ("PUT", "/models/{model:path}"),

@@ -51,6 +51,7 @@ def test_admin_routes_and_other_origins_are_refused(served):
     rows = [
         ("POST", "/train", ORIGIN),
         ("POST", "/rollback", ORIGIN),
+        ("POST", "/tokenizers/mine", ORIGIN),
         ("PUT", "/tokenizers/active", ORIGIN),
         ("DELETE", "/tokenizers/starter/1", ORIGIN),
         ("POST", "/encode", OTHER),

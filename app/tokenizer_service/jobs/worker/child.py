@@ -29,7 +29,7 @@ from typing import Final
 from tokenizer_core.errors import DISK_FULL, TokenizerCoreError
 from tokenizer_service.jobs.folder import JobFolder, escape_control_characters
 from tokenizer_service.jobs.input_files import InputChangedError
-from tokenizer_service.jobs.kinds import KINDS, TRAINING, JobKind
+from tokenizer_service.jobs.kinds import IMPORTING, KINDS, TRAINING, JobKind
 from tokenizer_service.jobs.process import PUBLISH, JobLock
 from tokenizer_service.jobs.worker.context import EventPipe, WorkerJob, say
 
@@ -48,14 +48,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         folder = JobFolder(Path(arguments[0]))
         request = folder.read_request()
-        kind = KINDS[request["kind"]]
+        kind = {**KINDS, "import": IMPORTING}[request["kind"]]
         job = WorkerJob(folder, request, events, allowed, names)
-        lock = JobLock(job.artifacts_dir, request["lock_host"])
-        if not lock.acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
-            raise _LockedError(
-                "another job's process on these artifacts did not end in time; "
-                "post the request again once it has"
-            )
+        if kind is not IMPORTING:  # which is no job of the queue
+            lock = JobLock(job.artifacts_dir, request["lock_host"])
+            if not lock.acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
+                raise _LockedError(
+                    "another job's process on these artifacts did not end in time; "
+                    "post the request again once it has"
+                )
         _task_of(kind)(job)
     except BaseException as error:
         code, detail = describe_failure(error, kind)
@@ -75,6 +76,10 @@ def _task_of(kind: JobKind) -> Callable[[WorkerJob], None]:
         from tokenizer_service.jobs.worker.train import train_and_publish
 
         return train_and_publish
+    if kind is IMPORTING:
+        from tokenizer_service.jobs.worker.vocabulary import import_and_publish
+
+        return import_and_publish
     from tokenizer_service.jobs.worker.encode import encode_and_publish
 
     return encode_and_publish
