@@ -147,7 +147,7 @@ class RequestObserver:
 
         def serve(body: bytes) -> RawResponse | None:
             started = time.perf_counter()
-            request_id = given or new_request_id()
+            request_id = scope["state"]["request_id"] = given or new_request_id()
             token = REQUEST_ID.set(request_id)
             try:
                 response = respond(body)

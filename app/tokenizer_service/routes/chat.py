@@ -102,7 +102,7 @@ def render_completion_prompts(request: HTTPConnection) -> Plan:
     response is a list of requests that vLLM's `/inference/v1/generate` takes. Special tokens in a
     text are recognised."""
     maximum = services_of(request).settings.response_limit
-    run = partial(render_completion, caller=_caller_of(request), max_bytes=maximum)
+    run = partial(_render, request, partial(render_completion, max_bytes=maximum))
     return _plan(request, CompletionRenderRequest, run)
 
 
@@ -216,7 +216,14 @@ async def count_gemini_tokens(request: Request, model: str) -> Response:
 def _plan_render(
     request: HTTPConnection, model: type[BaseModel], run: Callable[..., Rendered]
 ) -> Plan:
-    return _plan_conversation(request, model, partial(run, caller=_caller_of(request)))
+    return _plan_conversation(request, model, partial(_render, request, run))
+
+
+def _render(
+    request: HTTPConnection, run: Callable[..., Rendered], *arguments: Any, **options: Any
+) -> Rendered:
+    """Run for the caller of this request: a plan may serve others with the same head."""
+    return run(*arguments, caller=_caller_of(request), **options)
 
 
 def _plan_conversation(

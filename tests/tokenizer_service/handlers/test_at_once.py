@@ -281,7 +281,7 @@ def test_a_text_is_encoded_where_it_lies_as_if_the_body_was_parsed(served, serve
 def test_a_repeated_head_is_not_read_again(served, monkeypatch):
     texts = ["one", "two", "three" * 200, "", "four"]
     sent = [request("/encode", {"text": text}, "X-Request-Id: r-7") for text in texts]
-    alone = [plain_of(served.converse(one)) for one in sent]
+    alone = [served.converse(one).responses[0] for one in sent]
     n_read = 0
     find = served.app.server_of
 
@@ -294,8 +294,11 @@ def test_a_repeated_head_is_not_read_again(served, monkeypatch):
     before = served.counted()
     outcome = served.converse(*sent, n_responses=len(sent))
     assert (n_read, outcome.n_at_once) == (1, len(sent))
-    assert plain_of(outcome) == [response for responses in alone for response in responses]
+    assert outcome.responses == alone
     assert served.counted()[0] - before[0] == len(sent)
+    render = request("/completions/render", {"prompt": "one"})
+    for _, headers, content in served.converse(render, render, n_responses=2).responses:
+        assert headers["x-request-id"] in content.decode()
     others = [
         request("/v1/encode", {"text": "one"}),
         request("/encode", {"text": "one"}, "Host: localhost"),  # 400, and closes
@@ -319,11 +322,6 @@ def test_a_repeated_head_needs_its_whole_body(served):
     start, end = good[:12], good[12:]
     outcome = served.converse(start, end, end, n_responses=2)
     assert [status for status, _, _ in outcome.responses] == ["200", "400"]
-
-
-def plain_of(outcome):
-    """`plain`, of requests with an id of their own."""
-    return [(status, headers, content) for status, headers, content in outcome.responses]
 
 
 def test_keys_and_the_limit_of_a_body_hold(serve):
