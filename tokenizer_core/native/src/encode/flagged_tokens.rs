@@ -230,8 +230,8 @@ mod tests {
 
     fn texts() -> Vec<String> {
         let parts = [
-            "[M]", "<s>", "  ", "the", "> <", "é", " ", "\n", "\u{3000}", "a", "cat ", ".", "1 ",
-            ",",
+            "[M]", "<s>", "  ", "the", "> <", "é", " ", "\n", "\u{3000}", "\u{2581}", "a", "cat ",
+            ".", "1 ", ",",
         ];
         let mut random = crate::random::below(3);
         let text = |n: usize| (0..n).map(|_| parts[random(parts.len())]).collect();
@@ -242,7 +242,14 @@ mod tests {
     fn tokens_with_flags_are_found_in_windows_of_any_size() {
         let encoder = encoder();
         for (round, text) in texts().iter().enumerate() {
-            let name = ["none", "metaspace-prepend", "prefix-space"][round % 3];
+            let name = [
+                "none",
+                "metaspace",
+                "metaspace-prepend",
+                "metaspace-always",
+                "metaspace-first",
+                "prefix-space",
+            ][round % 6];
             let tokens = specials(round.wrapping_mul(2654435761) & 0xFF_FFFF)
                 .with_spaces(Spaces::named(name).unwrap());
             let characters = [Characters(text.chars().collect())];
