@@ -153,8 +153,7 @@ def load_model_folder(folder: str | os.PathLike[str], *, ids: str | None = None)
                 f"the folder {folder} has no {TOKENIZER}, and the ids of transformers "
                 f"{RELEASES[ids]} for its other files are not known; leave ids (--ids) out"
             )
-        config = _read_table(folder, CONFIG)
-        config |= _special_tokens_of_file(folder)
+        config = _read_table(folder, CONFIG) | _read_table(folder, SPECIAL_TOKENS)
         if (folder / TEKKEN).is_file():
             return _with_chat(load_tekken(folder / TEKKEN), folder, config)
         return _load_sentencepiece_of(folder, config)
@@ -392,10 +391,9 @@ def _read_tables(folder: Path) -> FolderTables:
 def _with_names(spec: TokenizerSpec, folder: Path, files: FolderTables) -> TokenizerSpec:
     """The spec with the folder's chat templates. The tokens that these can name are special, also
     where `tokenizer.json` calls them content: transformers 5 decodes so, and finds the same ids."""
-    config = dict(files.config)
+    config = {**named_defaults(files), **files.config}
     if "added_tokens_decoder" not in config:
-        config |= _special_tokens_of_file(folder)
-    config = {**named_defaults(files), **config}
+        config |= files.special_tokens
     variables = _template_variables(config)
     named = set(variables.values())
     added = [
@@ -578,14 +576,6 @@ def _read_table(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise FormatError(f"{name}: it is no object")
     return table
-
-
-def _special_tokens_of_file(folder: Path) -> dict[str, Any]:
-    """The entries of `special_tokens_map.json`, which go before those of the configuration."""
-    return {
-        key: {**value, "special": True} if isinstance(value, dict) else value
-        for key, value in _read_table(folder, SPECIAL_TOKENS).items()
-    }
 
 
 def _ids_beside(folder: Path, config: Mapping[str, Any]) -> list[tuple[str, object]]:

@@ -66,6 +66,7 @@ class FolderTables:
 
     - `has_file`: whether `table` is that of `tokenizer.json`, not of `vocab.json` and `merges.txt`.
     - `names_byte_level`: whether the text of `tokenizer.json` has the name "ByteLevel".
+    - `has_tokenizer_model`: whether there is a file `tokenizer.model`, of whatever kind.
     """
 
     table: Mapping[str, Any]
@@ -75,7 +76,7 @@ class FolderTables:
     model: Mapping[str, Any]
     has_file: bool = True
     names_byte_level: bool = True
-    has_sentencepiece: bool = False
+    has_tokenizer_model: bool = False
 
 
 def table_in_release(files: FolderTables, ids: str) -> dict[str, Any]:
@@ -102,13 +103,13 @@ class _ClassIn4:
     - `named`: its named tokens, without `_token` -> what it takes if the folder names none. An
       object also gives its flags to a text that the folder names; "" stands for none.
     - `models`: the models of the class, for a folder that names none.
-    - `ends`: whether it puts `bos_token` and `eos_token` around a text if no setting says so;
-      None if the post-processor of the file decides.
+    - `adds_by_default`: whether it puts `bos_token` and `eos_token` around a text if no setting
+      says so; None if the post-processor of the file decides.
     """
 
     named: Mapping[str, Any]
     models: str = ""
-    ends: tuple[bool, bool] | None = None
+    adds_by_default: tuple[bool, bool] | None = None
 
 
 def _plain(content: str, **flags: bool) -> Token:
@@ -147,7 +148,7 @@ _CLASSES_IN_4: Final = MappingProxyType(
         "GPTNeoXTokenizer": _ClassIn4(
             {**_GPT2_NAMES, "pad": None},
             "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmo2 olmoe rwkv stablelm xlstm",
-            ends=(False, False),
+            adds_by_default=(False, False),
         ),
         "LlamaTokenizer": _ClassIn4(
             _LLAMA_NAMES,
@@ -155,19 +156,19 @@ _CLASSES_IN_4: Final = MappingProxyType(
             "idefics3 jamba jetmoe llama llama4 llama4_text llava llava_next llava_onevision "
             "ministral mistral mistral3 mixtral mllama paligemma phi3 phimoe vipllava zamba "
             "zamba2",
-            ends=(True, False),
+            adds_by_default=(True, False),
         ),
-        "CodeLlamaTokenizer": _ClassIn4(_LLAMA_NAMES, ends=(True, False)),
+        "CodeLlamaTokenizer": _ClassIn4(_LLAMA_NAMES, adds_by_default=(True, False)),
         "GemmaTokenizer": _ClassIn4(
             {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>"},
             "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 "
             "siglip2 t5gemma",
-            ends=(True, False),
+            adds_by_default=(True, False),
         ),
         "CohereTokenizer": _ClassIn4(
             {"unk": "<UNK>", "bos": "<BOS_TOKEN>", "eos": "<|END_OF_TURN_TOKEN|>"},
             "aya_vision cohere cohere2",
-            ends=(True, False),
+            adds_by_default=(True, False),
         ),
         "BloomTokenizer": _ClassIn4({**_LLAMA_NAMES, "pad": "<pad>"}, "bloom"),
         "RobertaTokenizer": _ClassIn4(
@@ -196,7 +197,7 @@ class _ClassIn5:
 
     - `named`: as of `_ClassIn4`; `own`: further tokens with names; `models`.
     - `pattern` (None: of a vocabulary of characters), `normalizer`, `word_suffix`.
-    - `ends`: the tokens that it puts around a text, by name or content; None if the
+    - `around`: the tokens that it puts around a text, by name or content; None if the
       post-processor of the file decides.
     - `adds_again`: whether it adds its special tokens once more, and thereby changes their flags:
       "plain" without flags, "as named" with those of their names.
@@ -206,7 +207,7 @@ class _ClassIn5:
     normalizer: Mapping[str, Any] | None
     named: Mapping[str, str | None]
     models: str = ""
-    ends: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    around: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     own: Mapping[str, str] = field(default_factory=dict)
     adds_again: str = ""
     word_suffix: str = ""
@@ -233,7 +234,7 @@ _ROBERTA: Final = _ClassIn5(
     None,
     _ROBERTA_NAMES,
     "bart roberta roberta-prelayernorm",
-    ends=(("cls_token",), ("sep_token",)),
+    around=(("cls_token",), ("sep_token",)),
 )
 _CLASSES_IN_5: Final = MappingProxyType(
     {
@@ -249,7 +250,7 @@ _CLASSES_IN_5: Final = MappingProxyType(
             None,
             _GPT2_NAMES,
             "whisper",
-            ends=(("<|startoftranscript|>", "<|notimestamps|>"), ("eos_token",)),
+            around=(("<|startoftranscript|>", "<|notimestamps|>"), ("eos_token",)),
         ),
         "RobertaTokenizer": _ROBERTA,
         "BartTokenizer": _ROBERTA,
@@ -260,7 +261,7 @@ _CLASSES_IN_5: Final = MappingProxyType(
             ),
             {"unk": _END, "bos": "<|startoftext|>", "eos": _END, "pad": _END},
             "clip clipseg xclip",
-            ends=(("bos_token",), ("eos_token",)),
+            around=(("bos_token",), ("eos_token",)),
             word_suffix="</w>",
         ),
         "GPTNeoXTokenizer": _ClassIn5(
@@ -268,7 +269,7 @@ _CLASSES_IN_5: Final = MappingProxyType(
             _NFC,
             {**_GPT2_NAMES, "pad": "<|padding|>"},
             "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
-            ends=((), ()),
+            around=((), ()),
         ),
         "Qwen2Tokenizer": _ClassIn5(
             PATTERNS["qwen2"],
@@ -299,7 +300,7 @@ _CLASSES_IN_5: Final = MappingProxyType(
             None,
             None,
             _LLAMA_NAMES,
-            ends=(("bos_token",), ()),
+            around=(("bos_token",), ()),
             own={**_CODE_LLAMA_NAMES, "fill_token": "<FILL_ME>"},
         ),
         "GemmaTokenizer": _ClassIn5(
@@ -403,8 +404,11 @@ def _table_in_4(files: FolderTables) -> dict[str, Any]:
         raise UnknownIdsError(f"without a {TOKENIZER} the ids of this release are not known")
     config, declared, known = _declared(files, is_4=True)
     table = {**files.table, "pre_tokenizer": copy.deepcopy(files.table.get("pre_tokenizer"))}
-    has_sentencepiece = files.has_sentencepiece
-    _set_space_in_4(table["pre_tokenizer"], kind, config, has_sentencepiece=has_sentencepiece)
+    if kind == "CodeGenTokenizer" and config.get("add_bos_token"):
+        raise NotReadError("it refuses add_bos_token of CodeGenTokenizer")
+    if kind == "CLIPTokenizer" and kind_of(table["pre_tokenizer"]) != "Sequence":
+        raise NotReadError(f"it refuses the pre_tokenizer of {TOKENIZER} for CLIPTokenizer")
+    _set_space_in_4(table["pre_tokenizer"], kind, config, files.has_tokenizer_model)
     named = _named_of(files, config, known, {f"{n}_token": v for n, v in rule.named.items()})
     extra = list(_listed(config, "additional_special_tokens"))
     if kind == "CodeLlamaTokenizer":
@@ -435,9 +439,9 @@ def _table_in_4(files: FolderTables) -> dict[str, Any]:
             )
         by_content[token["content"]] = token
     added = list(by_content.values())
-    if rule.ends is not None:
+    if rule.adds_by_default is not None:
         around: list[list[str]] = []
-        for name, default in zip(("bos_token", "eos_token"), rule.ends, strict=True):
+        for name, default in zip(("bos_token", "eos_token"), rule.adds_by_default, strict=True):
             is_put = bool(config.get(f"add_{name}", default))
             if is_put and name not in named:
                 raise NotReadError(f"it refuses add_{name} without {name}")
@@ -447,26 +451,22 @@ def _table_in_4(files: FolderTables) -> dict[str, Any]:
 
 
 def _set_space_in_4(
-    pre_tokenizer: object, kind: str, config: Mapping[str, Any], *, has_sentencepiece: bool
+    pre_tokenizer: object, kind: str, config: Mapping[str, Any], has_tokenizer_model: bool
 ) -> None:
     """Set `add_prefix_space` as the class does: in a ByteLevel outside a Sequence, of two classes
     also in one."""
     space = config.get("add_prefix_space", None if kind == "LlamaTokenizer" else False)
     if kind == "LlamaTokenizer" and space is not None:
-        if not has_sentencepiece:
+        if not has_tokenizer_model:
             raise NotReadError(f"{CONFIG}: add_prefix_space is set, so it needs a tokenizer.model")
         raise UnknownIdsError(
             f"{CONFIG}: add_prefix_space is set, so it converts tokenizer.model in place of "
             f"{TOKENIZER}"
         )
-    if kind == "CodeGenTokenizer" and config.get("add_bos_token"):
-        raise NotReadError("it refuses add_bos_token of CodeGenTokenizer")
     steps = [pre_tokenizer]
     if kind_of(pre_tokenizer) == "Sequence":
         is_nested = space is True and kind in ("CohereTokenizer", "BloomTokenizer")
         steps = steps_of(pre_tokenizer, "pretokenizers") if is_nested else []
-    elif kind == "CLIPTokenizer":
-        raise NotReadError(f"it refuses the pre_tokenizer of {TOKENIZER} for CLIPTokenizer")
     for step in steps:
         if isinstance(step, dict) and isinstance(space, bool) and kind_of(step) == "ByteLevel":
             step["add_prefix_space"] = space
@@ -521,14 +521,14 @@ def _table_in_5(files: FolderTables) -> dict[str, Any]:
         added = _with_added(added, [again])
     contents_of = {name: _content(value) for name, value in named.items()}
     table = {**files.table, **_parts_in_5(kind, rule, files.table, config, contents_of)}
-    if rule.ends is None:
+    if rule.around is None:
         return _finished(table, added)
     if kind == "WhisperTokenizer" and any(map(config.get, _PROMPT_SETTINGS)):
         raise UnknownIdsError(
             f"{CONFIG}: {' or '.join(_PROMPT_SETTINGS)} changes what {kind} puts before a text and "
             f"is not supported"
         )
-    around = [[contents_of.get(name, name) for name in names] for names in rule.ends]
+    around = [[contents_of.get(name, name) for name in names] for names in rule.around]
     return _finished(table, added, around)
 
 
