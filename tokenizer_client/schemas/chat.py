@@ -138,41 +138,18 @@ class ChatEncodeRequest(RequestModel):
         return set(self.returned) != {"ids"}
 
 
-class _OtherServersRequest(BaseModel):
-    """Base of the conversations in requests of other servers, which have further fields."""
+class DialectRequest(RequestModel):
+    """The fields that all requests of other servers accept; further ones: see
+    docs/http-reference.md."""
 
-    model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="allow")
 
     model: ModelName = None
     tokenizer: TokenizerName | None = None
-    chat_template: TemplateName = None
-    chat_template_kwargs: TemplateArguments = None
-    tools: Tools = None
-
-    @property
-    def wants_more_than_ids(self) -> bool:
-        """Whether the response has parts besides ids, which take more work."""
-        return False
 
 
-class ChatInputRequest(_OtherServersRequest):
-    """`/v1/chat/completions/input_tokens` and `/apply-template` of llama.cpp: a chat completion
-    that is not run."""
-
-    messages: Messages
-    documents: Documents = None
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    add_special_tokens: bool = Field(
-        default=False, description="Add the ids of the tokenizer's post-processor."
-    )
-    reasoning_effort: str | None = Field(
-        default=None, description="A variable of the template; also sets `enable_thinking`."
-    )
-
-
-class ChatRenderRequest(ChatInputRequest):
-    """`/v1/chat/completions/render` of vLLM: a chat completion that is rendered and not run."""
+class RenderedRequest(DialectRequest):
+    """A request that is rendered to one for vLLM's `/inference/v1/generate`."""
 
     return_token_offsets: bool | None = False
     truncate_prompt_tokens: TruncatePromptTokens = None
@@ -182,6 +159,38 @@ class ChatRenderRequest(ChatInputRequest):
     def wants_more_than_ids(self) -> bool:
         """Whether the response has the offsets of the tokens."""
         return bool(self.return_token_offsets)
+
+
+class _OtherServersRequest(DialectRequest):
+    """Base of the conversations in requests of other servers."""
+
+    chat_template: TemplateName = None
+    chat_template_kwargs: TemplateArguments = None
+    tools: Tools = None
+
+
+class CompletionRequest(_OtherServersRequest):
+    """Base of chat completions that are not run."""
+
+    messages: Messages
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = Field(
+        default=False, description="Add the ids of the tokenizer's post-processor."
+    )
+
+
+class ChatInputRequest(CompletionRequest):
+    """`/v1/chat/completions/input_tokens` and `/apply-template` of llama.cpp."""
+
+    documents: Documents = None
+    reasoning_effort: str | None = Field(
+        default=None, description="A variable of the template; also sets `enable_thinking`."
+    )
+
+
+class ChatRenderRequest(ChatInputRequest, RenderedRequest):
+    """`/v1/chat/completions/render` of vLLM: a chat completion that is rendered and not run."""
 
 
 class CountTokensRequest(_OtherServersRequest):

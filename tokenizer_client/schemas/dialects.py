@@ -10,39 +10,24 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, Field, RootModel
 
 from tokenizer_client.schemas.chat import (
-    Messages,
+    CompletionRequest,
+    DialectRequest,
+    RenderedRequest,
     RenderResponse,
-    TemplateArguments,
-    TemplateName,
-    Tools,
-    TruncatePromptTokens,
-    TruncationSide,
 )
 from tokenizer_client.schemas.tokens import (
     MixedContent,
-    ModelName,
     Prompts,
-    RequestModel,
     Texts,
     TokenizerIdentity,
-    TokenizerName,
     TokenLists,
 )
 
 NO_MODEL_LENGTH: Final = -1
 """`max_model_len` where no import says it, as in SGLang."""
-
-
-class DialectRequest(RequestModel):
-    """The fields that all dialects accept; further ones: see docs/http-reference.md."""
-
-    model_config = ConfigDict(extra="allow")
-
-    model: ModelName = None
-    tokenizer: TokenizerName | None = None
 
 
 class PromptRequest(DialectRequest):
@@ -105,18 +90,9 @@ class PlainTextRequest(DialectRequest):
         return True
 
 
-class MessagesRequest(DialectRequest):
+class MessagesRequest(CompletionRequest):
     """`/tokenize` of vLLM for a conversation, which its chat template renders."""
 
-    messages: Messages
-    tools: Tools = None
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    add_special_tokens: bool = Field(
-        default=False, description="Add the ids of the tokenizer's post-processor."
-    )
-    chat_template: TemplateName = None
-    chat_template_kwargs: TemplateArguments = None
     return_token_strs: bool = False
 
 
@@ -134,21 +110,13 @@ DIALECTS: Final[dict[str, type[TokenizeRequest]]] = {
 """The key that identifies a dialect -> its request."""
 
 
-class CompletionRenderRequest(DialectRequest):
+class CompletionRenderRequest(RenderedRequest):
     """`/v1/completions/render` of vLLM: a completion that is rendered and not run."""
 
     prompt: Prompts
     add_special_tokens: bool = Field(
         default=True, description="Add the ids of the tokenizer's post-processor to each text."
     )
-    return_token_offsets: bool | None = False
-    truncate_prompt_tokens: TruncatePromptTokens = None
-    truncation_side: TruncationSide = None
-
-    @property
-    def wants_more_than_ids(self) -> bool:
-        """Whether the response has the offsets of each token too."""
-        return bool(self.return_token_offsets)
 
 
 class DetokenizeRequest(DialectRequest):
