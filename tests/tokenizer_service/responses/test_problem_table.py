@@ -51,6 +51,8 @@ CASES = [
     (jobs.QueueFullError(3, 2), 409, "training_queue_full", "30", "one may run and 2 may wait"),
     (jobs.JobRunningError(), 409, "training_busy", "30", "TOKENIZER_TRAIN_QUEUE=0"),
     (jobs.IdempotencyConflictError("j"), 422, "idempotency_key_reused", None, "to job j,"),
+    (jobs.ImportRunningError(), 409, "import_running", "10", "is being imported"),
+    (jobs.VocabularyImportError("invalid_file", "E {x}"), 422, "invalid_file", None, "E {x}"),
     (jobs.TooManyListenersError(64), 503, "too_many_listeners", "5", "GET /jobs/{id} instead"),
     (jobs.InvalidInputsError("empty_corpus", "E {x}."), 422, "empty_corpus", None, "E {x}."),
     (core.UnknownSpecialTokenError("a"), 422, "unknown_special_token", None, "a names what is"),
