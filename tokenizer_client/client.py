@@ -1054,6 +1054,7 @@ class Client:
         max_token_length: int | None = None,
         seed_tokens: Sequence[str] | None = None,
         reserved: int | None = None,
+        superwords_from: int | None = None,
         pad_to_multiple: int | None = None,
         promote: Promote | None = None,
         limits: JobLimits | None = None,

@@ -214,6 +214,12 @@ class TrainRequest(BaseModel):
         le=MAX_RESERVED,
         description="Number of special tokens for later use, counted in `vocab_size`.",
     )
+    superwords_from: int | None = Field(
+        None,
+        ge=0,
+        lt=MAX_VOCAB_SIZE,
+        description="Size from which on tokens may join words of a line (SuperBPE).",
+    )
     pad_to_multiple: int = Field(
         1,
         ge=1,
@@ -266,6 +272,8 @@ class TrainRequest(BaseModel):
             raise invalid("give exactly one of input_paths, input_urls, corpus_ids and documents")
         if self.extend and {"special_tokens", "pattern", "seed_tokens"} & self.model_fields_set:
             raise invalid("extend keeps what it has; omit special_tokens, pattern and seed_tokens")
+        if self.extend and self.superwords_from is not None:
+            raise invalid("extend keeps the pattern of the tokenizer; omit superwords_from")
         if self.documents is not None:
             if (self.format or self.field or self.separator) is not None:
                 raise invalid("format, field and separator describe files; documents are texts")

@@ -41,6 +41,7 @@ _SHOWN_CHARS: Final = 32
 _OPTIONS: Final = {
     "min_frequency": ("least frequency of a pair", 1),
     "max_token_length": ("most bytes of a token", None),
+    "superwords_from": ("words join from size", None),
     "n_reserved": ("reserved tokens", 0),
     "pad_to_multiple": ("padded to a multiple of", 1),
 }

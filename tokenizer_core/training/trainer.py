@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
@@ -20,7 +20,12 @@ from typing import Any, Final, Literal
 from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS
 from tokenizer_core.engines import choose_engine
-from tokenizer_core.errors import InvalidSpecError, TrainingCancelledError, VocabSizeError
+from tokenizer_core.errors import (
+    CorpusError,
+    InvalidSpecError,
+    TrainingCancelledError,
+    VocabSizeError,
+)
 from tokenizer_core.parallel import resident_bytes_of_tree
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
@@ -137,7 +142,8 @@ class TrainingReport:
     - `learned_vocab_size`: the size that the run learned. It is larger than `vocab_size` in the
       report of a smaller size (`TrainingResult.at_size`). Times and memory are those of the run.
     - `curve`: exact, for about a hundred sizes from the smallest to this one, evenly spaced in
-      their logarithm, and for 500, 1,000, 2,000, 5,000 and so on.
+      their logarithm, and for 500, 1,000, 2,000, 5,000 and so on. With `superwords_from`, that is
+      the smallest.
     - `stopped_early`: why there are fewer merges than requested, or None.
     - `peak_memory_bytes`: the highest resident memory of this process and its workers together,
       sampled five times a second. `peak_own_memory_bytes`: the highest memory of this process in
@@ -328,7 +334,8 @@ def train_from_iterator(
     should_cancel: Callable[[], bool] | None = None,
 ) -> TrainingResult:
     """As `train`, from texts: a list, a generator, a column of a data set. Nothing joins across
-    two texts. They are copied to a file in `scratch_folder` first, not kept in memory.
+    two texts. They are copied to a file in `scratch_folder` first, not kept in memory; only those
+    of an iterator are, with `superwords_from`.
 
     Raises:
         TypeError: `texts` is one string, or an element is not a string.
@@ -340,6 +347,8 @@ def train_from_iterator(
         >>> tokenizer.encode("lowest")
         [108, 111, 256, 257]
     """
+    if options.vocabulary.superwords_from is not None and isinstance(texts, Iterator):
+        texts = list(texts)  # they are counted twice
     return _count_and_learn(partial(count_texts, texts), options, progress, should_cancel)
 
 
@@ -374,8 +383,8 @@ def _count_and_learn(
     started = time.perf_counter()
     if base is not None and base.normalizer.name != "none":
         count = partial(count, change=partial(normalized_pieces, base))
-    counts = count(
-        pattern=plan.pattern,
+    count = partial(
+        count,
         special_tokens=plan.special_tokens,
         num_workers=options.num_workers,
         errors=options.errors,
@@ -386,6 +395,17 @@ def _count_and_learn(
         progress=watch.count,
         while_waiting=watch.poll,
     )
+    counts = count(pattern=plan.pattern)
+    seconds_learning_words = 0.0
+    if options.vocabulary.superwords_from is not None:
+        began, size = time.perf_counter(), options.vocabulary.superwords_from
+        words = _learn_merges(counts, plan.of_words, size, engine, options.tie_break, watch)
+        seconds_learning_words = time.perf_counter() - began
+        plan, sources = plan.of_superwords(words.merges), counts.sources
+        del counts
+        counts = count(pattern=plan.pattern)
+        if counts.sources != sources:
+            raise CorpusError("the corpus changed while it was counted; train again")
     return _learn(
         counts,
         plan,
@@ -394,7 +414,8 @@ def _count_and_learn(
         counting_engine=choose_counting_engine(engine, plan.pattern, options.errors),
         tie_break=options.tie_break,
         watch=watch,
-        seconds_counting=time.perf_counter() - started,
+        seconds_counting=time.perf_counter() - started - seconds_learning_words,
+        seconds_learning_words=seconds_learning_words,
         workers=choose_num_workers(counts.n_bytes, options.num_workers),
     )
 
@@ -425,6 +446,11 @@ def train_from_counts(
         >>> train_from_counts(counts, 258).merges
         [(b'o', b'w'), (b'l', b'ow')]
     """
+    if options.superwords_from is not None:
+        raise InvalidSpecError(
+            "superwords are learned from two counts of a text; give the text instead of counts, or "
+            "leave out superwords_from"
+        )
     if extend is None:
         plan = plan_vocabulary(counts.special_tokens, counts.pattern, options)
     else:
@@ -496,6 +522,31 @@ class _Watch:
             self._progress(TrainingProgress(phase, done, total))
 
 
+def _learn_merges(
+    counts: PretokenCounts,
+    plan: VocabularyPlan,
+    vocab_size: int,
+    engine: str,
+    tie_break: TieBreak,
+    watch: _Watch,
+) -> LearnedMerges:
+    n_merges = plan.n_merges(vocab_size)
+    watch.sample_memory()
+    learn: Callable[..., LearnedMerges] = partial(learn_merges, counts.counts)
+    if plan.base is not None:
+        learn = partial(learn_more, plan.base, counts)
+    elif engine == "native":
+        learn = partial(learn_natively, counts.counts)
+    learned = learn(
+        n_merges,
+        tie_break=tie_break,
+        rules=plan.rules,
+        after_merge=lambda n_done: watch.learn(n_done, n_merges),
+    )
+    watch.sample_memory()
+    return learned
+
+
 def _learn(
     counts: PretokenCounts,
     plan: VocabularyPlan,
@@ -507,23 +558,12 @@ def _learn(
     watch: _Watch,
     seconds_counting: float,
     workers: int,
+    seconds_learning_words: float = 0.0,
 ) -> TrainingResult:
-    started = time.perf_counter()
-    n_merges = plan.n_merges(vocab_size)
-    watch.sample_memory()
-    learn: Callable[..., LearnedMerges] = partial(learn_merges, counts.counts)
+    started = time.perf_counter() - seconds_learning_words
     if plan.base is not None:
         engine = "python"
-        learn = partial(learn_more, plan.base, counts)
-    elif engine == "native":
-        learn = partial(learn_natively, counts.counts)
-    learned = learn(
-        n_merges,
-        tie_break=tie_break,
-        rules=plan.rules,
-        after_merge=lambda n_done: watch.learn(n_done, n_merges),
-    )
-    watch.sample_memory()
+    learned = _learn_merges(counts, plan, vocab_size, engine, tie_break, watch)
     spec = plan.make_spec(learned.merges)
     report = TrainingReport(
         engine=engine,
@@ -570,7 +610,7 @@ def describe_merges(
     return {
         "vocab_size": len(spec.vocab),
         "n_merges": len(learned.merges),
-        "n_seed_merges": len(plan.rules.first_merges),
+        "n_seed_merges": plan.n_seed_merges,
         "n_reserved": len(spec.added_tokens) - len(plan.special_tokens),
         "stopped_early": _say_why(plan.options) if learned.no_pair_left else None,
         "n_tokens": learned.n_tokens,

@@ -25,7 +25,7 @@ from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import MAX_ADDED_TOKEN_CHARS, AddedToken, check_content
 from tokenizer_core.spec.checks import MAX_TOKEN_BYTES, MAX_TOKEN_ID
-from tokenizer_core.splitting.patterns import SplitPattern
+from tokenizer_core.splitting.patterns import SplitPattern, superword_pattern
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.training.learn_merges import LearningRules
 
@@ -59,6 +59,9 @@ class VocabularyOptions:
     - `seed_tokens`: texts that are one token from the start; see the module docstring.
     - `n_reserved`: special tokens with an id but no meaning yet, counted in `vocab_size`; each is
       named `reserved_name` with its number for `{}`.
+    - `superwords_from`: the size from which on tokens may join words of a line (SuperBPE): up to it
+      merges stay inside the pre-tokens of the pattern, after it inside those of
+      `superword_pattern`, which is then the pattern of the tokenizer.
     - `pad_to_multiple`: adds reserved tokens until the number of tokens is a multiple of this, so
       the vocabulary may become larger than `vocab_size`.
     """
@@ -69,6 +72,7 @@ class VocabularyOptions:
     n_reserved: int = 0
     reserved_name: str = LLAMA3_RESERVED_NAME
     pad_to_multiple: int = 1
+    superwords_from: int | None = None
 
 
 NO_OPTIONS: Final = VocabularyOptions()
@@ -77,13 +81,24 @@ NO_OPTIONS: Final = VocabularyOptions()
 @dataclass(frozen=True, slots=True)
 class VocabularyPlan:
     """Options that passed all checks; `plan_vocabulary` and `plan_extension` create it. `base`: the
-    spec that is extended."""
+    spec that is extended. `n_seed_merges`: those of the first merges that make seed tokens."""
 
     pattern: SplitPattern
     special_tokens: tuple[str, ...]
     options: VocabularyOptions
     rules: LearningRules
     base: TokenizerSpec | None = None
+    n_seed_merges: int = 0
+
+    @property
+    def of_words(self) -> VocabularyPlan:
+        """The plan of the tokens that are learned before superwords."""
+        return replace(self, options=replace(self.options, superwords_from=None))
+
+    def of_superwords(self, merges: Sequence[Merge]) -> VocabularyPlan:
+        """The plan after these merges inside words."""
+        rules = replace(self.rules, first_merges=tuple(merges))
+        return replace(self, pattern=superword_pattern(self.pattern), rules=rules)
 
     @property
     def n_other(self) -> int:
@@ -98,16 +113,24 @@ class VocabularyPlan:
         Raises:
             VocabSizeError: this size is too small or too large; the error names the bound.
         """
-        n_seed_merges = len(self.rules.first_merges)
-        smallest = self.n_other + n_seed_merges
-        if vocab_size < smallest:
-            seeds = f", {n_seed_merges} merges of seed tokens" if n_seed_merges else ""
+        name, size = "vocab_size", vocab_size
+        if self.options.superwords_from is not None:
+            name, size = "superwords_from", self.options.superwords_from
+            if vocab_size <= size:
+                raise VocabSizeError(
+                    f"vocab_size {vocab_size} must be larger than superwords_from {size}: "
+                    f"superwords are the tokens after that size"
+                )
+        smallest = self.n_other + self.n_seed_merges
+        if size < smallest:
+            n_seeds = self.n_seed_merges
+            seeds = f", {n_seeds} merges of seed tokens" if n_seeds else ""
             reserved = f", {self.options.n_reserved} reserved" if self.options.n_reserved else ""
             first = f"{_N_BYTES} bytes and {len(self.special_tokens)} special tokens"
             if self.base is not None:
                 first = f"the {len(self.base.vocab)} entries of the tokenizer to extend"
             raise VocabSizeError(
-                f"vocab_size {vocab_size} is too small: {first}{reserved}{seeds} need at least "
+                f"{name} {size} is too small: {first}{reserved}{seeds} need at least "
                 f"{smallest} (which learns no merge; ask for more)"
             )
         if vocab_size > MAX_TOKEN_ID + 1:
@@ -199,6 +222,11 @@ def plan_extension(base: TokenizerSpec, options: VocabularyOptions = NO_OPTIONS)
             "seed_tokens come before all learned tokens, so a tokenizer cannot be extended by "
             "them; leave them out, and give text that has them often"
         )
+    if options.superwords_from is not None:
+        raise InvalidSpecError(
+            "a tokenizer is extended inside the pre-tokens of its own pattern; leave out "
+            "superwords_from"
+        )
     return replace(_plan(tuple(base.added_ids), base.pattern, options), base=base)
 
 
@@ -232,7 +260,9 @@ def _plan(
     )
     allowed = MAX_TOKEN_BYTES if longest is None else min(longest, MAX_TOKEN_BYTES)
     rules = LearningRules(options.min_frequency, allowed, tuple(merges))
-    return VocabularyPlan(pattern, specials, options, rules)
+    if options.superwords_from is not None:
+        superword_pattern(pattern)  # raises for a pattern that has none
+    return VocabularyPlan(pattern, specials, options, rules, n_seed_merges=len(merges))
 
 
 def refuse_string(special_tokens: Sequence[str]) -> None:

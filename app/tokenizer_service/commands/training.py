@@ -103,6 +103,11 @@ def _add_vocabulary_options(parser: CommandParser) -> None:
     parser.add("--min-frequency N", "ignore pairs that occur less often (default: 1)", default=1)
     parser.add("--max-token-length BYTES", "learn no token longer than this", type=int)
     parser.add(
+        "--superwords-from N",
+        "SuperBPE: from this size on, learn tokens that join words of a line",
+        type=int,
+    )
+    parser.add(
         "--seed-token TEXT",
         "text that becomes one token before any is learned; repeat for more, in order",
         action="append",
@@ -152,6 +157,7 @@ def run_train(arguments: argparse.Namespace) -> None:
       tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k
       tokenizer train news.txt --vocab-size 8000,16000,32000 --html news.html
       tokenizer train news.txt --min-frequency 2 --reserved 16 --pad-to-multiple 128
+      tokenizer train news.txt --vocab-size 50000 --superwords-from 40000
       tokenizer train news.txt --extend gpt2 --vocab-size 52000 --name gpt2-news
 
     One run trains several sizes and publishes them as NAME-SIZE. Counting a corpus is
@@ -242,6 +248,8 @@ def _check(arguments: argparse.Namespace) -> list[str]:
             )
     elif not arguments.inputs:
         raise UsageError("no input; name one or more files")
+    if arguments.superwords_from is not None and (arguments.from_counts or arguments.save_counts):
+        raise UsageError("--superwords-from counts text twice; leave out counts as files")
     check_counting_options(arguments)
     if arguments.reserved_name != LLAMA3_RESERVED_NAME and not (
         arguments.reserved or arguments.pad_to_multiple > 1
@@ -343,6 +351,7 @@ def _options(arguments: argparse.Namespace) -> VocabularyOptions:
         n_reserved=arguments.reserved,
         reserved_name=arguments.reserved_name,
         pad_to_multiple=arguments.pad_to_multiple,
+        superwords_from=arguments.superwords_from,
     )
 
 

@@ -167,4 +167,5 @@ def vocabulary_options(request: Mapping[str, Any]) -> VocabularyOptions:
         seed_tokens=tuple(request["seed_tokens"]),
         n_reserved=request["reserved"],
         pad_to_multiple=request["pad_to_multiple"],
+        superwords_from=request["superwords_from"],
     )

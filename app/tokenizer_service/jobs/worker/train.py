@@ -47,7 +47,8 @@ def train_and_publish(job: WorkerJob) -> None:
         store, base = open_artifacts(request["store"], job.artifacts_dir), None
         if request.get("extend"):
             base = store.load(store.resolve(request["extend"])).spec
-        if "ray_address" in request and base is None:
+        is_plain = base is None and request["superwords_from"] is None
+        if "ray_address" in request and is_plain:
             result = train_on_cluster(job, files, engine.name, report, corpus_format=how)
         else:
             result = train(

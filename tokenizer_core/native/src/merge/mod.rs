@@ -164,7 +164,8 @@ impl Merger {
         })
     }
 
-    fn of_all(start: [u32; 256], merges: &[Merge]) -> Merger {
+    /// Kind `merges`, with every pair, also those that no text ever reaches.
+    pub fn of_all(start: [u32; 256], merges: &[Merge]) -> Merger {
         let products = || merges.iter().map(|&(_, _, product)| product);
         // Ids that rise with the ranks can be the ranks, which saves looking them up.
         let are_ranks = products().is_sorted_by(|one, next| one < next);

@@ -14,6 +14,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::mem::growth::{NoMemory, with_room};
+use crate::merge::pair_table::ID_BITS;
 use crate::python::lists::Items;
 use crate::python::splitting::pattern_of;
 use crate::python::text::stopped_error;
@@ -280,6 +281,9 @@ impl WordCounts {
 
 /// The pairs as symbols, once it is certain that each can be merged when its turn comes.
 fn number_symbols(merges: &[(PyBackedBytes, PyBackedBytes)]) -> PyResult<Vec<(u32, u32)>> {
+    if merges.len() > (1 << ID_BITS) - 256 {
+        return Err(PyValueError::new_err("more first merges than there are ids"));
+    }
     let mut symbols: HashMap<Vec<u8>, u32> = (0..=255).map(|b| (vec![b], u32::from(b))).collect();
     let mut pairs = with_room(merges.len()).map_err(no_memory)?;
     let reserved = symbols.try_reserve(merges.len());

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use super::first_merges::FirstMerges;
 use super::pair_numbers::{PairNumbers, hash_pair};
 use super::pair_queue::{Pair, PairQueue};
 use super::symbols::Unsigned;
@@ -11,6 +10,7 @@ use super::ties::TieOrder;
 use super::{Group, Learner, NO_NEIGHBOUR, Rules, Tuning};
 use crate::mem::growth::{Grow, NoMemory, collected, filled, with_room};
 use crate::mem::prefetch::prefetch;
+use crate::merge::{Merge, MergeScratch, Merger, WINDOW};
 
 /// The sketch has a bucket for each symbol of the arena, up to this many (16 MB).
 const MAX_BUCKETS: usize = 1 << 22;
@@ -23,11 +23,15 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         W: Iterator<Item = (&'a [u8], u64)> + Clone,
     {
         let mut order = TieOrder::new(rules.tie_break);
+        let mut first_merges: Vec<Merge> = with_room(rules.first_merges.len())?;
         for &(left, right) in &rules.first_merges {
-            order.push(left as usize, right as usize)?;
+            let product = order.push(left as usize, right as usize)?;
+            first_merges.push((left, right, product as u32));
         }
         let n_symbols = order.keys.len();
-        let first_merges = FirstMerges::new(&rules.first_merges)?;
+        let bytes = std::array::from_fn(|byte| byte as u32);
+        let merger = Merger::of_all(bytes, &first_merges);
+        let (mut scratch, mut merged) = (MergeScratch::default(), Vec::new());
         // Where the words of each count begin: counts fall along the arena.
         let mut sizes: BTreeMap<u64, usize> = BTreeMap::new();
         for (word, count) in words.clone() {
@@ -51,11 +55,24 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
                 let next = sizes.get_mut(&count).expect("counted above");
                 let split = &mut symbols[*next..*next + n_left];
                 *next += n_left + 1;
-                for (symbol, &byte) in split.iter_mut().zip(word) {
-                    *symbol = S::of(usize::from(byte));
+                if first_merges.is_empty() {
+                    for (symbol, &byte) in split.iter_mut().zip(word) {
+                        *symbol = S::of(usize::from(byte));
+                    }
+                } else {
+                    merged.clear();
+                    if word.len() <= WINDOW {
+                        merger.encode(word, &mut scratch, |ids| merged.try_extend(ids))??;
+                    } else {
+                        let n_bytes = |id| order.tokens.get(id as usize).len();
+                        let check = || Ok::<(), NoMemory>(());
+                        merger.encode_long(word, &mut scratch, n_bytes, check, &mut merged)?;
+                    }
+                    n_left = merged.len();
+                    for (symbol, &id) in split.iter_mut().zip(&merged) {
+                        *symbol = S::of(id as usize);
+                    }
                 }
-                n_left = first_merges.apply(split);
-                split[n_left..].fill(Self::boundary());
             }
             n_tokens += n_left as u64 * count;
         }
@@ -80,7 +97,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             seen_after: Vec::new(),
             hits: Vec::new(),
         };
-        if !rules.first_merges.is_empty() {
+        if !first_merges.is_empty() {
             learner.compact(); // the merges left room behind the words
         }
         Ok(learner)

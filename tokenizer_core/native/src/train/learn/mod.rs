@@ -22,7 +22,6 @@
 //! **The tie rule** is that of `tokenizer_core/training/learn_merges.py`, which is the reference.
 
 mod epochs;
-mod first_merges;
 mod merging;
 mod pair_numbers;
 mod pair_queue;

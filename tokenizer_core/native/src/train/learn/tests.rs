@@ -1,6 +1,5 @@
 //! The learner with any tuning, and what it must withstand; `tests/property` has its definition.
 
-use super::first_merges::FirstMerges;
 use super::merging::find_group;
 use super::*;
 use std::collections::HashMap;
@@ -50,9 +49,16 @@ impl Random {
             for _ in 0..self.below(6) {
                 let (word, _) = &words[self.below(words.len() as u64) as usize];
                 let mut symbols: Vec<u32> = word.iter().copied().map(u32::from).collect();
-                let given = FirstMerges::new(&rules.first_merges).unwrap();
-                let n_left = given.apply(&mut symbols);
-                symbols.truncate(n_left);
+                for (product, &(left, right)) in (256..).zip(&rules.first_merges) {
+                    let mut i = 0;
+                    while i + 1 < symbols.len() {
+                        if (symbols[i], symbols[i + 1]) == (left, right) {
+                            symbols[i] = product;
+                            symbols.remove(i + 1);
+                        }
+                        i += 1;
+                    }
+                }
                 if symbols.len() > 1 {
                     let position = self.below(symbols.len() as u64 - 1) as usize;
                     let pair = (symbols[position], symbols[position + 1]);
