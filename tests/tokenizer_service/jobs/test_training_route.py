@@ -39,6 +39,8 @@ WRONG_BODIES = [
     ({"documents": ["x"], "reserved": 1 << 15}, "/reserved"),
     ({"documents": ["x"], "vocab_size": 260, "reserved": 4}, ""),
     ({"documents": ["x"], "vocab_size": 258, "seed_tokens": ["abc"]}, ""),
+    ({"documents": ["x"], "vocab_size": 300, "superwords_from": 300}, ""),
+    ({"documents": ["x"], "extend": "starter", "superwords_from": 300}, ""),
     ({"documents": ["x"], "vocab_size": 2**20, "pad_to_multiple": 1000}, ""),
     ({"documents": ["x"], "special_tokens": ["<|reserved_special_token_0|>"], "reserved": 1}, ""),
     ({"documents": ["x"], "name": "../x"}, "/name"),

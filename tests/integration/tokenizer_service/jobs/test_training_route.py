@@ -100,6 +100,7 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service):
         "max_token_length": 4,
         "seed_tokens": ["qua"],
         "reserved": 6,
+        "superwords_from": 275,
         "pad_to_multiple": 5,
     }
     text = "low low lower newest newest widest widest"
@@ -107,7 +108,12 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service):
     job = service.wait(service.start(**asked, **options))
     assert job["state"] == "live", job
     wanted = VocabularyOptions(
-        min_frequency=2, max_token_length=4, seed_tokens=("qua",), n_reserved=6, pad_to_multiple=5
+        min_frequency=2,
+        max_token_length=4,
+        seed_tokens=("qua",),
+        n_reserved=6,
+        superwords_from=275,
+        pad_to_multiple=5,
     )
     trained = trained_by_library(service, text, vocab_size=281, vocabulary=wanted)
     assert job["result"]["digest"] == trained.fingerprint
@@ -118,6 +124,7 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service):
         "max_token_length",
         "seed_tokens",
         "n_reserved",
+        "superwords_from",
         "pad_to_multiple",
     ):
         fewer = dataclasses.replace(wanted, **{name: getattr(defaults, name)})

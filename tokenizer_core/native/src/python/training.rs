@@ -282,7 +282,9 @@ impl WordCounts {
 /// The pairs as symbols, once it is certain that each can be merged when its turn comes.
 fn number_symbols(merges: &[(PyBackedBytes, PyBackedBytes)]) -> PyResult<Vec<(u32, u32)>> {
     if merges.len() > (1 << ID_BITS) - 256 {
-        return Err(PyValueError::new_err("more first merges than there are ids"));
+        return Err(PyValueError::new_err(
+            "more first merges than there are ids",
+        ));
     }
     let mut symbols: HashMap<Vec<u8>, u32> = (0..=255).map(|b| (vec![b], u32::from(b))).collect();
     let mut pairs = with_room(merges.len()).map_err(no_memory)?;
