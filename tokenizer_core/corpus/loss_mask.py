@@ -13,6 +13,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+NO_LOSS: Final = -100
+"""The target where the loss does not count: the default `ignore_index` of PyTorch's losses."""
+
 _BIT: Final = np.uint32(31)
 _IDS: Final = np.uint32((1 << 31) - 1)
 

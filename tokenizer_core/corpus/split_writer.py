@@ -11,6 +11,7 @@ import numpy as np
 
 from tokenizer_core.corpus.document_index import iterate_lengths, render_megatron_index
 from tokenizer_core.corpus.loss_mask import unmark_ids
+from tokenizer_core.corpus.parquet_shards import write_parquet
 from tokenizer_core.corpus.staging import StagedFile
 from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_manifest import (
@@ -277,24 +278,28 @@ class SplitWriter:
         header = self._layout.render_header(self._shard_tokens, self._dtype)
         names = self._plan.file_names(self._split, len(self._shards))
         files = [self._shard.close(b"" if header == self._header else header)]
-        if self._layout.has_index:
-            files.append(self._write_index(names[1]))
         if self._mask:
             files.append(self._mask.close())
+        if self._layout.index_suffix:
+            files.insert(1, self._write_index(names))
         self._shards.append(ShardRecord(self._shard_tokens, tuple(files)))
         self._shard, self._mask, self._shard_tokens = None, None, 0
 
-    def _write_index(self, name: str) -> TokenFile:
-        """Write the `.idx` of the shard that was closed just now, from the recorded ends."""
+    def _write_index(self, names: list[str]) -> TokenFile:
+        """Write the `.idx` or `.parquet` of the shard that was closed just now, from the recorded
+        ends."""
         self._ends.flush()
         first, stop = self._shard_first_document, self._n_documents
         lengths = partial(
             iterate_lengths, self._ends.path, first, stop, begin=self._shard_first_token
         )
-        index = StagedFile(self._folder / name, hash_on_the_way=True)
+        index = StagedFile(self._folder / names[1], hash_on_the_way=True)
         try:
-            for piece in render_megatron_index(stop - first, lengths, self._dtype):
-                index.write(piece)
+            if self._layout.name == "parquet":
+                write_parquet(index, self._plan, [self._folder / name for name in names], lengths())
+            else:
+                for piece in render_megatron_index(stop - first, lengths, self._dtype):
+                    index.write(piece)
             return index.close()
         finally:
             index.discard()

@@ -9,6 +9,7 @@ the next shard. The layouts and the sources of their rules:
   `numpy/lib/format.py`, NEP 1).
 - `megatron`: ids in `.bin` and an `.idx` (NVIDIA/Megatron-LM
   `megatron/core/datasets/indexed_dataset.py`); `document_index` describes the `.idx`.
+- `parquet`: the file of `raw`, and a `.parquet` of the same documents (`parquet_shards`).
 - `llmc`: a header of 256 int32, then ids (karpathy/llm.c `dev/data/data_common.py`,
   `llmc/dataloader.h`, `train_llama3.py`). Magic 20240520 and version 1 for uint16 (GPT-2), magic
   20240801 and version 7 for uint32 (Llama 3). The third number is the count of tokens, so a shard
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 Width = Literal["uint16", "uint32"]
 
 INDEX_SUFFIX: Final = ".idx"
+_INDEX_SUFFIXES: Final = {"megatron": INDEX_SUFFIX, "parquet": ".parquet"}
 
 _LLMC_INTS: Final = 256
 _LLMC_MAGIC_AND_VERSION: Final = {2: (20240520, 1), 4: (20240801, 7)}
@@ -54,7 +56,7 @@ class TokenLayout:
     - `spans_shards`: whether a document may begin in one shard and end in the next. True if the
       trainer reads windows of one stream of ids (nanoGPT, llm.c): all shards but the last then
       have the same number of tokens, as llm.c's own scripts write them. False if the trainer reads
-      documents (Megatron): there each shard is a separate dataset.
+      documents (Megatron, Parquet): there each shard is a separate dataset.
     - `wide`: the stored dtype for ids over 65,535. Megatron has no uint32; its int32 suffices,
       because ids are below 2^20.
     - `max_tokens_per_shard`: None for no limit; `default_tokens_per_shard`: None for one file.
@@ -70,9 +72,9 @@ class TokenLayout:
     render_header: Callable[[int, np.dtype[Any]], bytes]
 
     @property
-    def has_index(self) -> bool:
-        """Whether each shard has an `.idx`."""
-        return self.name == "megatron"
+    def index_suffix(self) -> str | None:
+        """The suffix of the file that each shard has beside its ids, if any."""
+        return _INDEX_SUFFIXES.get(self.name)
 
     def disk_dtype(self, width: Width) -> np.dtype[Any]:
         """The stored dtype of an id, little-endian.
@@ -100,7 +102,7 @@ class TokenLayout:
                 f"{path.name} does not begin with the header of the layout {self.name} for "
                 f"{n_tokens} ids of {dtype}; write the token files anew"
             )
-        if self.has_index:
+        if self.index_suffix == INDEX_SUFFIX:
             check_megatron_header(path.with_suffix(INDEX_SUFFIX), dtype)
         try:
             ids = np.memmap(path, dtype, mode="r", offset=len(header), shape=(n_tokens,))
@@ -162,6 +164,7 @@ LAYOUTS: Final = {
         TokenLayout("raw", ".bin", True, 0, "<u4", None, None, _no_header),
         TokenLayout("npy", ".npy", True, _NPY_HEADER_BYTES, "<u4", None, None, _render_npy_header),
         TokenLayout("megatron", ".bin", False, 0, "<i4", None, None, _no_header),
+        TokenLayout("parquet", ".bin", False, 0, "<u4", None, None, _no_header),
         TokenLayout(
             "llmc",
             ".bin",

@@ -7,12 +7,12 @@ the tokenizer lacks the end-of-document token.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from tokenizer_core.corpus.token_layouts import (
-    INDEX_SUFFIX,
     TokenLayout,
     Width,
     find_layout,
@@ -130,10 +130,10 @@ class TokenFilesPlan:
         return f"{split_stem(split)}{number}{self.layout.suffix}"
 
     def file_names(self, split: Split, index: int) -> list[str]:
-        """All files of shard `index`: the ids, Megatron's index, the mask."""
+        """All files of shard `index`: the ids, the `.idx` or `.parquet`, the mask."""
         name = self.shard_name(split, index)
         stem = name.removesuffix(self.layout.suffix)
-        index_names = [stem + INDEX_SUFFIX] if self.layout.has_index else []
+        index_names = [stem + suffix] if (suffix := self.layout.index_suffix) else []
         mask_names = [stem + MASK_SUFFIX] if self.loss_mask else []
         return [name, *index_names, *mask_names]
 
@@ -209,20 +209,21 @@ def plan_token_files(
 ) -> TokenFilesPlan:
     """A checked plan of token files for `tokenizer`.
 
-    `layout` is `raw`, `npy`, `megatron` or `llmc`. `dtype="auto"` selects uint16 if the largest id
-    (not the number of tokens) is at most 65,535, else uint32. `tokens_per_shard` is the number of
-    ids per file; None writes one file per split (for `llmc`, whose file size is limited, files of
-    100,000,000 ids). `begin_of_document` and `end_of_document` name the special tokens around each
-    document; by default nothing begins one, and `find_document_end` ends it; empty for none.
-    `ref` is the published name and version of the tokenizer. With `loss_mask` each id has a byte
-    that is 1 where the loss counts, and by default nothing ends a document. `encode_corpus`
-    truncates or drops documents of more than `max_length` ids, those around them included; a
-    truncated one keeps its end-of-document id.
+    `layout` is one of `LAYOUTS`. `dtype="auto"` selects uint16 if the largest id (not the number of
+    tokens) is at most 65,535, else uint32. `tokens_per_shard` is the number of ids per file; None
+    writes one file per split (for `llmc`, whose file size is limited, files of 100,000,000 ids).
+    `begin_of_document` and `end_of_document` name the special tokens around each document; by
+    default nothing begins one, and `find_document_end` ends it; empty for none. `ref` is the
+    published name and version of the tokenizer. With `loss_mask` each id has a byte that is 1 where
+    the loss counts, and by default nothing ends a document. `encode_corpus` truncates or drops
+    documents of more than `max_length` ids, those around them included; a truncated one keeps its
+    end-of-document id.
 
     Raises:
-        TokenFilesPlanError: ids do not fit into `dtype`, the layout is unknown or cannot have this
-            number of tokens, the tokenizer lacks a special token, nothing says which one ends a
-            document, the seed is below 0, or `max_length` has no room for a document.
+        TokenFilesPlanError: ids do not fit into `dtype`, the layout is unknown, cannot have this
+            number of tokens or needs pyarrow, the tokenizer lacks a special token, nothing says
+            which one ends a document, the seed is below 0, or `max_length` has no room for a
+            document.
         ValueError: `allowed_special` names a token that the tokenizer does not have.
 
     Example:
@@ -232,6 +233,10 @@ def plan_token_files(
         >>> plan.dtype, plan.end_of_document_id, plan.shard_name("train", 0)
         ('uint16', 256, 'train.bin')
     """
+    if layout == "parquet" and find_spec("pyarrow") is None:
+        raise TokenFilesPlanError(
+            "the layout parquet needs the extra parquet; pip install 'tokenizer-service[parquet]'"
+        )
     spec = tokenizer.spec
     default = find_layout(layout).default_tokens_per_shard
     recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)

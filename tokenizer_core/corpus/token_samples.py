@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
+from tokenizer_core.corpus.loss_mask import NO_LOSS
 from tokenizer_core.errors import TokenFilesError
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     Sample = tuple[NDArray[np.int64], ...]
 
 LossMask = Literal["targets", "apart", "ignored"]
-
-NO_LOSS: Final = -100
-"""The target where the loss does not count: the default `ignore_index` of PyTorch's losses."""
 
 _ROUNDS: Final = 4
 _SampleT = TypeVar("_SampleT")

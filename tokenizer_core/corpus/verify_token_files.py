@@ -19,6 +19,7 @@ from tokenizer_core.corpus.document_index import (
     iterate_lengths,
     render_megatron_index,
 )
+from tokenizer_core.corpus.parquet_shards import count_rows, is_parquet_of
 from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord, Tally
@@ -231,30 +232,36 @@ def _check_index(files: TokenFiles, split: SplitRecord) -> None:
         raise TokenFilesCorruptError(
             f"{path.name} ends at {end}, and {split.name} has {split.n_tokens} ids; {_REMEDY}"
         )
-    if files.manifest.plan.layout.has_index:
-        _check_megatron_indexes(files, split)
+    if files.manifest.plan.layout.index_suffix:
+        _check_indexes(files, split)
 
 
-def _check_megatron_indexes(files: TokenFiles, split: SplitRecord) -> None:
-    """Check that each `.idx` is, byte for byte, the one that follows from the document ends."""
-    dtype = files.manifest.plan.disk_dtype
-    ends = files.folder / split.ends_name
+def _check_indexes(files: TokenFiles, split: SplitRecord) -> None:
+    """Check that each `.idx` or `.parquet` is the one that follows from the other files."""
+    plan, ends = files.manifest.plan, files.folder / split.ends_name
+    is_parquet = plan.layout.name == "parquet"
     document = token = 0
     for shard in split.shards:
-        path = files.folder / shard.files[1].file
-        stop = document + check_megatron_header(path, dtype)
+        paths = [files.folder / each.file for each in shard.files]
+        path = paths[1]
+        count = count_rows(path) if is_parquet else check_megatron_header(path, plan.disk_dtype)
+        stop = document + count
         if stop > split.n_documents:
             raise TokenFilesCorruptError(f"{path.name} has too many documents; {_REMEDY}")
         lengths = partial(iterate_lengths, ends, document, stop, begin=token)
-        with path.open("rb") as file:
-            for piece in render_megatron_index(stop - document, lengths, dtype):
-                if file.read(len(piece)) != piece:
-                    raise TokenFilesCorruptError(
-                        f"{path.name} does not agree with {ends.name}; {_REMEDY}"
-                    )
+        if is_parquet:
+            agrees = is_parquet_of(plan, paths, lengths())
+        else:
+            with path.open("rb") as file:
+                pieces = render_megatron_index(count, lengths, plan.disk_dtype)
+                agrees = all(file.read(len(piece)) == piece for piece in pieces)
+        if not agrees:
+            raise TokenFilesCorruptError(f"{path.name} does not agree with {ends.name}; {_REMEDY}")
         document, token = stop, token + shard.n_tokens
     if document != split.n_documents:
-        raise TokenFilesCorruptError(f"the .idx files have too few documents; {_REMEDY}")
+        raise TokenFilesCorruptError(
+            f"the {plan.layout.index_suffix} files have too few documents; {_REMEDY}"
+        )
 
 
 def _check_documents(files: TokenFiles, split: SplitRecord) -> None:

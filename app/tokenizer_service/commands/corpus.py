@@ -227,8 +227,9 @@ def run_encode(arguments: argparse.Namespace) -> None:
           --ray-address head:6379 --checkpoint-dir s3://runs/news --output tokens
 
     In plain text the separator ends a document. Layouts: raw (np.memmap, as nanoGPT),
-    npy (np.load), megatron (.bin and .idx), llmc (llm.c). --resume continues an
-    interrupted run, even after kill -9, and writes the same bytes.
+    npy (np.load), megatron (.bin and .idx), parquet (.bin and .parquet, for TRL and
+    axolotl), llmc (llm.c). --resume continues an interrupted run, even after kill -9,
+    and writes the same bytes.
     """
     check_run_options(arguments)
     if arguments.over_length and arguments.max_length is None:

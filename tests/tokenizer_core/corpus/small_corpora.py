@@ -19,7 +19,7 @@ from tokenizer_core.corpus import (
 from tokenizer_core.corpus.token_manifest import _FORMAT
 from tokenizer_core.distributed import encode_shards
 
-LAYOUT_NAMES = ["raw", "npy", "megatron", "llmc"]
+LAYOUT_NAMES = ["raw", "npy", "megatron", "llmc", "parquet"]
 
 NARROW = Tokenizer(BYTES | {256: b"ab"}, [(b"a", b"b")], ["<|begin|>", "<|end|>"])
 """Largest id 258: uint16."""

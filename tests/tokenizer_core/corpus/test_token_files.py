@@ -294,6 +294,9 @@ ENDS = "train.document-ends.u64"
         ("megatron", "train_000000.idx", put(38, 77, "u1"), "train_000000.idx does not agree with"),
         ("megatron", "train_000000.idx", put(60, 77, "u1"), "train_000000.idx does not agree with"),
         ("megatron", "train_000000.idx", put(-1, 77, "u1"), "train_000000.idx does not agree with"),
+        ("parquet", ENDS, put(0, 3), "train_000000.parquet does not agree with"),
+        ("parquet", "train_000000.bin", put(0, 7, "<u4"), "000000.parquet does not agree with"),
+        ("parquet", "train_000000.parquet", bytearray.pop, "is no Parquet file"),
         (
             "llmc",
             "train_000000.bin",

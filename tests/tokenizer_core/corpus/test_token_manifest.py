@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -140,7 +141,11 @@ def test_the_width_depends_on_the_largest_id_not_on_the_count(largest_id, dtype)
         ({"dtype": "uint16", "tokenizer": WIDE}, "is 70000, and uint16 ends at 65535; take"),
         ({"allowed_special": {"<|x|>"}}, "allowed_special names"),
         ({"dtype": "int64"}, "no dtype 'int64'.*take auto, uint16 or uint32"),
-        ({"layout": "csv"}, "no layout is named 'csv'; there are raw, npy, megatron, llmc"),
+        (
+            {"layout": "csv"},
+            "named 'csv'; there are raw, npy, megatron, parquet, llmc",
+        ),
+        ({"layout": "parquet"}, "the layout parquet needs the extra parquet; pip install"),
         ({"tokens_per_shard": 0}, "tokens_per_shard is 0; in the layout raw it must be at least 1"),
         ({"tokens_per_shard": -1}, "must be at least 1"),
         ({"layout": "llmc", "tokens_per_shard": 1 << 31}, "be between 1 and 2147483647"),
@@ -157,7 +162,8 @@ def test_the_width_depends_on_the_largest_id_not_on_the_count(largest_id, dtype)
         ({"loss_mask": 1}, "loss_mask is True or False, not 1"),
     ],
 )
-def test_an_impossible_plan_is_refused(options, message):
+def test_an_impossible_plan_is_refused(options, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ValueError, match=message) as raised:
         plan_token_files(**{"tokenizer": NARROW, "end_of_document": ""} | options)
     if "allowed_special" not in options:
@@ -223,7 +229,8 @@ def test_the_names_of_the_files_sort_in_their_order(layout):
     names = [plan.file_names("train", index)[0] for index in range(1001)]
     assert names == sorted(names)
     assert names[0].startswith("train_000000.")
-    suffixes = {"npy": ["npy"], "megatron": ["bin", "idx"]}.get(layout, ["bin"])
+    more = {"megatron": ["idx"], "parquet": ["parquet"]}.get(layout, [])
+    suffixes = ["npy" if layout == "npy" else "bin", *more]
     one = plan_token_files(NARROW, end_of_document="", layout=layout)
     sharded = layout == "llmc"  # in files of at most a hundred million ids
     assert (one.tokens_per_shard == 100_000_000) is sharded

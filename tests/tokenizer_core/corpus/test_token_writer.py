@@ -22,7 +22,11 @@ from tests.tokenizer_core.corpus.small_corpora import (
     write,
     write_texts,
 )
-from tests.tokenizer_core.corpus.trainer_readers import READERS, read_megatron_documents
+from tests.tokenizer_core.corpus.trainer_readers import (
+    DOCUMENT_READERS,
+    READERS,
+    read_megatron_documents,
+)
 from tests.tokenizer_core.registry.test_disk_faults import Fault
 from tokenizer_core.corpus import (
     TokenFiles,
@@ -114,15 +118,15 @@ def write_parts(folder, plan, documents, cuts, validation):
 
 
 def check_cuts(layout, limit, shards, expected, folder, stem, wide):
-    """Where shards end: anywhere in a stream of ids, never inside one of Megatron's documents."""
+    """Where shards end: anywhere in a stream of ids, never inside a document of another layout."""
     sizes = [len(shard) for shard in shards]
-    if layout != "megatron":
+    if layout not in DOCUMENT_READERS:
         n_tokens = sum(sizes)
         limit = limit or n_tokens
         full, rest = divmod(n_tokens, limit)
         assert sizes == [limit] * full + [rest] * (rest > 0)
         return
-    found = read_megatron_documents(folder, stem, wide)
+    found = DOCUMENT_READERS[layout](folder, stem, wide)
     assert [document.tolist() for shard in found for document in shard] == expected
     if limit is None:
         assert len(found) == 1

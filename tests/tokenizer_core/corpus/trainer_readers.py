@@ -5,9 +5,11 @@ Each gives the shards of `train` or `val` in the trainer's order, which is that 
 names.
 """
 
+import itertools
 import struct
 
 import numpy as np
+from pyarrow import parquet
 
 
 def read_raw(folder, stem, wide):
@@ -73,4 +75,32 @@ def read_megatron(folder, stem, wide):
     return [np.concatenate(shard) for shard in read_megatron_documents(folder, stem, wide)]
 
 
-READERS = {"raw": read_raw, "npy": read_npy, "llmc": read_llmc, "megatron": read_megatron}
+def read_parquet_documents(folder, stem, wide):
+    """The rows of each shard, whose columns agree."""
+    found = []
+    for path in sorted(folder.glob(f"{stem}*.parquet")):
+        table = parquet.read_table(path)
+        types = [f"list<element: {kind}>" for kind in ("int32", "int8", "int32")]
+        assert list(map(str, table.schema.types)) == types
+        rows = table.to_pydict()
+        mask = path.with_suffix(".loss-mask.u8")
+        bits = iter(np.fromfile(mask, np.uint8)) if mask.exists() else itertools.repeat(1)
+        for ids, attention, labels in zip(*rows.values(), strict=True):
+            assert labels == [id_ if next(bits) else -100 for id_ in ids]
+            assert attention == [1] * len(ids)
+        found.append([np.array(ids) for ids in rows["input_ids"]])
+    return found
+
+
+def read_parquet(folder, stem, wide):
+    return [np.concatenate(shard) for shard in read_parquet_documents(folder, stem, wide)]
+
+
+DOCUMENT_READERS = {"megatron": read_megatron_documents, "parquet": read_parquet_documents}
+READERS = {
+    "raw": read_raw,
+    "npy": read_npy,
+    "llmc": read_llmc,
+    "megatron": read_megatron,
+    "parquet": read_parquet,
+}
