@@ -7,7 +7,7 @@ docs/http-reference.md; a field that is `null` counts as not sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,9 @@ from tokenizer_client.schemas.tokens import (
     TokenizerName,
     invalid,
 )
+
+AS_VLLM: Final = ConfigDict(strict=False)
+"""vLLM takes 5.0 and "5" as an integer, 1 and "yes" as a boolean."""
 
 MAX_CHAT_NESTING: Final = 64
 """Greatest nesting of objects and lists in a request with a conversation."""
@@ -148,8 +151,27 @@ class DialectRequest(RequestModel):
     tokenizer: TokenizerName | None = None
 
 
-class RenderedRequest(DialectRequest):
+Kind = TypeVar("Kind")
+SglangField = Annotated[
+    Kind, Field(description="Of SGLang; refused without `/as/sglang/` before the path.")
+]
+
+
+class SglangConstraints(BaseModel):
+    """SGLang's own fields that constrain the output."""
+
+    json_schema: SglangField[str | None] = None
+    regex: SglangField[str | None] = None
+    ebnf: SglangField[str | None] = None
+    stop_regex: SglangField[
+        Annotated[str | list[str] | None, _otherwise("must be a string or a list of strings")]
+    ] = None
+
+
+class RenderedRequest(SglangConstraints, DialectRequest):
     """A request that is rendered to one for vLLM's `/inference/v1/generate`."""
+
+    model_config = AS_VLLM
 
     return_token_offsets: bool | None = False
     truncate_prompt_tokens: TruncatePromptTokens = None
@@ -211,6 +233,8 @@ class CountTokensRequest(_OtherServersRequest):
 class MessagesRenderRequest(CountTokensRequest):
     """`/v1/messages/render` of vLLM."""
 
+    model_config = AS_VLLM
+
 
 class InputTokensRequest(_OtherServersRequest):
     """`/v1/responses/input_tokens` of OpenAI."""
@@ -234,6 +258,8 @@ class GeminiCountRequest(_OtherServersRequest):
 
 class ResponsesRenderRequest(InputTokensRequest):
     """`/v1/responses/render` of vLLM."""
+
+    model_config = AS_VLLM
 
 
 class ChatTemplateIdentity(BaseModel):

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field, RootModel
 
 from tokenizer_client.schemas.chat import (
+    AS_VLLM,
     CompletionRequest,
     DialectRequest,
     RenderedRequest,
@@ -32,6 +33,8 @@ NO_MODEL_LENGTH: Final = -1
 
 class PromptRequest(DialectRequest):
     """`/tokenize` of vLLM and SGLang, with SGLang's form of a batch."""
+
+    model_config = AS_VLLM
 
     prompt: Texts
     add_special_tokens: bool = Field(
@@ -92,6 +95,8 @@ class PlainTextRequest(DialectRequest):
 
 class MessagesRequest(CompletionRequest):
     """`/tokenize` of vLLM for a conversation, which its chat template renders."""
+
+    model_config = AS_VLLM
 
     return_token_strs: bool = False
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import inf, nextafter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
+from tokenizer_client.schemas.chat import SglangConstraints
 from tokenizer_core.chat.messages import refuse
 from tokenizer_core.text.offsets import char_offsets
 from tokenizer_service.access.errors import RequestsTooLargeError
@@ -60,8 +62,8 @@ _SGLANG_SAMPLING: Final = {
         name: name
         for name in (
             "n", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
-            "frequency_penalty", "repetition_penalty", "stop", "stop_token_ids", "ignore_eos",
-            "skip_special_tokens", "spaces_between_special_tokens", "logit_bias",
+            "frequency_penalty", "repetition_penalty", "stop", "stop_regex", "stop_token_ids",
+            "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "logit_bias",
         )
     },
 }  # fmt: skip
@@ -77,19 +79,63 @@ _SGLANG_CONSTRAINTS: Final = {
 _COMPLETION_TOKENS: Final = 16
 """`max_tokens` of a completion that has none."""
 
-_WHOLE, _ANY = (int,), (int, float)
 _BOUNDS: Final = {
-    "n": (_WHOLE, 1, inf, "an integer, at least 1"),
-    "temperature": (_ANY, 0, inf, "a number, at least 0"),
-    "top_p": (_ANY, nextafter(0, 1), 1, "a number, above 0 and at most 1"),
-    "top_k": (_WHOLE, -1, inf, "an integer, at least -1"),
-    "min_p": (_ANY, 0, 1, "a number, from 0 to 1"),
-    "presence_penalty": (_ANY, -2, 2, "a number, from -2 to 2"),
-    "frequency_penalty": (_ANY, -2, 2, "a number, from -2 to 2"),
-    "repetition_penalty": (_ANY, nextafter(0, 1), inf, "a number, above 0"),
-    "min_tokens": (_WHOLE, 0, inf, "an integer, at least 0"),
+    "n": (1, inf, "an integer, at least 1"),
+    "temperature": (0, 2, "a number, from 0 to 2"),
+    "top_p": (nextafter(0, 1), 1, "a number, above 0 and at most 1"),
+    "top_k": (-1, inf, "an integer, at least -1"),
+    "min_p": (0, 1, "a number, from 0 to 1"),
+    "presence_penalty": (-2, 2, "a number, from -2 to 2"),
+    "frequency_penalty": (-2, 2, "a number, from -2 to 2"),
+    "repetition_penalty": (nextafter(0, 1), inf, "a number, above 0"),
+    "min_tokens": (0, inf, "an integer, at least 0"),
 }
 """What vLLM takes as values of sampling parameters."""
+
+
+def _no_text(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError
+    return value
+
+
+# fmt: off
+_TYPES: Final[dict[str, tuple[TypeAdapter[Any], str]]] = {
+    name: (adapter, words)
+    for adapter, words, names in (
+        (TypeAdapter(int), "an integer", (
+            "max_completion_tokens", "max_output_tokens", "max_tokens", "min_tokens", "n",
+            "routed_experts_prompt_start", "stream_interval", "top_k", "top_logprobs",
+        )),
+        (TypeAdapter(Annotated[int, Field(ge=-(2**63), lt=2**63)]), "an integer of 64 bits", (
+            "priority", "seed",
+        )),
+        (TypeAdapter(Annotated[int, Field(ge=-1, strict=True)]), "an integer, at least -1", (
+            "thinking_token_budget",
+        )),
+        (TypeAdapter(Annotated[int, BeforeValidator(_no_text)]), "an integer", (
+            "logprobs", "prompt_logprobs",
+        )),
+        (TypeAdapter(float), "a number", (
+            "frequency_penalty", "min_p", "presence_penalty", "repetition_penalty", "temperature",
+            "top_p",
+        )),
+        (TypeAdapter(bool), "a boolean", (
+            "echo", "ignore_eos", "include_reasoning", "include_stop_str_in_output",
+            "return_token_ids", "skip_special_tokens", "spaces_between_special_tokens", "stream",
+            "watermarking",
+        )),
+        (TypeAdapter(str | list[str]), "a string or a list of strings", ("stop",)),
+        (TypeAdapter(list[str]), "a list of strings", ("bad_words",)),
+        (TypeAdapter(list[int]), "a list of integers", (
+            "allowed_token_ids", "logprob_token_ids", "stop_token_ids",
+        )),
+        (TypeAdapter(dict[str, float]), "an object of numbers", ("logit_bias",)),
+    )
+    for name in names
+}
+# fmt: on
+"""Field -> what vLLM makes of its value, by pydantic as there, and its type in words."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 
@@ -192,7 +238,7 @@ def render_completion(
         InvalidFieldError: a prompt is empty, or has more tokens than the model.
         Exception: as `_Cut` and `encode_all`.
     """
-    fields = _known_fields(request)
+    fields = _known_fields(request, caller)
     _check_transfer(fields)
     wanted = fields.get("max_tokens", _COMPLETION_TOKENS)
     logprobs = fields.get("logprobs")
@@ -238,7 +284,7 @@ def render_chat_completion(
         InvalidFieldError: the prompt has more tokens than the model.
         Exception: as `_Cut` and `encode_conversation`.
     """
-    fields = _known_fields(request)
+    fields = _known_fields(request, caller)
     _check_transfer(fields)
     if fields.get("top_logprobs") and not fields.get("logprobs"):
         refuse("/top_logprobs", "needs logprobs")
@@ -263,13 +309,13 @@ def render_messages(
     limits: RenderLimits,
 ) -> Rendered:
     """As `render_chat_completion`, of a request to Anthropic's API."""
-    fields = _known_fields(request)
+    fields = _known_fields(request, caller)
     choice = _object(fields, "tool_choice").get("type", "auto")
     fields["tool_choice"] = choice if choice in ("auto", "none") else "required"
     fields["stop"] = fields.pop("stop_sequences", None)
     if fields.get("stream"):
         fields["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-    if type(fields.get("max_tokens")) is not int:
+    if fields.get("max_tokens") is None:
         refuse("/max_tokens", "must be an integer: this protocol has no default")
     if request.thinking is not None and request.thinking.get("type") == "enabled":
         budget = request.thinking.get("budget_tokens")
@@ -297,7 +343,7 @@ def render_responses(
     limits: RenderLimits,
 ) -> Rendered:
     """As `render_chat_completion`, of a request to OpenAI's responses."""
-    fields = _known_fields(request)
+    fields = _known_fields(request, caller)
     fields["logprobs"] = _LOGPROBS in (fields.pop("include", None) or ())
     for name in ("include_reasoning", "stream_options"):  # as vLLM, which leaves them out here
         fields.pop(name, None)
@@ -321,10 +367,46 @@ def render_responses(
     return rendered_for(chat, list(caller.render(request_id, prompt, rendered)))
 
 
-def _known_fields(request: Any) -> dict[str, Any]:
-    """The fields of `request` that vLLM knows and our model of the request does not have."""
+def _known_fields(request: Any, caller: Caller) -> dict[str, Any]:
+    """The fields of `request` that vLLM or SGLang knows and our model of the request does not have.
+
+    Raises:
+        ChatShapeError: a value is of another type, SGLang's for another server, or a second
+            constraint of the output.
+    """
     known, extra = NEUTRAL[type(request)], request.model_extra or {}
-    return {name: extra[name] for name in (*known.carried, *known.accepted) if name in extra}
+    found = {name: extra[name] for name in (*known.carried, *known.accepted) if name in extra}
+    types = _TYPES
+    if not hasattr(request, "prompt"):  # only a completion has a number of them here
+        types = {**_TYPES, "logprobs": _TYPES["stream"]}
+    for name, (adapter, words) in types.items():
+        if found.get(name) is None:
+            continue
+        try:
+            found[name] = adapter.validate_python(found[name])
+        except ValidationError:
+            refuse(f"/{name}", f"must be {_BOUNDS[name][-1] if name in _BOUNDS else words}")
+    if isinstance(request, SglangConstraints):
+        _add_sglang_constraints(request, found, caller)
+    return found
+
+
+def _add_sglang_constraints(
+    request: SglangConstraints, fields: dict[str, Any], caller: Caller
+) -> None:
+    for name in SglangConstraints.model_fields:
+        if not (value := getattr(request, name)):
+            continue
+        if caller.dialect is not SGLANG:
+            refuse(f"/{name}", "is SGLang's, for /as/sglang/; send it in structured_outputs")
+        if name == "stop_regex":
+            fields[name] = value
+            continue
+        asked = _object(fields, "structured_outputs")
+        ours = next(ours for ours, theirs in _SGLANG_CONSTRAINTS.items() if theirs == name)
+        if asked.get(ours) is not None:
+            refuse(f"/{name}", "is a second constraint of the output; send one")
+        fields["structured_outputs"] = {**asked, ours: value}
 
 
 def _check_repeats(given: Any, n_field_bytes: int, max_bytes: int) -> None:
@@ -455,7 +537,8 @@ def _sampling_parameters(fields: Mapping[str, Any], live: LiveTokenizer) -> dict
     Raises:
         ChatShapeError: a value that vLLM does not take, or a second constraint of the output.
     """
-    found = {name: fields[name] for name in SAMPLING if fields.get(name) is not None}
+    names = (*SAMPLING, "stop_regex")
+    found = {name: fields[name] for name in names if fields.get(name) is not None}
     if fields.get("logprobs") and not fields.get("logprob_token_ids"):
         found["logprobs"] = fields.get("top_logprobs") or 0
     if fields.get("echo"):
@@ -471,12 +554,12 @@ def _sampling_parameters(fields: Mapping[str, Any], live: LiveTokenizer) -> dict
     for name in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
         if fields.get(name) is not None:
             found["max_tokens"] = fields[name]
-            if type(fields[name]) is not int or not 1 <= fields[name] <= length:
+            if not 1 <= fields[name] <= length:
                 bound = "" if length == inf else f", at most the {length} tokens of the model"
                 refuse(f"/{name}", f"must be an integer, at least 1{bound}")
             break
-    for name, (kinds, least, most, words) in _BOUNDS.items():
-        if name in found and not (type(found[name]) in kinds and least <= found[name] <= most):
+    for name, (least, most, words) in _BOUNDS.items():
+        if name in found and not least <= found[name] <= most:
             refuse(f"/{name}", f"must be {words}")
     if found.get("min_tokens", 0) > found.get("max_tokens", inf):
         refuse("/min_tokens", "must be at most max_tokens")

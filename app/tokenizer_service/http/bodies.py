@@ -158,14 +158,14 @@ def read_model(model: type[Model], body: bytes, engine: EngineChoice | None = No
 
 
 def validate(value: Any, model: type[Model]) -> Model:
-    """Validate `value` as a `model`, strictly.
+    """Validate `value` as a `model`, strictly unless its configuration says otherwise.
 
     Raises:
         Problem: 422, which names the fields but never their values.
         BatchTooLargeError: a batch has too many items.
     """
     try:
-        return model.model_validate(value, strict=True)
+        return model.model_validate(value, strict=model.model_config.get("strict", True) or None)
     except (ValidationError, IdsError) as error:
         raise _invalid(error, value, model) from None
 

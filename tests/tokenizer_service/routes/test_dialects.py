@@ -206,7 +206,7 @@ def test_unsupported_requests_are_refused(client, refused):
         ({"prompt": "x", "truncate_prompt_tokens": 5}, "invalid_request"),
         ({"content": "x", "add_special_tokens": False}, "invalid_request"),
         ({"text": "x", "add_special_tokens": True}, "invalid_request"),
-        ({"prompt": "x", "add_special_tokens": 1}, "invalid_request"),
+        ({"prompt": "x", "add_special_tokens": 2}, "invalid_request"),
         ({"prompt": "x", "model": 5}, "invalid_request"),
     ):
         assert refused("/tokenize", **body)[0] == code, body

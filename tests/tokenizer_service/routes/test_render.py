@@ -154,7 +154,8 @@ def test_a_side_cuts_all_tokens(post, refused):
     assert chat["token_ids"] == HELLO_IDS[-2:]
     assert post(CHAT, messages=HELLO, truncate_prompt_tokens=5)["token_ids"] == HELLO_IDS[-5:]
     assert post(CHAT, messages=HELLO, truncation_side="left")["token_ids"] == HELLO_IDS
-    for wrong in (-2, 1.5, "3"):
+    assert ids_of(post(COMPLETIONS, prompt="abc", truncate_prompt_tokens="2")) == [[257, 99]]
+    for wrong in (-2, 1.5, "x"):
         found = refused(COMPLETIONS, prompt="a", truncate_prompt_tokens=wrong)
         assert found == ("invalid_request", "/truncate_prompt_tokens")
     assert refused(COMPLETIONS, prompt="a", truncation_side="middle")[1] == "/truncation_side"
@@ -281,10 +282,19 @@ def test_input_of_responses(post, refused):
     "wrong",
     [
         {"n": 0},
-        {"n": "2"},
+        {"n": "x"},
         {"n": 1.5},
+        {"seed": "1.5"},
+        {"seed": 2**63},
+        {"thinking_token_budget": "5"},
+        {"prompt_logprobs": "1"},
+        {"ignore_eos": 2},
+        {"stop": [1]},
+        {"stop_token_ids": ["a"]},
+        {"logit_bias": {"5": "x"}},
         {"top_k": 1.5},
         {"temperature": -0.1},
+        {"temperature": "2.1"},
         {"top_p": 0},
         {"top_k": -2},
         {"min_p": 1.1},
@@ -297,6 +307,36 @@ def test_input_of_responses(post, refused):
 )
 def test_a_value_that_vllm_does_not_take(refused, wrong):
     assert refused(CHAT, messages=HELLO, **wrong) == ("invalid_request", f"/{next(iter(wrong))}")
+
+
+def test_values_are_read_as_by_vllm(post):
+    given = {
+        "max_tokens": 100.0,
+        "n": "2",
+        "seed": " 7 ",
+        "top_k": True,
+        "temperature": "0.5",
+        "ignore_eos": "yes",
+        "stop_token_ids": [5.0, "6"],
+        "logit_bias": {"5": "1"},
+        "logprobs": 1,
+    }
+    answer = post(CHAT, messages=HELLO, add_generation_prompt="off", **given)
+    assert answer["token_ids"] == HELLO_IDS[: len(answer["token_ids"])] != HELLO_IDS
+    assert answer["sampling_params"] == {
+        "max_tokens": 100,
+        "n": 2,
+        "seed": 7,
+        "top_k": 1,
+        "temperature": 0.5,
+        "ignore_eos": True,
+        "stop_token_ids": [5, 6],
+        "logit_bias": {"5": 1.0},
+        "logprobs": 0,
+    }
+    assert type(answer["sampling_params"]["max_tokens"]) is int
+    [answer] = post(COMPLETIONS, prompt="a", logprobs=1.0)
+    assert answer["sampling_params"]["logprobs"] == 1
 
 
 @pytest.mark.parametrize(
@@ -369,6 +409,20 @@ def test_a_prefix_renders_the_request_of_one_server(client, post, refused):
     ):
         answer = post("/as/sglang" + CHAT, messages=HELLO, structured_outputs=constraint)
         assert answer["sampling_params"] == found
+    # SGLang's own fields.
+    for own, found in (
+        ({"regex": "a+"}, {"regex": "a+"}),
+        ({"ebnf": "a", "stop_regex": "b|c"}, {"ebnf": "a", "stop_regex": "b|c"}),
+        ({"json_schema": "{}", "stop_regex": ["b"]}, {"json_schema": "{}", "stop_regex": ["b"]}),
+        ({"regex": "", "ebnf": None}, {}),
+    ):
+        answer = post("/as/sglang" + CHAT, messages=HELLO, **own)
+        assert answer["sampling_params"] == found
+        [answer] = post("/as/sglang" + COMPLETIONS, prompt="a", **own)
+        assert answer["sampling_params"] == {"max_new_tokens": 16, **found}
+        for name, value in own.items():
+            if value:
+                assert refused(CHAT, messages=HELLO, **{name: value})[1] == f"/{name}"
     [one] = post("/as/sglang" + COMPLETIONS, prompt=[97])
     assert (one["input_ids"], one["sampling_params"]) == ([97], {"max_new_tokens": 16})
     # As SGLang's completions.
@@ -379,5 +433,8 @@ def test_a_prefix_renders_the_request_of_one_server(client, post, refused):
         ({"bad_words": ["x"]}, "/bad_words"),
         ({"prompt_logprobs": 2}, "/prompt_logprobs"),
         ({"structured_outputs": {"choice": ["a"]}}, "/structured_outputs/choice"),
+        ({"structured_outputs": {"regex": "a"}, "regex": "b"}, "/regex"),
+        ({"regex": "a", "ebnf": "b"}, "/structured_outputs"),
+        ({"stop_regex": 1}, "/stop_regex"),
     ):
         assert refused("/as/sglang" + CHAT, messages=HELLO, **wrong)[1] == place
