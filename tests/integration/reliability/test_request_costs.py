@@ -63,8 +63,12 @@ def bytes_artifacts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(bytes_artifacts):
-    """A server with much memory for responses, so that work is long."""
-    with quiet_server(bytes_artifacts, max_response_bytes=str(1 << 30)) as server:
+    """A server with much memory for responses, so that work is long.
+
+    A client that ended only its side is waited for once its response has begun: not for a minute.
+    """
+    limits = {"max_response_bytes": str(1 << 30), "send_seconds": "5"}
+    with quiet_server(bytes_artifacts, **limits) as server:
         yield server
 
 
