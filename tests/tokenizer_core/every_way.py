@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from tokenizer_core import StreamingEncoder, TokenizerSpec, chunk_text, truncate_text
+from tokenizer_core.specials.policy import Policy
 
 BYTES = {i: bytes([i]) for i in range(256)}
 SHAPES = {
@@ -18,12 +19,18 @@ SHAPES = {
 
 
 def check_every_way(tokenizer, texts, expected, **options):
+    policy = Policy(options.get("allowed_special", "all"), options.get("disallowed_special", ()))
+    encode_body = tokenizer.body_encoder(lambda _: policy)
     for text, ids in zip(texts, expected, strict=True):
         assert tokenizer.encode(text, **options) == ids
         array = tokenizer.encode_to_numpy(text, num_threads=2, **options)
         assert (array.dtype, array.tolist()) == (np.uint32, ids)
         rendered, n_ids = tokenizer.encode_to_json(text, **options)
         assert (json.loads(rendered), n_ids) == (ids, len(ids))
+        body = json.dumps({"text": text}).encode()
+        if found := encode_body((b"[", b",", b"]"), body):
+            assert found == (b"[%b,%d]" % (rendered, n_ids), n_ids, len(text.encode()))
+            assert encode_body(None, body) == (array.astype("<u4").tobytes(), *found[1:])
         assert tokenizer.encode_with_offsets(text, **options)[0] == ids
         assert tokenizer.count(text, **options) == len(ids)
         assert tokenizer.count(text, limit=len(ids), **options) == len(ids)

@@ -40,7 +40,6 @@ from tokenizer_service.handlers.plan import (
     seconds_to_parse,
 )
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
-from tokenizer_service.http.headers import header_fields
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of
@@ -78,17 +77,15 @@ def planned(
     a read key. OpenAPI shows its name and docstring, and describes `body` and `response`."""
 
     def register(planner: Planner) -> Planner:
-        route = PlannedRoute(path, planner)
-
         async def endpoint(request: Request) -> Response:
-            return await respond(request, _plan_of(route, request))
+            return await respond(request, planner(request))
 
         endpoint.__name__, endpoint.__doc__ = planner.__name__, planner.__doc__
         responses = {200: response, **problem_responses(*STATUSES)}
         router.post(
             path, summary=summary, openapi_extra=body, response_model=None, responses=responses
         )(endpoint)
-        PLANNED[path] = PLANNED[f"/v1{path}"] = route
+        PLANNED[path] = PLANNED[f"/v1{path}"] = PlannedRoute(path, planner)
         return planner
 
     return register
@@ -111,7 +108,7 @@ class PlannedRoutes:
         scope["route"] = route
         connection = Request(scope, receive, send)
         check_read(connection)
-        response = await respond(connection, _plan_of(route, connection))
+        response = await respond(connection, route.planner(connection))
         await response(scope, receive, send)
 
     def server_of(self, scope: Scope) -> Server | None:
@@ -123,7 +120,7 @@ class PlannedRoutes:
         scope["app"], scope["route"] = self._service, route
         connection = HTTPConnection(scope)
         check_read(connection)
-        return partial(self._serve, connection, _plan_of(route, connection))
+        return partial(self._serve, connection, route.planner(connection))
 
     def _serve(self, connection: HTTPConnection, plan: Plan, body: bytes) -> RawResponse | None:
         """Respond to a whole body; None if it takes a thread or a wait."""
@@ -154,13 +151,6 @@ class PlannedRoutes:
         for header in rendered.headers:
             headers += b"%b: %b\r\n" % header
         return headers, content
-
-
-def _plan_of(route: PlannedRoute, connection: HTTPConnection) -> Plan:
-    plan = route.planner(connection)
-    # The digest in If-Match is compared after the body was read.
-    has_digest = b"if-match" in header_fields(connection.scope)
-    return plan._replace(run_body=lambda body, live: None) if has_digest else plan
 
 
 async def respond(connection: Request, plan: Plan) -> Response:

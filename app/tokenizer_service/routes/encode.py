@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 from fastapi import APIRouter, Depends
 from starlette.requests import HTTPConnection
@@ -15,12 +14,10 @@ from tokenizer_service.handlers.plan import Plan
 from tokenizer_service.handlers.preconditions import require_json_for_ids
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import binary_content, json_request, read_model
+from tokenizer_service.http.headers import header_fields
 from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
-
-_PARSE: Final = partial(read_model, EncodeRequest)
-_TO_JSON: Final = Plan(_PARSE, encode_to_json, encode_body)
 
 
 @planned(
@@ -41,8 +38,10 @@ def encode(request: HTTPConnection) -> Plan:
     `numpy.load` reads the ids of one text.
     """
     form = require_json_for_ids(request)
-    if form is None:
-        return _TO_JSON
-    plan = Plan(_PARSE, partial(encode_binary, form=form))
-    is_plain = form == IdsForm(OCTETS)
-    return plan._replace(run_body=partial(encode_body, form=form)) if is_plain else plan
+    run = encode_to_json if form is None else partial(encode_binary, form=form)
+    plan = Plan(partial(read_model, EncodeRequest), run)
+    # Otherwise the form is checked, or the digest in If-Match is compared, after the body was read.
+    has_digest = b"if-match" in header_fields(request.scope)
+    if form in (None, IdsForm(OCTETS)) and not has_digest:
+        plan = plan._replace(run_body=partial(encode_body, form=form))
+    return plan

@@ -221,6 +221,7 @@ BY_THE_APP = [
     ("/encode", {**TEXT, "max_tokens": 1}, [], 413),
     ("/encode", {**TEXT, "tokenizer": "missing"}, [], 404),
     ("/encode", TEXT, ['If-Match: "another"'], 412),
+    ("/encode", TEXT, ["If-Match:"], 412),
     ("/encode", TEXT, ["Content-Type: text/plain"], 415),
     ("/encode", TEXT, ["Accept: text/html"], 406),
     ("/decode", {"tokens": [1 << 19]}, [], 422),

@@ -7,11 +7,13 @@ use crate::mem::growth::{Grow, NoMemory, with_room};
 /// The most bytes of the options in a body with a text.
 const MOST_OPTIONS: usize = 256;
 
+type TextAndOptions<'d> = (Cow<'d, str>, Vec<u8>);
+
 /// The text of an object that begins with the member `"text"`, and the document with an empty text in
 /// its place: the options. Those are not checked.
 ///
 /// None for another document, for long options, and as for `string_at`.
-pub fn text_and_options(document: &[u8]) -> Result<Option<(Cow<'_, str>, Vec<u8>)>, NoMemory> {
+pub fn text_and_options(document: &[u8]) -> Result<Option<TextAndOptions<'_>>, NoMemory> {
     let after = |bytes: &[u8], mark: &[u8]| {
         let is_space = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
         let n_spaces = bytes.iter().take_while(is_space).count();

@@ -29,7 +29,7 @@ use crate::python::json::{json_between, json_bytes};
 use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
 use crate::python::splitting::pattern_of;
 use crate::python::text::{self as texts, memory_error, stopped_error, with_text, with_texts};
-use crate::python::unfilled::{bytes_of, int_of, new_bytes, new_list};
+use crate::python::unfilled::{bytes_of, fill, int_of, new_bytes, new_list};
 use crate::simd::Kernel;
 use crate::split::{Pattern, Scanner};
 use crate::unicode::{UNICODE_TABLES, class_of};
@@ -549,7 +549,7 @@ fn little_endian<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyAny
     releasing_gil_if_long(py, out.len(), || {
         huge_pages::advise(out.as_ptr(), out.len());
         for (word, id) in out.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
-            word.write_copy_of_slice(&id.to_le_bytes());
+            fill(word, &id.to_le_bytes());
         }
     });
     Ok(bytes)

@@ -12,7 +12,9 @@ use crate::mem::growth::collected;
 use crate::mem::huge_pages;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::memory_error;
-use crate::python::unfilled::{empty_dict, empty_list, float_of, new_bytes, signed_int_of, str_of};
+use crate::python::unfilled::{
+    empty_dict, empty_list, fill, float_of, new_bytes, signed_int_of, str_of,
+};
 
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -50,9 +52,9 @@ pub fn json_between<'py>(
         huge_pages::advise(out.as_ptr(), out.len());
         let (first, rest) = out.split_at_mut(before.len());
         let (array, last) = rest.split_at_mut(n_bytes);
-        first.write_copy_of_slice(before);
+        fill(first, before);
         json::ids::write(ids, array);
-        last.write_copy_of_slice(after);
+        fill(last, after);
     });
     Ok(bytes)
 }

@@ -29,6 +29,13 @@ pub unsafe fn new_bytes(
     }
 }
 
+/// Writes as many bytes as there are of both.
+pub fn fill(memory: &mut [MaybeUninit<u8>], bytes: &[u8]) {
+    for (place, byte) in memory.iter_mut().zip(bytes) {
+        place.write(*byte);
+    }
+}
+
 /// A new `str` of ASCII and its memory.
 ///
 /// # Safety
