@@ -8,12 +8,11 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.corpus import (
     LAYOUTS,
     RARE,
-    ConversationEncoder,
     CorpusFormat,
     EncodingProgress,
     SplitRecord,
@@ -22,11 +21,9 @@ from tokenizer_core.corpus import (
     TokenManifest,
     can_resume,
     encode_corpus,
-    pack_token_files,
     plan_token_files,
     verify_token_files,
 )
-from tokenizer_core.corpus.packing import default_pack_folder
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
 from tokenizer_core.errors import (
@@ -34,7 +31,6 @@ from tokenizer_core.errors import (
     SpecialTokenForbiddenError,
     TokenFilesCorruptError,
 )
-from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
@@ -66,6 +62,10 @@ from tokenizer_service.commands.tokenizer_arguments import (
     load_tokenizer,
 )
 from tokenizer_service.commands.uploaded_output import add_temp_dir, encode_and_upload
+
+if TYPE_CHECKING:
+    from tokenizer_core.corpus import ConversationEncoder
+    from tokenizer_core.registry import ArtifactRef
 
 _MOST_USED: Final = 5
 _COUNTED: Final = {
@@ -336,6 +336,8 @@ def _encode(
 def _conversation_encoder(
     arguments: argparse.Namespace, tokenizer: Tokenizer
 ) -> ConversationEncoder:
+    from tokenizer_core.corpus import ConversationEncoder  # imports the chat templates
+
     template = arguments.chat_template
     if template is not None and template not in tokenizer.chat_templates:
         try:
@@ -412,6 +414,8 @@ def run_pack(arguments: argparse.Namespace) -> None:
       tokenizer corpus pack stories-tokens --length 4096
       tokenizer corpus pack stories-tokens --length 4096 --split-documents -o packed
     """
+    from tokenizer_core.corpus.packing import default_pack_folder, pack_token_files
+
     files = TokenFiles.open(arguments.folder, cache=arguments.cache)
     folder = arguments.output or default_pack_folder(files.folder, arguments.length)
     with progress_bar(quiet=arguments.quiet, desc="packing") as bar:

@@ -6,7 +6,7 @@ import argparse
 import re
 import warnings
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.compat.other_models import LibraryTokenizer, load_library_tokenizer
 from tokenizer_core.errors import (
@@ -16,7 +16,6 @@ from tokenizer_core.errors import (
     OtherModelError,
 )
 from tokenizer_core.presets import PRESETS, load_path_spec
-from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.coders import Coder, LocalCoder, ServedCoder
 from tokenizer_service.commands.command_line import (
@@ -29,6 +28,9 @@ from tokenizer_service.commands.command_line import (
     require_files,
     resolve_tokenizer,
 )
+
+if TYPE_CHECKING:
+    from tokenizer_core.registry import ArtifactRef
 
 TOKENIZER: Final = (
     "NAME or NAME@VERSION of a published one, a preset (gpt2, cl100k_base, ...), or a path: a "
