@@ -17,33 +17,31 @@
 | `schemas` | request and response bodies; the service validates with the same models |
 """
 
-try:
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
     from tokenizer_client.async_client import AsyncClient
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"the client needs the package {error.name}; pip install 'tokenizer-service[client]'",
-        name=error.name,
-    ) from error
-from tokenizer_client.client import Client
-from tokenizer_client.errors import (
-    AuthenticationError,
-    ClientError,
-    ConflictError,
-    ConnectionLostError,
-    DeadlineExceededError,
-    DigestMismatchError,
-    InvalidRequestError,
-    JobFailedError,
-    NotFoundError,
-    PreconditionFailedError,
-    ProblemError,
-    StreamCutOffError,
-    TooLargeError,
-    UnavailableError,
-    UnexpectedResponseError,
-)
-from tokenizer_client.local_files import EncodedFile
-from tokenizer_client.retries import RetryPolicy
+    from tokenizer_client.client import Client
+    from tokenizer_client.errors import (
+        AuthenticationError,
+        ClientError,
+        ConflictError,
+        ConnectionLostError,
+        DeadlineExceededError,
+        DigestMismatchError,
+        InvalidRequestError,
+        JobFailedError,
+        NotFoundError,
+        PreconditionFailedError,
+        ProblemError,
+        StreamCutOffError,
+        TooLargeError,
+        UnavailableError,
+        UnexpectedResponseError,
+    )
+    from tokenizer_client.local_files import EncodedFile
+    from tokenizer_client.retries import RetryPolicy
 
 __all__ = [
     "AsyncClient",
@@ -66,3 +64,25 @@ __all__ = [
     "UnavailableError",
     "UnexpectedResponseError",
 ]
+
+_HOMES = {
+    "AsyncClient": "async_client",
+    "Client": "client",
+    "EncodedFile": "local_files",
+    "RetryPolicy": "retries",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use: the service needs the schemas, and no httpx."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"the client needs the package {error.name}; pip install 'tokenizer-service[client]'",
+            name=error.name,
+        ) from error
+    globals()[name] = found = getattr(home, name)
+    return found

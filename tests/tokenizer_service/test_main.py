@@ -175,7 +175,7 @@ def test_memory_is_given_back_in_a_quiet_moment_after_large_requests(make_client
 
 
 SLOW = {
-    *("botocore", "fsspec", "jinja2", "psycopg", "pyarrow", "ray", "tqdm", *REGEX),
+    *("botocore", "fsspec", "httpx", "jinja2", "psycopg", "pyarrow", "ray", "tqdm", *REGEX),
     *(
         "tokenizer_core.distributed",
         "tokenizer_core.evaluation",
