@@ -390,12 +390,8 @@ class JobSummary(AnyJobSummary):
     result: PublishedVersion | None
 
 
-class JobView(JobSummary):
+class JobView(JobSummary, AnyJobView):
     """One training job, with the end of its log."""
-
-    log_tail: list[str] = Field(
-        description="Last lines of the training process's log, control characters escaped"
-    )
 
 
 class JobList(BaseModel):
