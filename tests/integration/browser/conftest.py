@@ -43,7 +43,7 @@ def site(tmp_path_factory, other_spec):
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", artifacts / "tokenizers")
     ArtifactStore(artifacts).publish(other_spec, name="bytes")
     ArtifactStore(artifacts).publish(with_templates(SPEC), name="chat")
-    with serve(artifacts) as running:
+    with serve(artifacts, job_nice="0") as running:  # other tests run beside the jobs
         yield running
 
 
