@@ -221,29 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_a_text_and_options() {
-        let body = b" {\n\"text\" :\t\"\\u0061\xc3\xa9\" , \"a\": 1} ";
-        let (text, options) = text_and_options(body).unwrap().unwrap();
-        assert_eq!(text, "a\u{e9}");
-        assert_eq!(options, b" {\n\"text\" :\t\"\" , \"a\": 1} ");
-        let options = "x".repeat(MOST_OPTIONS);
-        for other in [
-            "",
-            "{",
-            "{\"text\"",
-            "{\"text\":",
-            "{\"text\":1}",
-            "{\"text\":\"a",
-            "{\"Text\":\"a\"}",
-            "{\"text\":\x0b\"a\"}",
-            "{\"text\":\"\\ud800\"}",
-            &format!("{{\"text\":\"\"{options}"),
-        ] {
-            assert_eq!(text_and_options(other.as_bytes()), Ok(None), "{other}");
-        }
-    }
-
-    #[test]
     fn a_string_begins_with_a_quote_within_the_document() {
         let document = b" \"a\" , [\xff";
         assert_eq!(string_at(document, 1), Ok(Some(("a".into(), 4))));
