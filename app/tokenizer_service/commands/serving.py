@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import logging
 import math
@@ -34,7 +35,7 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
-from uvicorn.supervisors.multiprocess import Process
+from uvicorn.supervisors.multiprocess import SIGNALS, Process
 
 from tokenizer_core.blobs.atomic_files import write_whole_file
 from tokenizer_core.blobs.bucket import open_object_storage
@@ -146,6 +147,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
             log.warning("TOKENIZER_CORPUS_ROOTS: %s is no folder; no job can read from it", root)
         with _listening(settings) as listener:
             _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
+            _import_service()
             if settings.workers > 1:
                 supervisor = _Supervisor(config, sockets=accepting(listener))
                 supervisor.run()
@@ -236,6 +238,43 @@ def _check_default(settings: Settings) -> None:
         return  # the serving processes keep trying
 
 
+def _import_service() -> None:
+    """Import the app in this process, of which the serving processes are forks."""
+    gc.disable()
+    import tokenizer_service.http.protocol
+    import tokenizer_service.main  # noqa: F401
+
+    gc.freeze()  # a look for garbage would copy the pages that the processes share
+    gc.enable()
+
+
+class _Fork(Process):
+    """A serving process with the modules of its supervisor. A new one needs 2 s to import them."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config, sockets)
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=self._serve, args=(sockets,))  # type: ignore[assignment]
+
+    def start(self) -> None:
+        # A signal waits until the process has its own handlers.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    def _serve(self, sockets: list[socket.socket]) -> None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        self.target(sockets)
+
+
+# The system libraries of macOS do not bear a fork.
+_ServingProcess = Process if sys.platform == "darwin" else _Fork
+
+
 class _Supervisor(Multiprocess):
     """uvicorn's supervisor, which looks at each process in turn and restarts those that ended.
 
@@ -252,6 +291,13 @@ class _Supervisor(Multiprocess):
         super().__init__(config, sockets)
         self._has_served = False
         self._replaced_at: dict[int, float] = {}
+
+    def init_processes(self) -> None:
+        self.processes = [
+            _ServingProcess(self.config, self.sockets) for _ in range(self.processes_num)
+        ]
+        for process in self.processes:
+            process.start()
 
     def keep_subprocess_alive(self) -> None:
         for index, process in enumerate(self.processes):
@@ -271,7 +317,7 @@ class _Supervisor(Multiprocess):
             self._replaced_at[index] = now
             status = process.process.exitcode
             log.warning("process %d ended (%s); another takes its place", process.pid, status)
-            self.processes[index] = Process(self.config, self.sockets)
+            self.processes[index] = _ServingProcess(self.config, self.sockets)
             self.processes[index].start()
 
     def join_all(self) -> None:
