@@ -17,16 +17,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
-from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec import Alphabet, TokenizerSpec
 from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import join_parts, normalized_parts
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training.counts import view
-from tokenizer_core.training.learn_merges import LearnedMerges, continue_merges
+from tokenizer_core.training.learn_merges import (
+    LearnedMerges,
+    continue_merges,
+    learn_natively,
+)
 from tokenizer_core.training.pretoken_counts import PretokenCounts
 
 Pieces = Iterable[tuple[bytes, bool]]
@@ -74,11 +79,26 @@ def check_may_extend(base: TokenizerSpec, counts: PretokenCounts | None = None) 
 
 
 def learn_more(
-    base: TokenizerSpec, counts: PretokenCounts, n_merges: int, **options: Any
-) -> LearnedMerges:
-    """The merges that extend `base`, learned from its tokens in these pre-tokens; with the options
-    of `learn_merges`."""
+    base: TokenizerSpec, counts: PretokenCounts, n_merges: int, engine: str, **options: Any
+) -> tuple[LearnedMerges, str]:
+    """The merges that extend `base`, learned from its tokens in these pre-tokens, and the engine
+    that learned them; with the options of `learn_merges`.
+
+    The native learner starts from bytes and the merges of `base`, and may make any token. So it
+    learns where encoding does no more than merging, and unless it makes a token of `base`.
+    """
     known = set(base.vocab.values())
+    first = _first_merges(base)
+    if engine == "native" and first is not None and options["tie_break"] == "lexicographic":
+        n_first, after_merge = len(first), options["after_merge"]
+        given = {
+            "rules": replace(options["rules"], first_merges=first),
+            "after_merge": lambda n_done: after_merge(n_done - n_first),
+        }
+        learned = learn_natively(counts.counts, n_first + n_merges, **given)
+        merges = learned.merges[n_first:]
+        if known.isdisjoint(left + right for left, right in merges):
+            return replace(learned, merges=merges), engine
     is_ranks = base.kind == "ranks"
     whole = recover_reachable_merges(base.token_to_id)[1] if is_ranks else []
 
@@ -88,7 +108,25 @@ def learn_more(
         )
 
     words = _words(base, counts)
-    return continue_merges(words, base.vocab, n_merges, may_make=may_make, **options)
+    learned = continue_merges(words, base.vocab, n_merges, may_make=may_make, **options)
+    return learned, "python"
+
+
+def _first_merges(base: TokenizerSpec) -> tuple[tuple[bytes, bytes], ...] | None:
+    """The merges of bytes that encoding a pre-token consists of, in order. None if it does more, or
+    if a merge makes a token again or joins tokens of later merges."""
+    merges, does_more = list(base.merges), base.ignore_merges
+    if base.kind == "ranks":
+        merges, whole = recover_reachable_merges(base.token_to_id)
+        does_more = bool(whole)
+    if does_more or base.alphabet != Alphabet():
+        return None
+    made = {bytes([byte]) for byte in range(256)}
+    for left, right in merges:
+        if left + right in made or not made.issuperset((left, right)):
+            return None
+        made.add(left + right)
+    return tuple(merges)
 
 
 def _words(base: TokenizerSpec, counts: PretokenCounts) -> Iterator[tuple[str, int]]:

@@ -399,7 +399,7 @@ def _count_and_learn(
     seconds_learning_words = 0.0
     if options.vocabulary.superwords_from is not None:
         began, size = time.perf_counter(), options.vocabulary.superwords_from
-        words = _learn_merges(counts, plan.of_words, size, engine, options.tie_break, watch)
+        words, _ = _learn_merges(counts, plan.of_words, size, engine, options.tie_break, watch)
         seconds_learning_words = time.perf_counter() - began
         plan, sources = plan.of_superwords(words.merges), counts.sources
         del counts
@@ -529,22 +529,22 @@ def _learn_merges(
     engine: str,
     tie_break: TieBreak,
     watch: _Watch,
-) -> LearnedMerges:
+) -> tuple[LearnedMerges, str]:
+    """The merges, and the engine that learned them."""
     n_merges = plan.n_merges(vocab_size)
     watch.sample_memory()
-    learn: Callable[..., LearnedMerges] = partial(learn_merges, counts.counts)
+    options: dict[str, Any] = {
+        "tie_break": tie_break,
+        "rules": plan.rules,
+        "after_merge": lambda n_done: watch.learn(n_done, n_merges),
+    }
     if plan.base is not None:
-        learn = partial(learn_more, plan.base, counts)
-    elif engine == "native":
-        learn = partial(learn_natively, counts.counts)
-    learned = learn(
-        n_merges,
-        tie_break=tie_break,
-        rules=plan.rules,
-        after_merge=lambda n_done: watch.learn(n_done, n_merges),
-    )
+        learned, engine = learn_more(plan.base, counts, n_merges, engine, **options)
+    else:
+        learn = learn_natively if engine == "native" else learn_merges
+        learned = learn(counts.counts, n_merges, **options)
     watch.sample_memory()
-    return learned
+    return learned, engine
 
 
 def _learn(
@@ -561,9 +561,7 @@ def _learn(
     seconds_learning_words: float = 0.0,
 ) -> TrainingResult:
     started = time.perf_counter() - seconds_learning_words
-    if plan.base is not None:
-        engine = "python"
-    learned = _learn_merges(counts, plan, vocab_size, engine, tie_break, watch)
+    learned, engine = _learn_merges(counts, plan, vocab_size, engine, tie_break, watch)
     spec = plan.make_spec(learned.merges)
     report = TrainingReport(
         engine=engine,

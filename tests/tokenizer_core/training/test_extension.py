@@ -8,6 +8,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.native_module import native_module
 from tests.profiles import examples
 from tests.tokenizer_core.formats.small_specs import BYTES, wild_ranks, wild_texts
 from tests.tokenizer_core.training.small_bases import BASES, TEXT, wild_merges
@@ -54,6 +55,24 @@ def old_ids(result, base, ids):
         for id_ in ids
         for part in (parts_of(result.spec.vocab[id_]) if id_ >= first else [id_])
     ]
+
+
+def test_both_engines_learn_the_same():
+    """The native learner learns where encoding is nothing but merges of bytes."""
+    native_module()
+    natively = {"merges", "NFC", "steps", "flags", "ranks of merges"}
+    merges = BASES["merges"]
+    tokens = merges.token_to_id.items() - {(t.encode(), id_) for t, id_ in merges.added_ids.items()}
+    more = {
+        "ranks of merges": TokenizerSpec.from_ranks(
+            dict(tokens), merges.added_ids, pattern=merges.pattern
+        ),
+        "a token without merge": TokenizerSpec.from_merges(BYTES | {256: b"ab"}, [], []),
+    }
+    for name, base in {**BASES, **more}.items():
+        python, native = (extend(base, TEXT, engine=engine) for engine in ("python", "native"))
+        assert (native.merges, native.learned) == (python.merges, python.learned), name
+        assert (native.report.engine == "native") == (name in natively), name
 
 
 @pytest.mark.parametrize("name", BASES)
