@@ -1,6 +1,7 @@
 /**
  * The active tokenizer and the published ones, polled every few seconds so that the page shows every
- * swap. Events: `swapped` (detail: {before, now}), and `listed` when the list of versions changes.
+ * swap. Events: `swapped` (detail: {before, now}), and `listed` when the list of versions, or what
+ * served before, changes.
  */
 
 import * as api from "./api.js";
@@ -39,7 +40,10 @@ class Served extends EventTarget {
 
   /** Note the active tokenizer named by a response. */
   note({ version, digest, previous }) {
-    if (previous !== undefined) this.previous = previous;
+    if (previous !== undefined && previous !== this.previous) {
+      this.previous = previous;
+      this.dispatchEvent(new Event("listed")); // another response may have named the version first
+    }
     if (!version || version === this.active.version) return;
     const before = this.active.version;
     this.active = { version, digest };
