@@ -189,3 +189,21 @@ def test_the_service_starts_without_slow_packages():
     code = "import sys, tokenizer_service.main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not SLOW.intersection(done.stdout.split())
+
+
+FORKS = """
+import os
+import tokenizer_service.main
+from tokenizer_service.http.problem import new_request_id
+for _ in range(3):
+    if os.fork() == 0:
+        print(new_request_id(), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there serving processes are forks")
+def test_forks_of_one_process_give_other_request_ids():
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    assert len(set(done.stdout.split())) == 3

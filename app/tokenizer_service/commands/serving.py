@@ -147,7 +147,8 @@ def run_serve(arguments: argparse.Namespace) -> None:
             log.warning("TOKENIZER_CORPUS_ROOTS: %s is no folder; no job can read from it", root)
         with _listening(settings) as listener:
             _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
-            _import_service()
+            if settings.workers == 1 or _may_fork():
+                _import_service()
             if settings.workers > 1:
                 supervisor = _Supervisor(config, sockets=accepting(listener))
                 supervisor.run()
@@ -238,16 +239,6 @@ def _check_default(settings: Settings) -> None:
         return  # the serving processes keep trying
 
 
-def _import_service() -> None:
-    """Import the app in this process, of which the serving processes are forks."""
-    gc.disable()
-    import tokenizer_service.http.protocol
-    import tokenizer_service.main  # noqa: F401
-
-    gc.freeze()  # a look for garbage would copy the pages that the processes share
-    gc.enable()
-
-
 class _Fork(Process):
     """A serving process with the modules of its supervisor. A new one needs 2 s to import them."""
 
@@ -271,8 +262,23 @@ class _Fork(Process):
         self.target(sockets)
 
 
-# The system libraries of macOS do not bear a fork.
-_ServingProcess = Process if sys.platform == "darwin" else _Fork
+def _import_service() -> None:
+    """Import the app, for this process or its forks."""
+    gc.disable()
+    import tokenizer_service.http.protocol
+    import tokenizer_service.main  # noqa: F401
+
+    gc.freeze()  # a look for garbage would copy the pages that the processes share
+    gc.enable()
+
+
+def _may_fork() -> bool:
+    """Whether this process has one thread, also of libraries: a fork has no other, and would wait
+    for what they lock. A client of S3, for one, has threads."""
+    try:
+        return len([*Path("/proc/self/task").iterdir()]) == 1
+    except OSError:
+        return False  # not Linux
 
 
 class _Supervisor(Multiprocess):
@@ -293,11 +299,13 @@ class _Supervisor(Multiprocess):
         self._replaced_at: dict[int, float] = {}
 
     def init_processes(self) -> None:
-        self.processes = [
-            _ServingProcess(self.config, self.sockets) for _ in range(self.processes_num)
-        ]
-        for process in self.processes:
-            process.start()
+        self.processes = [self._start_one() for _ in range(self.processes_num)]
+
+    def _start_one(self) -> Process:
+        kind = _Fork if _may_fork() else Process
+        process = kind(self.config, self.sockets)
+        process.start()
+        return process
 
     def keep_subprocess_alive(self) -> None:
         for index, process in enumerate(self.processes):
@@ -317,8 +325,7 @@ class _Supervisor(Multiprocess):
             self._replaced_at[index] = now
             status = process.process.exitcode
             log.warning("process %d ended (%s); another takes its place", process.pid, status)
-            self.processes[index] = _ServingProcess(self.config, self.sockets)
-            self.processes[index].start()
+            self.processes[index] = self._start_one()
 
     def join_all(self) -> None:
         deadline = time.monotonic() + _KILL_SECONDS

@@ -8,6 +8,7 @@ of the domain to problems.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import logging
@@ -27,7 +28,6 @@ from tokenizer_service.http.headers import header_fields
 log = logging.getLogger("tokenizer_service.http.problem")
 
 # A random prefix per process plus a counter: a random id per request costs a microsecond.
-_REQUEST_IDS_FROM: Final = os.urandom(10).hex()
 _request_numbers: Final = itertools.count()
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_LISTED_ERRORS: Final = 8
@@ -181,7 +181,12 @@ def given_request_id(scope: Scope) -> str:
 
 def new_request_id() -> str:
     """An id that no other request has."""
-    return f"{_REQUEST_IDS_FROM}{next(_request_numbers):012x}"
+    return f"{_begin_of_ids()}{next(_request_numbers):012x}"
+
+
+@functools.cache  # at the first request, because processes are forks of one that imported this
+def _begin_of_ids() -> str:
+    return os.urandom(10).hex()
 
 
 def _words_of(item: Mapping[str, Any]) -> str:
