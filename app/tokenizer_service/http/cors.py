@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tokenizer_service.access.auth import require_read
+from tokenizer_service.http.dialects import take_prefix
 
 
 class SharedReads:
@@ -35,8 +36,12 @@ class SharedReads:
 
     def is_read(self, method: str, path: str) -> bool:
         """Whether the request is for a read route."""
-        asked = "GET" if method == "HEAD" else method
-        return any(asked in methods and regex.match(path) for methods, regex in self._routes)
+        asked: Scope = {"method": "GET" if method == "HEAD" else method, "path": path, "state": {}}
+        take_prefix(asked)
+        return any(
+            asked["method"] in methods and regex.match(asked["path"])
+            for methods, regex in self._routes
+        )
 
     def allows(self, origin: str, method: str, path: str) -> bool:
         """Whether a page of `origin` may send this request and read its response."""

@@ -30,14 +30,15 @@ def preflight(served, method, path, origin=ORIGIN):
 
 
 def test_a_page_of_a_listed_origin_uses_the_read_routes(served):
-    for path in ("/encode", "/v1/count", "/models/org/name:countTokens"):
+    gemini = "/v1beta/models/org/name:countTokens"
+    for path in ("/encode", "/v1/count", gemini.replace("beta", ""), gemini, "/as/tei/tokenize"):
         status, headers = preflight(served, "POST", path)
         assert status == 200
         assert headers["access-control-allow-origin"] == ORIGIN
         assert headers["access-control-allow-headers"] == "x-api-key"
         assert "access-control-allow-credentials" not in headers
-    for method, path in (("POST", "/encode"), ("POST", "/v1/count"), ("GET", "/tokenizers")):
-        status, headers = ask(served, method, path)
+    for path in ("/encode", "/v1/count", "/as/cohere/tokenize", "/tokenizers"):
+        status, headers = ask(served, "GET" if path == "/tokenizers" else "POST", path)
         assert status == 200
         assert headers["access-control-allow-origin"] == ORIGIN
         assert headers["access-control-expose-headers"] == "*"
@@ -50,6 +51,7 @@ def test_admin_routes_and_other_origins_are_refused(served):
     key = f"X-API-Key: {ADMIN_KEY}"
     rows = [
         ("POST", "/train", ORIGIN),
+        ("POST", "/as/vllm/train", ORIGIN),
         ("POST", "/rollback", ORIGIN),
         ("POST", "/tokenizers/mine", ORIGIN),
         ("PUT", "/tokenizers/active", ORIGIN),
