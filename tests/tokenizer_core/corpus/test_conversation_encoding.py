@@ -278,7 +278,7 @@ def test_messages_are_decoded(tmp_path):
         encode(tmp_path / "raw", [path], encoder=raw, max_bad=1.0)
     chat["messages"][0]["content"] = [{"type": "image"}]
     write_lines(path, [*CHATS, chat])
-    with pytest.raises(CorpusError, match=r"line 7: messages\[0\]\.content\[0\]: `image` has no"):
+    with pytest.raises(CorpusError, match=r"line 7: messages\[0\]\.content\[0\]: this type has no"):
         encode(tmp_path / "n", [path])
 
 
