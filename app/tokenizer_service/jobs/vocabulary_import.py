@@ -7,6 +7,7 @@ takes seconds, and a training job may take hours.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import shutil
@@ -68,8 +69,9 @@ class VocabularyImports:
         parent.mkdir(parents=True, exist_ok=True)
         oldest = time.time() - 2 * settings.work_seconds
         for left in parent.glob(f"{_PREFIX}*"):  # of a server that was killed
-            if left.stat().st_mtime < oldest:
-                shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another process removes it
+                if left.stat().st_mtime < oldest:
+                    shutil.rmtree(left, ignore_errors=True)
         folder = JobFolder(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)))
         try:
             folder.write_request(

@@ -3,6 +3,7 @@ thread here; `tests/integration` has a real one, with its limits."""
 
 import base64
 import json
+import os
 
 import pytest
 
@@ -121,6 +122,16 @@ def test_one_import_runs_at_a_time(client):
         problem(answer, 409, "import_running")
     finally:
         client.portal.call(imports._lock.release)
+
+
+def test_folders_of_servers_that_were_killed_are_removed(client, shared_store):
+    left, removed = (shared_store.root / "run" / f"import-{name}" for name in ("left", "removed"))
+    left.mkdir()
+    os.utime(left, (0, 0))
+    removed.symlink_to("nothing")  # listed, then removed by another process
+    answer = send(client, "third", {"r": RANKS}, pattern="gpt2", no_special=True)
+    removed.unlink()
+    assert (answer.status_code, left.exists()) == (201, False)
 
 
 def test_a_form_keeps_every_byte():
