@@ -296,7 +296,9 @@ class SplitWriter:
         index = StagedFile(self._folder / names[1], hash_on_the_way=True)
         try:
             if self._layout.name == "parquet":
-                write_parquet(index, self._plan, [self._folder / name for name in names], lengths())
+                if self._shard_tokens:  # numpy maps no empty file, and `finish` refuses the split
+                    paths = [self._folder / name for name in names]
+                    write_parquet(index, self._plan, paths, lengths())
             else:
                 for piece in render_megatron_index(stop - first, lengths, self._dtype):
                     index.write(piece)

@@ -29,6 +29,7 @@ from tests.tokenizer_core.corpus.trainer_readers import (
 )
 from tests.tokenizer_core.registry.test_disk_faults import Fault
 from tokenizer_core.corpus import (
+    LAYOUTS,
     TokenFiles,
     TokenFilesWriter,
     plan_token_files,
@@ -212,8 +213,9 @@ def test_a_document_of_megatron_is_set_aside_until_it_is_whole(tmp_path, monkeyp
     assert found == [[[1]], [[2, 3, 4]], [[5]]]
 
 
-def test_files_without_any_id_are_refused(tmp_path):
-    plan = plan_token_files(NARROW, end_of_document="")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_files_without_any_id_are_refused(tmp_path, layout):
+    plan = plan_token_files(NARROW, layout=layout, end_of_document="")
     for n_ids, empty in ((0, "train and validation"), (1, "validation")):
         with TokenFilesWriter(tmp_path / "t", plan) as writer:
             if n_ids:
