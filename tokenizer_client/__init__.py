@@ -86,3 +86,7 @@ def __getattr__(name: str) -> object:
         ) from error
     globals()[name] = found = getattr(home, name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

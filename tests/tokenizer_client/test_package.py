@@ -51,6 +51,14 @@ def test_importing_a_package_imports_nothing_of_the_server(tmp_path, package, ot
     assert roots & (SERVER | others) == set()
 
 
+def test_completion_offers_what_is_imported_on_first_use():
+    code = (
+        "import tokenizer_client as client, tokenizer_core as core, tokenizer_core.corpus as corpus"
+        "\nfor package in (client, core, corpus): assert {*package.__all__} <= {*dir(package)}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_literal_limits_are_those_of_the_library():
     assert jobs.MAX_VOCAB_SIZE == checks.MAX_TOKEN_ID + 1
     assert jobs.MAX_RESERVED == vocabulary_plan.MAX_RESERVED
