@@ -200,9 +200,9 @@ Coder: TypeAlias = LocalCoder | ServedCoder
 def _find(tokenizers: TokenizerResource, word: str | None) -> TokenizerSummary:
     if word is None:
         return tokenizers.active()
-    name, _, version = word.partition("@")
+    name, at, version = word.partition("@")
     for found in tokenizers.versions(checked_name(name)):
-        if version in ("", found.version):
+        if not at or version == found.version:
             return found
     raise CommandError(f"the service has no version {version!r:.80} of {name}")
 

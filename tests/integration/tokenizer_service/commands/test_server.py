@@ -112,6 +112,7 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
     for words, said, code in (
         (("count", url, "--tokenizer=none", "low"), "404", 1),
         (("count", url, "--tokenizer=other@1", "low"), "no version '1' of other", 1),
+        (("count", url, "--tokenizer=other@", "low"), "no version '' of other", 1),
         (("count", url, "--tokenizer=./tokenizer.json", "low"), "invalid name", 1),
         (("encode", url, "--allowed-special=<|x|>", "low"), "is no special token", 2),
         (("encode", url, "--file=bad.txt"), "bad.txt is not UTF-8 at byte 3", 1),
