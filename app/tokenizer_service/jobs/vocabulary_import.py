@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.errors import AliasTakenError, ArtifactStorageError, NameReservedError
+from tokenizer_core.errors import AliasTakenError, NameReservedError
 from tokenizer_service.access.errors import WorkTooLongError
 from tokenizer_service.jobs.errors import ImportRunningError, VocabularyImportError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.kinds import IMPORTING
 from tokenizer_service.jobs.process import JobProcess, StartProcess, describe_death
+from tokenizer_service.serving.errors import DiskError
 from tokenizer_service.settings import Settings
 
 log = logging.getLogger("tokenizer_service.jobs")
@@ -52,16 +53,20 @@ class VocabularyImports:
             VocabularyImportError: the files cannot be imported.
             WorkTooLongError: it took longer than `work_seconds`.
             NameReservedError, AliasTakenError: the name is another tokenizer's.
-            OSError: the disk failed.
+            DiskError: the disk failed, or no process can be started.
         """
         if self._lock.locked():
             raise ImportRunningError
         async with self._lock:
-            folder = await asyncio.to_thread(self._write, request, body)
             try:
-                return await self._follow(folder)
-            finally:
-                await asyncio.to_thread(shutil.rmtree, folder.path, ignore_errors=True)
+                folder = await asyncio.to_thread(self._write, request, body)
+                try:
+                    return await self._follow(folder)
+                finally:
+                    await asyncio.to_thread(shutil.rmtree, folder.path, ignore_errors=True)
+            except OSError as error:
+                log.error("an import failed: %s", error)
+                raise DiskError(error) from error
 
     def _write(self, request: Mapping[str, Any], body: bytes) -> JobFolder:
         settings = self._settings
@@ -112,5 +117,5 @@ class VocabularyImports:
         if code in _CONFLICTS:
             raise _CONFLICTS[code](detail)
         if code in _OF_DISK:
-            raise ArtifactStorageError(errno.ENOSPC if code == "disk_full" else errno.EIO, detail)
+            raise OSError(errno.ENOSPC if code == "disk_full" else errno.EIO, detail)
         raise VocabularyImportError(code, detail)

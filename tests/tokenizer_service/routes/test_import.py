@@ -2,6 +2,7 @@
 thread here; `tests/integration` has a real one, with its limits."""
 
 import base64
+import errno
 import json
 import os
 
@@ -11,6 +12,7 @@ from tests.tokenizer_service.conftest import ADMIN_KEY, CORPUS, SPECIALS, settin
 from tests.tokenizer_service.jobs.fake_process import start_in_thread
 from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_client.wire import form_of
+from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.vocabulary_import import VocabularyImports
 from tokenizer_service.jobs.worker import vocabulary
 
@@ -132,6 +134,20 @@ def test_folders_of_servers_that_were_killed_are_removed(client, shared_store):
     answer = send(client, "third", {"r": RANKS}, pattern="gpt2", no_special=True)
     removed.unlink()
     assert (answer.status_code, left.exists()) == (201, False)
+
+
+def test_a_failing_disk_is_no_defect(client, shared_store, monkeypatch, caplog):
+    def fail(*arguments):
+        raise OSError(errno.EIO, "broken", "/a/path")
+
+    for where, name in ((JobFolder, "write_request"), (client.app.services.imports, "_start")):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, fail)
+            answer = send(client, "fourth", {"r": RANKS}, pattern="gpt2", no_special=True)
+        assert "/a/path" not in problem(answer, 503, "storage_failed")["detail"]
+        assert "/a/path" in caplog.text
+        caplog.clear()
+    assert not list((shared_store.root / "run").glob("import-*"))
 
 
 def test_a_form_keeps_every_byte():
