@@ -20,6 +20,10 @@ from tokenizer_client.schemas.jobs import AnyJobView
 class ClientError(Exception):
     """The base of all errors that the client raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without `__init__`, whose arguments are not those of the message."""
+        return Exception.__new__, (type(self), *self.args), vars(self)
+
 
 class ConnectionLostError(ClientError):
     """The service was not reached, or the connection ended before the response was complete.

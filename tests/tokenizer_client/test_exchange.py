@@ -1,5 +1,6 @@
 """Failed requests: which ones the client retries, when, and the error the caller gets."""
 
+import copy
 import email.utils
 import json
 import time
@@ -147,6 +148,13 @@ def test_a_body_that_is_no_problem_document_is_still_an_error():
     error = problem_of(418, {}, b'{"code": 1, "limit": "x", "actual": true, "errors": [1, {}]}')
     assert type(error) is ProblemError
     assert (error.code, error.limit, error.actual, error.errors) == ("1", None, None, [("", "")])
+
+
+def test_a_pickled_error_keeps_its_message_and_fields():
+    """One that cannot be read back breaks a pool of processes."""
+    for error in (ConnectionLostError("reset", was_sent=True), problem_of(404, {}, b"")):
+        again = copy.copy(error)  # by the same protocol
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 def test_retry_after_is_seconds_or_a_date():
