@@ -337,6 +337,7 @@ def run_decode(arguments: argparse.Namespace) -> None:
 def _check_text(arguments: argparse.Namespace) -> None:
     if arguments.text is not None and arguments.file:
         raise UsageError("give the text as an argument or with --file, not both")
+    (arguments.text or "").encode()  # raises for what is no UTF-8, before a service is asked
     require_files([path for path in arguments.file if path != STANDARD_INPUT])
     with suppress(OSError, ValueError):  # a long text is no name
         if arguments.text and Path(arguments.text).is_file():

@@ -115,6 +115,7 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
         (("count", url, "--tokenizer=other@", "low"), "no version '' of other", 1),
         (("count", url, "--tokenizer=./tokenizer.json", "low"), "invalid name", 1),
         (("encode", url, "--allowed-special=<|x|>", "low"), "is no special token", 2),
+        (("truncate", url, "-n1", "low\udcff"), "the text holds bytes that are not UTF-8", 1),
         (("encode", url, "--file=bad.txt"), "bad.txt is not UTF-8 at byte 3", 1),
         (("decode", url, "5000000000"), "5000000000", 1),
         (("count", "--server=http://127.0.0.1:9", "low"), "is the service running?", 1),
