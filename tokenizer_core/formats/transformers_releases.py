@@ -499,7 +499,7 @@ def _table_in_5(files: FolderTables) -> dict[str, Any]:
             if name.endswith("_token") and name not in NAMED
             if isinstance(value, str) == is_text and isinstance(value, str | dict)
         }
-    own |= {name: _value(value, name) for name, value in config.get(_BY_NAME, {}).items()}
+    own |= {name: _value(value, name) for name, value in _by_name(config).items()}
     is_listed = "extra_special_tokens" in config
     extra = list(_listed(config, f"{'extra' if is_listed else 'additional'}_special_tokens"))
     if rule and not is_listed:
@@ -638,7 +638,14 @@ def _name_extra(config: dict[str, Any]) -> None:
     """Move extra special tokens that have names to their own entry, as release 5 does."""
     if isinstance(config.get("extra_special_tokens"), dict):
         named = config.pop("extra_special_tokens")
-        config[_BY_NAME] = {**config.get(_BY_NAME, {}), **named}
+        config[_BY_NAME] = {**_by_name(config), **named}
+
+
+def _by_name(config: Mapping[str, Any]) -> dict[str, Any]:
+    named = config.get(_BY_NAME) or {}
+    if not isinstance(named, dict):
+        raise FormatError(f"{CONFIG}: {_BY_NAME} is no object")
+    return named
 
 
 def named_defaults(files: FolderTables) -> dict[str, str]:
@@ -711,6 +718,8 @@ def _listed(config: Mapping[str, Any], name: str) -> Iterator[Token | str]:
 
 
 def _as_token(table: Mapping[str, Any]) -> Token:
+    if not isinstance(table.get("content"), str):
+        raise FormatError(f"a special token is {table!a:.60}, which has no content")
     special = bool(table.get("special"))
     flags = {flag: bool(table.get(flag)) for flag in FLAGS}
     flags["normalized"] = bool(table.get("normalized", not special))

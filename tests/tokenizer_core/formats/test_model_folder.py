@@ -126,6 +126,20 @@ def test_ids_of_the_file_needs_a_tokenizer_json(tmp_path):
         Tokenizer.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"special_tokens_map": {"eos_token": {}}}, "which has no content"),
+        ({"tokenizer_config": {"model_specific_special_tokens": [1]}}, "is no object"),
+        ({"tokenizer_config": {"model_specific_special_tokens": 1, "extra_special_tokens": {}}},
+         "is no object"),
+    ],
+)  # fmt: skip
+def test_what_is_no_special_token_is_refused_by_name(tmp_path, files, message):
+    with pytest.raises(FormatError, match=message):
+        Tokenizer.load(make_folder(tmp_path / "model", **files))
+
+
 def test_a_folder_of_mistral_is_read_as_its_tekken_json(tmp_path):
     path = tmp_path / "tekken.json"
     path.write_text(json.dumps(small_tekken(None, n_special=40)), encoding="utf-8")
