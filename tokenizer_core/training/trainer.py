@@ -401,10 +401,10 @@ def _count_and_learn(
         began, size = time.perf_counter(), options.vocabulary.superwords_from
         words, _ = _learn_merges(counts, plan.of_words, size, engine, options.tie_break, watch)
         seconds_learning_words = time.perf_counter() - began
-        plan, sources = plan.of_superwords(words.merges), counts.sources
+        plan, before = plan.of_superwords(words.merges), (counts.sources, counts.n_bytes)
         del counts
         counts = count(pattern=plan.pattern)
-        if counts.sources != sources:
+        if (counts.sources, counts.n_bytes) != before:  # texts have no sources
             raise CorpusError("the corpus changed while it was counted; train again")
     return _learn(
         counts,

@@ -152,3 +152,6 @@ def test_a_corpus_that_changes_between_the_stages_is_refused(tmp_path):
     options = TrainingOptions(300, vocabulary=VocabularyOptions(superwords_from=290))
     with pytest.raises(CorpusError, match="changed"):
         train(path, options, progress=change)
+    texts = [TEXT]
+    with pytest.raises(CorpusError, match="changed"):
+        train_from_iterator(texts, options, progress=lambda _: texts.append(TEXT))
