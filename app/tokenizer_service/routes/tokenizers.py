@@ -215,7 +215,8 @@ async def import_vocabulary(
     `tokenizer.model`; the content says the format. Several: `vocab.json` with `merges.txt`, or
     those of a model folder (`tokenizer_config.json`, `chat_template.jinja`).
 
-    A child process reads them, with limited memory and time; one import runs at a time.
+    A child process reads them, with limited memory and time; each serving process reads one
+    import at a time.
     """
     require_known_query(request, "preset", "pattern", "no_special", "ids", lists=("special",))
     checked_name(name)
