@@ -18,6 +18,7 @@ STAMPS = {
     "app/tokenizer_service/handlers/jobs.py": "the names of jobs, with a random part",
     "app/tokenizer_service/jobs/worker/context.py": "lines of a job's log",
     "app/tokenizer_service/jobs/corpora.py": "when a corpus was uploaded",
+    "app/tokenizer_service/jobs/vocabulary_import.py": "the age of what a killed process left",
     "app/tokenizer_service/jobs/views.py": "when a job came, began and ended, written out",
     "app/tokenizer_service/jobs/database/sqlite.py": "the same, and leases, which fencing guards",
     "app/tokenizer_service/responses/derender.py": "`created` of a completion",

@@ -347,7 +347,11 @@ def train_from_iterator(
         >>> tokenizer.encode("lowest")
         [108, 111, 256, 257]
     """
-    if options.vocabulary.superwords_from is not None and isinstance(texts, Iterator):
+    if (
+        isinstance(texts, Iterator)
+        and isinstance(options, TrainingOptions)
+        and options.vocabulary.superwords_from is not None
+    ):
         texts = list(texts)  # they are counted twice
     return _count_and_learn(partial(count_texts, texts), options, progress, should_cancel)
 

@@ -23,6 +23,7 @@ WITH_TESTS_OF_THEIR_OWN = {
     ("PUT", "/corpora/{corpus_id}"),  # routes/test_corpora.py
     ("POST", "/train"),  # jobs/test_training_route.py
     ("POST", "/rollback"),  # takes no body
+    ("POST", "/tokenizers/{name}"),  # routes/test_import.py
     ("POST", "/corpora/{corpus_id}/encode"),  # routes/test_token_files.py
 }
 JSON_ROUTES = sorted(
