@@ -187,14 +187,14 @@ export const promote = (tokenizer, presentDigest) =>
 export const checkKey = (value) => ask("train?limit=1", { headers: { "X-API-Key": value }, accept: [403] });
 
 /** Publish `files` as a version of `name`: {name, version, vocab_size}. */
-export function importVocabulary(name, files, { pattern, specials }) {
+export function importVocabulary(name, files, { pattern, specials, noSpecial }) {
   const form = new FormData();
   for (const file of files) {
     form.append(file.name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, ""), file);
   }
   const query = new URLSearchParams(specials.map((special) => ["special", special]));
   if (pattern) query.set("pattern", pattern);
-  if (pattern && !specials.length) query.set("no_special", "true");
+  if (noSpecial) query.set("no_special", "true");
   return asJson(ask(`tokenizers/${encodePath(name)}?${query}`, { method: "POST", body: form }));
 }
 

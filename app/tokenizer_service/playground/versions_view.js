@@ -56,6 +56,7 @@ export class VersionsView {
         byId("import-name").value.trim(), byId("import-files").files, {
           pattern: byId("import-pattern").value,
           specials: byId("import-specials").value.split(/\s+/).filter(Boolean),
+          noSpecial: byId("import-no-special").checked,
         });
       state.textContent = `Published ${shortName(`${name}@${version}`)}, ${size.toLocaleString()} tokens. “Serve” serves it. ${warnings.join(" ")}`;
       await served.list();

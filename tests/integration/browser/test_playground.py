@@ -53,6 +53,8 @@ def test_a_vocabulary_is_imported_and_not_served(open_page, service, tmp_path):
     page.click("#import-start")
     expect(page.locator("#import-problem")).to_contain_text("special=TOKEN=ID")
     page.select_option("#import-pattern", "gpt2")
+    page.click("#import-start")
+    expect(page.locator("#import-problem")).to_contain_text("no_special=true")  # it is not guessed
     page.fill("#import-specials", "<|end|>=256 <|a|>=300")
     page.click("#import-start")
     expect(page.locator("#import-state")).to_contain_text("258 tokens")
