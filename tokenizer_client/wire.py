@@ -7,7 +7,6 @@ items); the frames of a stream (u32 type, u32 length, payload). html.spec.whatwg
 from __future__ import annotations
 
 import json
-import secrets
 import struct
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -179,16 +178,11 @@ def form_of(files: Mapping[str, bytes]) -> tuple[str, bytes]:
         >>> form_of({"a.json": b"{}"})[1].splitlines()[1]
         b'Content-Disposition: form-data; name="a.json"; filename="a.json"'
     """
-    boundary = secrets.token_hex(16)
-    parts = [b"%b\r\n\r\n%b\r\n" % (_disposition(name), files[name]) for name in files]
-    line = f"--{boundary}".encode()
-    body = b"".join(line + b"\r\n" + part for part in parts) + line + b"--\r\n"
-    return f"multipart/form-data; boundary={boundary}", body
+    import httpx  # the service imports this module, and needs no httpx
 
-
-def _disposition(name: str) -> bytes:
-    quoted = quote(name)
-    return f'Content-Disposition: form-data; name="{quoted}"; filename="{quoted}"'.encode()
+    parts = {name: (name, content) for name, content in files.items()}
+    form = httpx.Request("POST", "http://any", files=parts)
+    return form.headers["Content-Type"], form.read()
 
 
 def path_of(*parts: str) -> str:
