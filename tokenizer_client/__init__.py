@@ -73,19 +73,22 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name on first use: the service needs the schemas, and no httpx."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"the client needs the package {error.name}; pip install 'tokenizer-service[client]'",
-            name=error.name,
-        ) from error
-    globals()[name] = found = getattr(home, name)
-    return found
+if not TYPE_CHECKING:  # else a misspelt name has a type
+
+    def __getattr__(name: str) -> object:
+        """Import a public name on first use: the service needs the schemas, and no httpx."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            home = import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"the client needs the package {error.name}; "
+                "pip install 'tokenizer-service[client]'",
+                name=error.name,
+            ) from error
+        globals()[name] = found = getattr(home, name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -68,23 +68,25 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name, or a module of the package, on first use."""
-    if name in _HOMES:
-        found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = found
-        return found
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # else a misspelt name has a type
 
-        return version("tokenizer-service")
-    if not name.startswith("_"):
-        try:
-            return import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":
-                raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Import a public name, or a module of the package, on first use."""
+        if name in _HOMES:
+            found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+            globals()[name] = found
+            return found
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("tokenizer-service")
+        if not name.startswith("_"):
+            try:
+                return import_module(f"{__name__}.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"{__name__}.{name}":
+                    raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -83,13 +83,15 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name on first use: writing token files needs no chat templates."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # else a misspelt name has a type
+
+    def __getattr__(name: str) -> object:
+        """Import a public name on first use: writing token files needs no chat templates."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:
