@@ -1,4 +1,4 @@
-"""What the text commands ask of a tokenizer, of this machine or of a service (`--server URL`)."""
+"""The tokenizer of a text command: one of this machine, or one of a service (`--server URL`)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ServedCoder:
     """The tokenizer of a service, active or named, in the version that it has at the start.
 
     Raises:
-        UsageError: the client's package is missing, or the address is none.
+        UsageError: the client's package is missing, or the URL is invalid.
         CommandError: the service cannot be reached, or refuses.
     """
 
@@ -123,7 +123,9 @@ class ServedCoder:
             found = _find(client.tokenizers, name)
             self.name: str | None = f"{found.name}@{found.version}"
             self._client = client.pinned(self.name, digest=found.digest)
-        manifest = found.manifest or {}
+        manifest = found.manifest
+        if manifest is None:
+            raise CommandError(f"the service sent no manifest of {self.name}")
         self.largest_id: int = manifest["largest_id"]
         added = manifest["added_tokens"]
         self.added_ids: Mapping[str, int] = {token["content"]: token["id"] for token in added}

@@ -70,19 +70,20 @@ def add_tokenizer_arguments(parser: CommandParser, *, has_server: bool = False) 
         group.add_argument(
             "--server",
             metavar="URL",
-            help="ask a service, which has the tokenizer (key: TOKENIZER_API_KEY)",
+            help="use a tokenizer of this service (key: TOKENIZER_API_KEY)",
         )
 
 
 def find_coder(arguments: argparse.Namespace) -> Coder:
-    """What encodes and decodes: the tokenizer that `load_tokenizer` gives, or a service."""
+    """The tokenizer that `load_tokenizer` gives, or the one of `--server`."""
     if arguments.server is None:
         tokenizer, ref = find_tokenizer(arguments)
         return LocalCoder(tokenizer, str(ref) if ref else None)
     for option in ("files", "pattern", "special", "artifacts_dir"):
         if getattr(arguments, option):
             raise UsageError(
-                f"--{option.replace('_', '-')} is of tokenizers here, and --server asks a service"
+                f"--{option.replace('_', '-')} names a tokenizer of this machine, and --server one "
+                f"of a service; leave one of them out"
             )
     return ServedCoder(arguments.server, arguments.tokenizer)
 
