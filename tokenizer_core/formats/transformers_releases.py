@@ -642,7 +642,9 @@ def _name_extra(config: dict[str, Any]) -> None:
 
 
 def _by_name(config: Mapping[str, Any]) -> dict[str, Any]:
-    named = config.get(_BY_NAME) or {}
+    named = config.get(_BY_NAME)
+    if named is None:
+        return {}
     if not isinstance(named, dict):
         raise FormatError(f"{CONFIG}: {_BY_NAME} is no object")
     return named
