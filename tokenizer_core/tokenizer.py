@@ -630,8 +630,8 @@ class Tokenizer:
         return self._engine.encode(text, matcher, self._around(wanted, add_special_tokens))
 
     def body_encoder(self, policy_of: Callable[[bytes], Policy | None]) -> BodyEncoder:
-        """As `Engine.body_encoder`: `policy_of` gives the policy of a body with an empty text, or
-        None for one that is left to others."""
+        """As `Engine.body_encoder`. `policy_of` takes the body with an empty text, and returns its
+        policy, or None for a body that the function must not encode."""
 
         def matcher_of(options: bytes) -> SpecialTokenMatcher | None:
             policy = policy_of(options)

@@ -188,7 +188,7 @@ class _Service(FastAPI):
     shared: SharedReads
     services: Services  # set by the lifespan
     server_of: Callable[[Scope], Server | None] | None = None
-    """What serves requests with this head in one step, or None: the app must be called.
+    """A function that serves requests with this head in one step, or None: call the app.
     `tokenizer_service.http.protocol` uses it of an app that no other app wraps."""
 
     def __init__(

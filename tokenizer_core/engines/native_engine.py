@@ -272,7 +272,7 @@ def _normalize(
 
 
 class _Recent(dict[_Key, _Value]):
-    """The values that a function gives; bounded, as requests have any keys."""
+    """The results of a function, by its argument; bounded, because requests choose the argument."""
 
     def __init__(self, function: Callable[[_Key], _Value]) -> None:
         self._function = function

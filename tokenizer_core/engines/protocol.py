@@ -38,10 +38,10 @@ Result = TypeVar("Result")
 
 
 BodyEncoder = Callable[[tuple[bytes, bytes, bytes] | None, bytes], tuple[bytes, int, int] | None]
-"""Makes of a JSON body that begins with a text the response, the number of ids, and the size of the
-text in bytes of UTF-8; None leaves the body to others. The response has the ids between the first
-two of the three parts, and their number before the third; without these, it has the ids as words of
-four bytes, little-endian."""
+"""Takes three parts of a response, and a JSON body whose first member is `text`. Returns the
+response, the number of ids, and the size of the text in bytes of UTF-8; None for a body that it
+does not read. The ids stand between the first two parts, and their number before the third. With
+None in place of the parts, the response is the ids as words of four bytes, little-endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,9 @@ class Engine(Protocol):
     def body_encoder(
         self, matcher_of: Callable[[bytes], SpecialTokenMatcher | None]
     ) -> BodyEncoder:
-        """What encodes the text of JSON bodies where it lies, if `matcher_of` gives a matcher for
-        the body with an empty text, and the engine can."""
+        """A function that encodes the text inside a JSON body, without copying it first. It returns
+        None if `matcher_of`, given the body with an empty text, returns None, or if this engine
+        does not read bodies."""
         ...
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:

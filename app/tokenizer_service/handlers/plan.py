@@ -72,8 +72,8 @@ class Plan(NamedTuple):
     parse: Callable[[bytes, EngineChoice], ParsedRequest]
     run: Callable[[Any, LiveTokenizer], Rendered]
     run_body: Callable[[bytes, LiveTokenizer], Rendered | None] = lambda body, live: None
-    """Responds with the active tokenizer to a body that need not be parsed for that; None for any
-    other body, and if the request is refused."""
+    """Encodes a body with the active tokenizer, without parsing it; None if the body must be
+    parsed, or if the request is refused."""
 
     is_cheap: bool = True
     """Whether a small body means little work."""

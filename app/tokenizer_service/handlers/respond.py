@@ -112,8 +112,8 @@ class PlannedRoutes:
         await response(scope, receive, send)
 
     def server_of(self, scope: Scope) -> Server | None:
-        """What serves requests with this head and a whole body in one step; None for those of other
-        routes. Both raise any error of a route; the app then responds to the request with it."""
+        """A function that serves requests with this head in one step, given the whole body; None
+        for other routes. Both raise any error of a route; the app then responds with it."""
         route = PLANNED.get(scope["path"])
         if route is None or scope["method"] != "POST" or scope["root_path"]:
             return None

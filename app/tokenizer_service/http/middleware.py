@@ -67,7 +67,7 @@ async def _send_no_body(send: Send, message: Message) -> None:
 
 class RequestObserver:
     """Counts and times requests. `problem_of` maps an error to a problem, or a defect to None;
-    `server_of` gives what serves requests with a head in one step, or None."""
+    `server_of` gives the function that serves requests with a head in one step, or None."""
 
     def __init__(
         self,
@@ -133,7 +133,8 @@ class RequestObserver:
             self._record(scope["method"], inner, status or CLIENT_GONE, seconds)
 
     def server_of(self, scope: Scope) -> Server | None:
-        """What serves requests with this head in one step; None if the app must serve them.
+        """A function that serves requests with this head in one step; None if the app must serve
+        them.
 
         After an error the app serves the request too, and reports the error.
         """

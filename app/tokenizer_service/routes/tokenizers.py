@@ -206,7 +206,10 @@ async def import_vocabulary(
     ] = False,
     ids: Annotated[
         str | None,
-        Query(description=f"Whose ids a model folder has if they differ: {', '.join(IDS)}."),
+        Query(
+            description="The library whose ids a model folder gets where they differ: "
+            f"{', '.join(IDS)}."
+        ),
     ] = None,
 ) -> ImportedTokenizer:
     """Publish uploaded files as the newest version of `name`, and promote nothing.
