@@ -174,12 +174,17 @@ class Request:
 def form_of(files: Mapping[str, bytes]) -> tuple[str, bytes]:
     """The media type and the body of a form with these files.
 
+    Raises:
+        ValueError: there are no files.
+
     Example:
         >>> form_of({"a.json": b"{}"})[1].splitlines()[1]
         b'Content-Disposition: form-data; name="a.json"; filename="a.json"'
     """
     import httpx  # the service imports this module, and needs no httpx
 
+    if not files:
+        raise ValueError("files is empty; give the files of one vocabulary by their names")
     parts = {name: (name, content) for name, content in files.items()}
     form = httpx.Request("POST", "http://any", files=parts)
     return form.headers["Content-Type"], form.read()

@@ -178,6 +178,17 @@ def test_a_name_is_escaped_in_the_path(play):
     assert {request.url.raw_path for request in service.requests} == {b"/models/org%2FM%3Ab%3F"}
 
 
+def test_an_import_is_a_form_that_says_its_special_tokens(play):
+    imported = httpx.Response(201, json={**TOKENIZER, "vocab_size": 256, "warnings": []})
+    for special, query in ((None, ""), ({}, "no_special=true"), ({"a=b": 3}, "special=a%3Db%3D3")):
+        client, service = play(imported)
+        client.tokenizers.import_files("n", {"r.tiktoken": b"x"}, special_tokens=special)
+        assert service.requests[0].url.query.decode() == query
+        assert b'name="r.tiktoken"' in service.requests[0].content
+    with pytest.raises(ValueError, match="files is empty"):
+        client.tokenizers.import_files("n", {})
+
+
 PAGE = httpx.Response(200, html="<p>Log in first")
 CORPUS = httpx.Response(
     200, json={"id": "x", "bytes": 3, "sha256": "", "format": "txt", "uploaded_at": ""}
