@@ -3,7 +3,7 @@
 Each serving process has one `ConnectionGuard`, which decides which connections to admit and which
 to close; `protocol` calls it for each connection. `ClosingTransport` wraps the real transport for
 uvicorn's protocol and closes a connection so that the client still receives the response. Neither
-class knows HTTP.
+class knows HTTP. `Turns` spreads the requests that many connections send at once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import resource
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -78,6 +79,7 @@ class ConnectionGuard:
         self._admitted: set[Waiting] = set()
         self._reserve: dict[Waiting, None] = {}  # in order of arrival
         self._next_line = 0.0
+        self.turns = Turns()
 
     @property
     def n_connections(self) -> int:
@@ -124,6 +126,36 @@ class ConnectionGuard:
                 "tokenizer_rejected_total counts them)",
                 problem.code,
             )
+
+
+class Turns:
+    """Starts requests in the order of their arrival, a few per iteration of the event loop.
+
+    100 requests that start in one iteration run one after another, and whatever arrives meanwhile
+    waits for them all. Here a health check, or a request that is served without a task, waits for a
+    few. A sixteenth of the queue starts at a time: with one request, 1,000 connections that are
+    served without a task would leave the others a single one in 30 ms.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[Callable[[], None]] = deque()
+        self._is_first = True  # of this iteration
+
+    def take(self, start: Callable[[], None]) -> None:
+        """Call `start`, now or in a later iteration."""
+        if not self._is_first:
+            self._queue.append(start)
+            return
+        self._is_first = False
+        asyncio.get_running_loop().call_soon(self._go_on)
+        start()
+
+    def _go_on(self) -> None:
+        self._is_first = not self._queue
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._go_on)
+            for _ in range(1 + len(self._queue) // 16):
+                self._queue.popleft()()
 
 
 def raise_open_files() -> None:

@@ -383,8 +383,13 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._begun = cycle, app
             return
         self._running = cycle
-        if not self._has_responded_at_once(cycle, app):
-            super()._start_asgi_task(cycle, partial(self._respond, cycle, app))
+        if self._has_responded_at_once(cycle, app):
+            return
+        start = partial(super()._start_asgi_task, cycle, partial(self._respond, cycle, app))
+        if cycle.scope["raw_path"] in HEALTH_PATHS:
+            start()
+        else:
+            self._guard.turns.take(start)
 
     def _has_responded_at_once(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
         """Respond to a small request without a task, if the app can. A task, its messages and

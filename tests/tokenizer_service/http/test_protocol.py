@@ -382,6 +382,24 @@ async def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the
     assert not logged[0].exc_info
 
 
+async def test_a_health_check_waits_for_one_of_the_requests_that_came_before():
+    started, guard = [], ConnectionGuard()
+
+    async def app(scope, receive, send):
+        started.append(scope["path"])
+        await respond(send, b"ok", headers=SHORT_BODY)
+
+    paths = [*(f"/{n}" for n in range(50)), "/livez"]
+    connections = [await connect(app, guard) for _ in paths]
+    for (protocol, _), path in zip(connections, paths, strict=True):  # in one iteration of the loop
+        protocol.data_received(REQUEST.replace(b"/ ", path.encode() + b" "))
+    async with asyncio.timeout(60):
+        for _, client in connections:
+            await asyncio.get_running_loop().sock_recv(client, 1 << 16)
+            client.close()
+    assert started == [paths[0], "/livez", *paths[1:-1]]
+
+
 class Waiting:
     def __init__(self):
         self.told = []
