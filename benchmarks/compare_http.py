@@ -199,6 +199,8 @@ def measure_round(plan):
         ports = {"ours": our_port, "ten lines": their_port}
         for name, turns in take_turns(plan, ports, plan.small).items():
             found[name]["small"] = rate_of(turns, "n_requests")
+        for name, turns in take_turns(plan, ports, plan.small, has_ids=True).items():
+            found[name]["other heads"] = rate_of(turns, "n_requests")
         for what, accept in ("large", JSON), ("binary", BINARY):
             large = take_turns(plan, ports, plan.large, n_connections=4, accept=accept)
             for name, turns in large.items():
@@ -308,6 +310,7 @@ def main():
 def table(found):
     names = {
         "small": "texts of 130 bytes, 32 connections, requests/s",
+        "other heads": "the same, each request with another X-Request-Id",
         "large": "texts of 1 MB, JSON response, MB/s",
         "binary": "the same, binary response (ten lines: JSON), MB/s",
         "first": "unseen texts of 1 MB, JSON response, MB/s of processor time",

@@ -35,6 +35,7 @@ class Job:
     accept: str = "application/json"
     warm_up_seconds: float = 1.0
     requests_per_second: float = 0.0  # 0: as fast as responses come
+    has_ids: bool = False  # each request with another X-Request-Id, so that no two heads are equal
     is_once: bool = False  # each body once, without warming up; `seconds` is the longest time
     processor: int | None = None
 
@@ -111,7 +112,7 @@ class Load:
         self.is_over = False
         lines = Path(job.bodies).read_bytes().splitlines()
         self._requests = [self._request(line) for line in lines]
-        self._next = 0
+        self._next = self._n_sent = 0
         self._next_due = 0.0
         self._from = self._until = 0.0
 
@@ -156,9 +157,13 @@ class Load:
         return self._next_due - time.perf_counter()
 
     def next_request(self):
-        request = self._requests[self._next]
+        request, size = self._requests[self._next]
         self._next = (self._next + 1) % len(self._requests)
-        return request
+        if self._job.has_ids:
+            self._n_sent += 1
+            line, _, rest = request.partition(b"\r\n")
+            request = b"%b\r\nX-Request-Id: %d\r\n%b" % (line, self._n_sent, rest)
+        return request, size
 
     def _request(self, line):
         """The request of a line, and the size of its body."""
