@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizer_service.handlers.known_fields import MAX_IGNORED, NEUTRAL, REFUSED, prompt_fields
+from tokenizer_service.http.bodies import REQUEST_MODELS
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings
 
@@ -41,6 +42,7 @@ Json = dict[str, Any]
 def render() -> str:
     """The page."""
     document = create_app(Settings(admin_keys=("an-admin-key-for-this-page",))).openapi()
+    schemas = document["components"]["schemas"]
     parts = [HEAD]
     tag = None
     for path, operations in document["paths"].items():
@@ -49,10 +51,10 @@ def render() -> str:
                 tag = operation.get("tags")
                 parts.append(f"\n## {tag[0].capitalize() if tag else 'Others'}\n")
             if not path.startswith("/v1"):
-                parts.append(_operation(path, method, operation))
+                parts.append(_operation(path, method, operation, schemas))
     parts.append("\n## Objects\n")
-    for name, schema in sorted(document["components"]["schemas"].items()):
-        if schema.get("properties"):
+    for name, schema in sorted(schemas.items()):
+        if schema.get("properties") and name not in REQUEST_MODELS:
             parts.append(f"\n### {name}\n\n{_fields(schema)}")
     parts.append(_BORROWED)
     for model, neutral in NEUTRAL.items():
@@ -64,7 +66,7 @@ def render() -> str:
     return "".join(parts)
 
 
-def _operation(path: str, method: str, operation: Json) -> str:
+def _operation(path: str, method: str, operation: Json, schemas: Json) -> str:
     security = operation.get("security") or [{}]
     key = "admin" if {} not in security else "read" if len(security) > 1 else "none"
     text = f"\n### `{method.upper()} {path}`\n\n{operation.get('description', '')}\n\nKey: {key}."
@@ -75,6 +77,7 @@ def _operation(path: str, method: str, operation: Json) -> str:
         text += "\n" + _table(rows, "in")
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
         for schema in content["schema"].get("anyOf", [content["schema"]]):
+            schema = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
             text += f"\nBody, `{media_type}`"
             text += f":\n\n{_fields(schema)}" if schema.get("properties") else ".\n"
     for code in ("200", "201", "202"):

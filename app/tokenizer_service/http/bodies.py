@@ -293,13 +293,14 @@ def require_acceptable(request: HTTPConnection, media_type: str) -> None:
         )
 
 
-def json_request(*models: type[BaseModel]) -> dict[str, Any]:
-    """`openapi_extra=` of a route whose JSON body is one of `models`.
+REQUEST_MODELS: Final[dict[str, type[BaseModel]]] = {}
+"""The models of `json_request` by name; their schemas are made only for the OpenAPI document."""
 
-    Nested models stay in `$defs`; `tokenizer_service.routes.docs` moves them to the components.
-    """
-    template = "#/components/schemas/{model}"
-    schemas = [model.model_json_schema(ref_template=template) for model in models]
+
+def json_request(*models: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra=` of a route whose JSON body is one of `models`."""
+    REQUEST_MODELS.update({model.__name__: model for model in models})
+    schemas = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in models]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     content: dict[str, Any] = {"schema": schema}
     if examples := examples_of(*(model.__name__ for model in models)):

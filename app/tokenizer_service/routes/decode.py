@@ -36,9 +36,8 @@ _OPTIONS = ("tokenizer", "skip_special_tokens", "errors")
 def _body() -> dict[str, Any]:
     """The OpenAPI description of the body, and of the query options for a binary body."""
     document = json_request(DecodeRequest, IdsRequest)
-    content = document["requestBody"]["content"]
-    fields = content["application/json"]["schema"]["anyOf"][0]["properties"]
-    content |= binary_content(OCTETS, NPY)["content"]
+    document["requestBody"]["content"] |= binary_content(OCTETS, NPY)["content"]
+    fields = DecodeRequest.model_json_schema()["properties"]
     parameters = [{"name": name, "in": "query", "schema": fields[name]} for name in _OPTIONS]
     return {**document, "parameters": parameters}
 

@@ -22,6 +22,7 @@ from starlette.requests import HTTPConnection
 from tokenizer_client.schemas.tokens import ProblemDocument
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.handlers.stored import StoredBody, stored, with_etag
+from tokenizer_service.http.bodies import REQUEST_MODELS
 from tokenizer_service.http.dialects import dialects_of_route
 from tokenizer_service.http.problem import TITLES, Problem
 from tokenizer_service.responses.problem_table import problem_responses
@@ -158,13 +159,16 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
     components = document.setdefault("components", {}).setdefault("schemas", {})
     components.pop(_DEFAULT_422, None)
     components.pop("ValidationError", None)
-    _, problems = models_json_schema(
-        [(ProblemDocument, "serialization")], ref_template="#/components/schemas/{model}"
+    _, others = models_json_schema(
+        [
+            (ProblemDocument, "serialization"),
+            *((model, "validation") for model in REQUEST_MODELS.values()),
+        ],
+        ref_template="#/components/schemas/{model}",
     )
-    components.update(problems["$defs"])
+    components.update(others["$defs"])
     for operations in document["paths"].values():
         for operation in operations.values():
-            _share_nested_models(operation, components)
             _describe_what_all_answer(operation["responses"])
     for context in iter_route_contexts(app.routes):
         for method in context.methods or ():
@@ -238,17 +242,3 @@ def _add_header(response: dict[str, Any], name: str, description: str) -> None:
         "required": True,
         "schema": {"type": "string"},
     }
-
-
-def _share_nested_models(operation: dict[str, Any], components: dict[str, Any]) -> None:
-    content = operation.get("requestBody", {}).get("content", {})
-    for media in content.values():
-        media["schema"] = _without_nested_models(media.get("schema", {}), components)
-
-
-def _without_nested_models(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    components.update(schema.get("$defs", {}))
-    flat = {key: value for key, value in schema.items() if key != "$defs"}
-    if "anyOf" in schema:
-        flat["anyOf"] = [_without_nested_models(model, components) for model in schema["anyOf"]]
-    return flat
