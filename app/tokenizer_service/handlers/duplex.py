@@ -71,11 +71,7 @@ class DuplexStream(PartedResponse):
         self._bytes_waited_for = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream the response; returns when the last record was passed to the server.
-
-        Raises:
-            ClientDisconnect: the client disconnected, or read nothing for too long.
-        """
+        """Stream the response; returns when the last record was passed to the server."""
         codec, self._scope = self._codec, scope
         try:
             async for data in self._windows(receive):

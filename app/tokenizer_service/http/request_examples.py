@@ -240,12 +240,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
 
 
 def examples_of(*models: str) -> Examples:
-    """The examples of a body that is one of these models; those that have none add none.
-
-    Example:
-        >>> sorted(examples_of("IdsRequest", "CountRequest"))
-        ['inference', 'limit', 'text']
-    """
+    """The examples of a body that is one of these models; those that have none add none."""
     return {
         name: example
         for model in models
