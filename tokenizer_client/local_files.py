@@ -103,11 +103,7 @@ class Source:
         return self.size_bytes is not None or not self._is_begun
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Read the bytes.
-
-        Raises:
-            ValueError: the size of the file changed after it was measured.
-        """
+        """Read the bytes; raises ValueError if the size of the file has changed."""
         if isinstance(self._given, AsyncIterable):
             raise TypeError("an async iterable needs AsyncClient")
         self._begin()
