@@ -55,6 +55,7 @@ class Swap:
     async def promote(
         self, loaded: LiveTokenizer, check: Callable[[ArtifactRef | None], None]
     ) -> ArtifactRef | None:
+        """See `LiveTokenizers.promote`."""
         try:
             async with hold_promotion_lock(self._lock_path, self._timeout_seconds):
                 return await self._swap_everywhere(loaded, check)
