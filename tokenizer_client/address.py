@@ -35,10 +35,7 @@ class ServiceAddress:
 
     @classmethod
     def of(
-        cls,
-        base_url: str | None,
-        api_key: str | None,
-        environment: Mapping[str, str] = os.environ,
+        cls, base_url: str | None, api_key: str | None, environment: Mapping[str, str] = os.environ
     ) -> ServiceAddress:
         """Use the arguments, else TOKENIZER_URL and TOKENIZER_API_KEY, else this machine.
 

@@ -24,8 +24,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}))"
 _URL: Final = re.compile(
-    rf"(?P<scheme>https?)://{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?P<target>[/?][!-~]*)?",
-    re.ASCII,
+    rf"(?P<scheme>https?)://{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?P<target>[/?][!-~]*)?", re.ASCII
 )
 _ENTRY: Final = re.compile(
     rf"{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?:=(?P<network>[0-9A-Fa-f:./]+))?", re.ASCII

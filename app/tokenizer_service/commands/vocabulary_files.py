@@ -8,12 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.errors import (
-    ArtifactError,
-    FormatError,
-    InvalidSpecError,
-    MissingPatternError,
-)
+from tokenizer_core.errors import ArtifactError, FormatError, InvalidSpecError, MissingPatternError
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import IDS
 from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec

@@ -32,10 +32,7 @@ from tokenizer_service.handlers.conversations import (
     with_effort,
 )
 from tokenizer_service.handlers.encode import check_count, require_ids_alone
-from tokenizer_service.handlers.known_fields import (
-    validate_borrowed,
-    without_nulls,
-)
+from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.responses.chat import render_chat_response, rendered_for

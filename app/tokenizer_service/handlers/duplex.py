@@ -29,12 +29,7 @@ from tokenizer_service.handlers.stream_codecs import (
     EncodeCodec,
     EncodedPart,
 )
-from tokenizer_service.http.problem import (
-    Problem,
-    internal_error,
-    problem_response,
-    request_id_of,
-)
+from tokenizer_service.http.problem import Problem, internal_error, problem_response, request_id_of
 from tokenizer_service.http.responses import PartedResponse
 from tokenizer_service.responses.problem_table import problem_of
 from tokenizer_service.services import Services

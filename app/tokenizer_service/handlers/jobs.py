@@ -44,8 +44,7 @@ MAX_WAIT_SECONDS: Final = 300
 MAX_LISTED: Final = 200
 
 IdempotencyKey = Annotated[
-    str | None,
-    Header(description="The same key and body give the same job; another body is 422."),
+    str | None, Header(description="The same key and body give the same job; another body is 422.")
 ]
 LastEventId = Annotated[
     str | None, Header(description="The last event that was seen; it is not sent again.")

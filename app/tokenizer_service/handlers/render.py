@@ -253,11 +253,7 @@ def render_completion(
 
 
 def render_chat_completion(
-    request: ChatRenderRequest,
-    live: LiveTokenizer,
-    *,
-    caller: Caller,
-    limits: RenderLimits,
+    request: ChatRenderRequest, live: LiveTokenizer, *, caller: Caller, limits: RenderLimits
 ) -> Rendered:
     """Encode a chat completion; the response is one generate request."""
     fields = _known_fields(request, caller)
@@ -278,11 +274,7 @@ def render_chat_completion(
 
 
 def render_messages(
-    request: MessagesRenderRequest,
-    live: LiveTokenizer,
-    *,
-    caller: Caller,
-    limits: RenderLimits,
+    request: MessagesRenderRequest, live: LiveTokenizer, *, caller: Caller, limits: RenderLimits
 ) -> Rendered:
     """As `render_chat_completion`, of a request to Anthropic's API."""
     fields = _known_fields(request, caller)
@@ -312,11 +304,7 @@ def render_messages(
 
 
 def render_responses(
-    request: ResponsesRenderRequest,
-    live: LiveTokenizer,
-    *,
-    caller: Caller,
-    limits: RenderLimits,
+    request: ResponsesRenderRequest, live: LiveTokenizer, *, caller: Caller, limits: RenderLimits
 ) -> Rendered:
     """As `render_chat_completion`, of a request to OpenAI's responses."""
     fields = _known_fields(request, caller)

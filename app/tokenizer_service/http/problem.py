@@ -131,11 +131,7 @@ def problem_response(problem: Problem, scope: Scope) -> Response:
     """
     state, dialect = scope.setdefault("state", {}), dialect_of(scope)
     state["problem_code"] = problem.code
-    headers = {
-        **state.get("tokenizer_headers", {}),
-        **problem.headers,
-        "Cache-Control": "no-store",
-    }
+    headers = {**state.get("tokenizer_headers", {}), **problem.headers, "Cache-Control": "no-store"}
     if dialect is None:
         status, media_type = problem.status, MEDIA_TYPE
         document = problem.document(request_id_of(scope))
