@@ -35,16 +35,11 @@ class ServiceAddress:
 
     @classmethod
     def of(
-        cls,
-        base_url: str | None,
-        api_key: str | None,
-        environment: Mapping[str, str] = os.environ,
+        cls, base_url: str | None, api_key: str | None, environment: Mapping[str, str] = os.environ
     ) -> ServiceAddress:
         """Use the arguments, else TOKENIZER_URL and TOKENIZER_API_KEY, else this machine.
 
-        Raises:
-            ValueError: the address is not http, https or a Unix socket, or contains a password; or
-                the key is invalid.
+        Raises ValueError for another kind of address, one with a password, or an invalid key.
         """
         given = base_url or environment.get("TOKENIZER_URL") or DEFAULT_URL
         key = api_key or environment.get("TOKENIZER_API_KEY") or None

@@ -68,15 +68,7 @@ class JobLimits(TypedDict, total=False):
 
 
 def id_of(given: JobOrId | CorpusOrId | TokenFilesOrId) -> str:
-    """The id of a thing of the service that may be given by its id.
-
-    Raises:
-        TypeError: neither.
-
-    Example:
-        >>> id_of("20261122T000000Z-0123456789ab")
-        '20261122T000000Z-0123456789ab'
-    """
+    """The id of a thing of the service that may be given by its id."""
     found = given if isinstance(given, str) else getattr(given, "id", None)
     if not isinstance(found, str):
         raise TypeError(f"give an id as a str, or what the client returned, not {given!r:.60}")
@@ -102,9 +94,6 @@ def fields_of(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str,
     JSON values and without those that have the service's defaults.
 
     They keep their order, because the service parses a body fastest if the text comes first.
-
-    Raises:
-        TypeError: an option is no JSON value, no number of NumPy and no collection.
     """
     names = model.model_fields
     return plain_options({name: arguments[name] for name in arguments if name in names})

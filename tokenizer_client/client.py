@@ -693,10 +693,7 @@ class Client:
         return self._extend(with_variables(fields, given), max_tokens)
 
     def extend_batch(
-        self,
-        batch: Iterable[Mapping[str, Any]],
-        *,
-        options: Mapping[str, Any] | None = None,
+        self, batch: Iterable[Mapping[str, Any]], *, options: Mapping[str, Any] | None = None
     ) -> ExtendBatchResponse:
         """Many at once, as the route `/extend` takes them: each with the fields `tokens` and
         `text`, or `tokens`, `messages_before` and `messages`; `options` are the fields for all.

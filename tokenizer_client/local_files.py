@@ -12,14 +12,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeAlias, TypeVar
@@ -103,11 +96,7 @@ class Source:
         return self.size_bytes is not None or not self._is_begun
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Read the bytes.
-
-        Raises:
-            ValueError: the size of the file changed after it was measured.
-        """
+        """Read the bytes; raises ValueError if the size of the file has changed."""
         if isinstance(self._given, AsyncIterable):
             raise TypeError("an async iterable needs AsyncClient")
         self._begin()

@@ -35,9 +35,7 @@ class _Exchange:
         url = self._request.url
         return self._send(
             h11.Request(
-                method=self._request.method,
-                target=url.raw_path,
-                headers=self._request.headers.raw,
+                method=self._request.method, target=url.raw_path, headers=self._request.headers.raw
             )
         )
 

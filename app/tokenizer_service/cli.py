@@ -139,9 +139,6 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """The parser for a line that begins with `command`.
 
     Imports only the group of that command; `build_whole_parser` imports all groups.
-
-    Raises:
-        UsageError: no command has this name.
     """
     parser, subcommands = _build_top()
     if command == "serve" and sys.platform == "win32":

@@ -48,11 +48,7 @@ class AllowedHosts:
     """
 
     def __init__(self, entries: Iterable[str]) -> None:
-        """Parse the entries.
-
-        Raises:
-            ValueError: an entry has none of the forms above.
-        """
+        """Parse the entries; raises ValueError for one of another form."""
         self._names: set[str] = set()
         self._suffixes: set[str] = set()
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
@@ -136,10 +132,7 @@ def check_origins(entries: Iterable[str]) -> None:
 
 
 def socket_path(listens_on: str) -> str | None:
-    """The path of a Unix socket; None for an address.
-
-    Raises:
-        ValueError: the path is not absolute.
+    """The path of a Unix socket; None for an address; raises ValueError for a relative one.
 
     Example:
         >>> socket_path("unix:/run/tokenizer.sock"), socket_path("127.0.0.1")

@@ -139,12 +139,7 @@ FolderList = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_folders_of)]
 
 
 class Settings(BaseSettings):
-    """The settings of one service. `Settings.from_environment()` reads them.
-
-    Example:
-        >>> Settings(port=9000, corpus_roots="corpora:more").corpus_roots
-        (PosixPath('corpora'), PosixPath('more'))
-    """
+    """The settings of one service. `Settings.from_environment()` reads them."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -343,11 +338,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Read the settings from the environment.
-
-        Raises:
-            SettingsError: a variable has a wrong value.
-        """
+        """Read the settings from the environment; raises SettingsError for a wrong one."""
         try:
             return cls()
         except ValidationError as error:
@@ -406,14 +397,7 @@ def render_page() -> str:
 
 
 def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
-    """One line for each `TOKENIZER_` variable that no part of the project reads.
-
-    Example:
-        >>> unknown_variables({"TOKENIZER_PORTS": "1"})
-        ['TOKENIZER_PORTS is not a setting; did you mean TOKENIZER_PORT?']
-        >>> unknown_variables({"TOKENIZER_FOO": "1"})
-        ['TOKENIZER_FOO is not a setting; see docs/settings.md']
-    """
+    """One line for each `TOKENIZER_` variable that no part of the project reads."""
     known = {row[0] for row in describe()}
     # Their common beginning would make any two of them similar.
     words = [name.removeprefix(PREFIX) for name in known]

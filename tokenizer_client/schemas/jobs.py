@@ -11,13 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, Protocol, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN, TokenizerName, invalid
 

@@ -137,10 +137,7 @@ class EncodeCorpusRequest(RequestModel):
         allow_inf_nan=False,
         description="Fraction of the documents held out as the split `validation`.",
     )
-    shuffle: bool = Field(
-        default=False,
-        description="Shuffle the documents of each split.",
-    )
+    shuffle: bool = Field(default=False, description="Shuffle the documents of each split.")
     seed: int = Field(
         default=0,
         ge=0,

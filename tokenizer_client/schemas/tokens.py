@@ -334,10 +334,7 @@ MixedContent = Annotated[
 AllowedSpecial = Annotated[
     str | frozenset[str],
     PlainValidator(_check_allowed),
-    _policy_schema(
-        ("all", "none"),
-        "Special tokens to recognise. For untrusted text: `none`.",
-    ),
+    _policy_schema(("all", "none"), "Special tokens to recognise. For untrusted text: `none`."),
 ]
 DisallowedSpecial = Annotated[
     str | frozenset[str],
@@ -354,8 +351,7 @@ AddedTokens = Annotated[
     ),
 ]
 TokenizerName = Annotated[
-    str,
-    Field(pattern=NAME_PATTERN, description="`name` (its newest version) or `name@version`."),
+    str, Field(pattern=NAME_PATTERN, description="`name` (its newest version) or `name@version`.")
 ]
 
 
@@ -514,8 +510,7 @@ class ActiveTokenizer(TokenizerSummary):
     """The active version."""
 
     previous: TokenizerIdentity | None = Field(
-        default=None,
-        description="What `POST /rollback` would serve; null for nothing.",
+        default=None, description="What `POST /rollback` would serve; null for nothing."
     )
 
 

@@ -48,11 +48,7 @@ class AccessKeys:
 
 
 def access_keys(settings: Settings) -> AccessKeys:
-    """The keys of `settings`; without an admin key, generates one and prints it once to stderr.
-
-    Raises:
-        SettingsError: the keys are refused; see `check_keys`.
-    """
+    """The keys of `settings`; without an admin key, generates one and prints it once to stderr."""
     check_keys(settings)
     admin = [key.get_secret_value() for key in settings.admin_keys]
     if not admin:
@@ -103,11 +99,7 @@ def _variables_with_short_keys(settings: Settings, n_chars: int) -> list[str]:
 
 
 async def require_read(request: Request) -> None:
-    """Admit a request that may read: any request until a read key is set.
-
-    Raises:
-        KeyRequiredError: it carries no valid key.
-    """
+    """Admit a request that may read: any request until a read key is set."""
     check_read(request)
 
 
@@ -119,12 +111,7 @@ def check_read(request: HTTPConnection) -> None:
 
 
 async def require_admin(request: Request) -> None:
-    """Admit a request with an admin key.
-
-    Raises:
-        KeyRequiredError: it carries no valid key.
-        AdminKeyRequiredError: its key only reads.
-    """
+    """Admit a request with an admin key."""
     keys: AccessKeys = request.scope["app"].access_keys
     if _holds(request, keys.admin):
         return

@@ -57,12 +57,6 @@ class Pace:
     The time starts at `grace_seconds`. Each wait is subtracted, and each piece adds the time that
     it may take at `bytes_per_second`, up to `most_seconds`. So a fast sender may pause, but not for
     ever.
-
-    Example:
-        >>> pace = Pace(grace_seconds=10, most_seconds=300, bytes_per_second=1024)
-        >>> pace.note(waited_seconds=4, n_bytes=2048)
-        >>> pace.seconds_left
-        8.0
     """
 
     def __init__(self, *, grace_seconds: float, most_seconds: float, bytes_per_second: int) -> None:
@@ -81,10 +75,6 @@ async def within(seconds: float, awaitable: Awaitable[Result]) -> Result:
 
     Raises:
         TimeoutError: it took longer.
-
-    Example:
-        >>> asyncio.run(within(1.0, asyncio.sleep(0, "done")))
-        'done'
     """
     async with asyncio.timeout(seconds if seconds < math.inf else None):
         return await awaitable

@@ -70,18 +70,7 @@ def repeat_limit(n_bytes: int, max_bytes: int) -> int:
 
 
 class ByteBudget:
-    """Counts the bytes that the requests of this process hold; safe to use from threads.
-
-    Example:
-        >>> budget = ByteBudget(100)
-        >>> lease = budget.lease()
-        >>> lease.reserve(60)
-        >>> budget.used
-        60
-        >>> lease.release()
-        >>> budget.used
-        0
-    """
+    """Counts the bytes that the requests of this process hold; safe to use from threads."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum

@@ -121,11 +121,7 @@ def check_not_abandoned() -> None:
 
 
 def reserve_memory(n_bytes: int) -> None:
-    """Reserve `n_bytes` for what this work is about to make.
-
-    Raises:
-        OverloadedError: the budget is used up.
-    """
+    """Reserve `n_bytes` for what this work is about to make; raises OverloadedError."""
     work = _CURRENT.get()
     if work is not None and work.lease is not None:
         work.lease.reserve(n_bytes)
@@ -226,12 +222,7 @@ class CheapestFirst:
 
 
 def _seconds_behind(seconds: float) -> float:
-    """By how much later than itself cheap calls may come and still go first.
-
-    Example:
-        >>> _seconds_behind(0.001), _seconds_behind(60)
-        (0.1, 30.0)
-    """
+    """By how much later than itself cheap calls may come and still go first."""
     return min(_MOST_SECONDS_BEHIND, _PATIENCE * seconds)
 
 
@@ -312,11 +303,7 @@ class WorkQueue:
         self._waiting = 0
 
     async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """Call `function(*arguments)` in a thread, and return its result.
-
-        Raises:
-            OverloadedError: too many calls are waiting.
-        """
+        """The result of `function(*arguments)` in a thread; raises OverloadedError."""
         self.check_waiting()
         return await self._run(_Work(self, None, function, arguments), None)
 

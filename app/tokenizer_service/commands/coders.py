@@ -103,12 +103,7 @@ def _as_object(part: TextPart) -> dict[str, Any]:
 
 
 class ServedCoder:
-    """The tokenizer of a service, active or named, in the version that it has at the start.
-
-    Raises:
-        UsageError: the client's package is missing, or the URL is invalid.
-        CommandError: the service cannot be reached, or refuses.
-    """
+    """The tokenizer of a service, active or named, in the version that it has at the start."""
 
     def __init__(self, url: str, name: str | None) -> None:
         try:

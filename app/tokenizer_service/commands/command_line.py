@@ -202,9 +202,6 @@ def resolve_tokenizer(
     The package contains the starter tokenizer, for use outside a checkout. It is returned only if
     it is asked for: neither an option nor the environment names a store, the folder `artifacts`
     lacks it, and `name` is the starter's, or the folder has no tokenizer at all.
-
-    Raises:
-        CommandError: no such tokenizer or version; names those there are.
     """
     from tokenizer_core.errors import ArtifactNotFoundError
 
@@ -333,12 +330,7 @@ def require_files(paths: Sequence[Path | str]) -> None:
 
 
 def parse_special_token(text: str) -> tuple[str, int]:
-    """Parse `TOKEN=ID` into `(TOKEN, ID)`; the token may contain `=`.
-
-    Example:
-        >>> parse_special_token("<|endoftext|>=50256")
-        ('<|endoftext|>', 50256)
-    """
+    """Parse `TOKEN=ID` into `(TOKEN, ID)`; the token may contain `=`."""
     token, separator, number = text.rpartition("=")
     if not separator or not token or not (number.isascii() and number.isdigit()):
         raise argparse.ArgumentTypeError(

@@ -26,11 +26,7 @@ from tokenizer_core.corpus import (
 )
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
-from tokenizer_core.errors import (
-    CorpusError,
-    SpecialTokenForbiddenError,
-    TokenFilesCorruptError,
-)
+from tokenizer_core.errors import CorpusError, SpecialTokenForbiddenError, TokenFilesCorruptError
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
@@ -357,10 +353,7 @@ def _conversation_encoder(
 
 
 def _plan(
-    arguments: argparse.Namespace,
-    tokenizer: Tokenizer,
-    ref: ArtifactRef | None,
-    files: list[str],
+    arguments: argparse.Namespace, tokenizer: Tokenizer, ref: ArtifactRef | None, files: list[str]
 ) -> TokenFilesPlan:
     named = arguments.allowed_special
     allowed = None if named is None else allowed_special(tokenizer, named)

@@ -64,11 +64,7 @@ def add_bad_documents(parser: CommandParser) -> None:
 
 
 def max_bad_of(arguments: argparse.Namespace) -> float | None:
-    """The share of bad documents that may be left out; None: none.
-
-    Raises:
-        UsageError: `--max-bad` without `--skip-bad`.
-    """
+    """The share of bad documents that may be left out; None: none."""
     if not arguments.skip_bad:
         if arguments.max_bad is not None:
             raise UsageError("--max-bad belongs to --skip-bad")
@@ -93,9 +89,6 @@ def corpus_format_of(
 def files_in_order(inputs: Sequence[str | os.PathLike[str]]) -> list[str]:
     """The files that the arguments name, each once, in the order of the arguments; those of a
     pattern are sorted.
-
-    Raises:
-        CorpusError: as `find_corpus_files`.
     """
     files = set(find_corpus_files(inputs))
     named = (file for each in inputs for file in find_corpus_files([each]))

@@ -85,12 +85,7 @@ def _parse_report(text: str, endings: tuple[str, ...]) -> Path:
 
 
 def check_outputs(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:
-    """Check that the outputs can be written, each to a file of its own that is no input.
-
-    Raises:
-        UsageError: an output is named twice, or is an input.
-        CommandError: the folder of an output is missing.
-    """
+    """Check that the outputs can be written, each to a file of its own that is no input."""
     named = [target for target in targets if target is not None]
     require_other_files(named, inputs)
     files = [os.path.realpath(target) if target != STANDARD_OUTPUT else "-" for target in named]
@@ -106,10 +101,6 @@ def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write `data`, or its parts in order, to the file `path`, or to standard output for `-`.
 
     The file appears once it is complete.
-
-    Raises:
-        CommandError: the folder of the file does not exist.
-        OSError: the file cannot be written; the old file is unchanged.
     """
     from tokenizer_core.blobs.atomic_files import write_whole_file
 

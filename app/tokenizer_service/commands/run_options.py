@@ -48,11 +48,7 @@ def check_run_options(arguments: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def open_executor(arguments: argparse.Namespace) -> Iterator[Executor]:
-    """Start the executor that the arguments name; end it with the context.
-
-    Raises:
-        WorkerProcessError: Ray is not installed, or the cluster is unreachable.
-    """
+    """Start the executor that the arguments name; end it with the context."""
     from tokenizer_core.parallel import LocalExecutor
 
     if arguments.executor == "local":

@@ -41,12 +41,7 @@ from tokenizer_core.blobs.atomic_files import write_whole_file
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
-from tokenizer_core.errors import (
-    DISK_FULL,
-    ArtifactNotFoundError,
-    StorageError,
-    TokenizerCoreError,
-)
+from tokenizer_core.errors import DISK_FULL, ArtifactNotFoundError, StorageError, TokenizerCoreError
 from tokenizer_core.registry import ArtifactStore, open_artifacts
 from tokenizer_service.access.auth import check_keys
 from tokenizer_service.commands.command_line import (

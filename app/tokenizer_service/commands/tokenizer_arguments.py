@@ -146,12 +146,7 @@ def allowed_special(coder: Coder | Tokenizer, text: str) -> Any:
 
 
 def load_named_tokenizers(arguments: argparse.Namespace, words: list[str]) -> dict[str, Tokenizer]:
-    """The tokenizers that the words name, by label, in order.
-
-    Raises:
-        UsageError: two have the same label.
-        CommandError: a file is missing or is not a tokenizer.
-    """
+    """The tokenizers that the words name, by label, in order."""
     found: dict[str, Tokenizer] = {}
     for word in words:
         label, what = split_label(word)
@@ -165,12 +160,7 @@ def load_named_tokenizers(arguments: argparse.Namespace, words: list[str]) -> di
 
 
 def named_files(words: list[str]) -> list[Path]:
-    """The files among the tokenizers that `words` name.
-
-    Example:
-        >>> [path.name for path in named_files(["starter", "mine=vocab.json,merges.txt"])]
-        ['vocab.json', 'merges.txt']
-    """
+    """The files among the tokenizers that `words` name."""
     return [path for word in words for path in _files_of(split_label(word)[1])[0]]
 
 
@@ -178,10 +168,6 @@ def split_label(word: str) -> tuple[str | None, str]:
     """Split `LABEL=WHAT` into `(LABEL, WHAT)`.
 
     Returns `(None, word)` if the word has no label, or is the name of an existing file.
-
-    Example:
-        >>> split_label("mine=tokenizer.json")
-        ('mine', 'tokenizer.json')
     """
     match = _LABEL.fullmatch(word)
     if match is None or Path(word).exists():
@@ -194,9 +180,6 @@ def load_one(
 ) -> tuple[Tokenizer, ArtifactRef | None, str]:
     """The tokenizer that a word names, or the active one; its version if it is published, and its
     name in the output.
-
-    Raises:
-        CommandError: there is none, or it is in doubt; names those there are.
     """
     files, pattern = find_files(arguments, what) if what else ([], None)
     if not files:

@@ -130,12 +130,7 @@ def _add_vocabulary_options(parser: CommandParser) -> None:
 
 
 def _parse_sizes(text: str) -> list[int]:
-    """Parse `8000,16000` into ascending numbers without duplicates.
-
-    Example:
-        >>> _parse_sizes("16000,8000,8000")
-        [8000, 16000]
-    """
+    """Parse `8000,16000` into ascending numbers without duplicates."""
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(

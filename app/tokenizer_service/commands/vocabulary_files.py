@@ -8,12 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.errors import (
-    ArtifactError,
-    FormatError,
-    InvalidSpecError,
-    MissingPatternError,
-)
+from tokenizer_core.errors import ArtifactError, FormatError, InvalidSpecError, MissingPatternError
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import IDS
 from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec
@@ -74,13 +69,10 @@ def read_source(
     name: str | None = None,
     has_packaged: bool = False,
 ) -> TokenizerSpec:
-    """The tokenizer in the files, or the published one of that name if no such file exists; raise
-    as `read_files`, whose `name` is by default that of the file. With `has_packaged`, a store
-    without the starter gives that of the package.
+    """The tokenizer in the files, or the published one of that name if no such file exists.
 
-    Raises:
-        UsageError: a word is both a published tokenizer and a file or folder here.
-        CommandError: it is neither, or cannot be read.
+    `name`, for hints, is by default that of the file. With `has_packaged`, a store without the
+    starter gives that of the package.
     """
     files = [Path(word) for word in words]
     if len(files) == 1:
@@ -114,12 +106,7 @@ def read_source(
 
 
 def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -> TokenizerSpec:
-    """The tokenizer in `files`, completed from the options; `name` is used only in error hints.
-
-    Raises:
-        UsageError: an option is missing, or two contradict each other.
-        CommandError: a file is missing or invalid.
-    """
+    """The tokenizer in `files`, completed from the options; `name` is used only in error hints."""
     require_files([path for path in files if not path.is_dir()])
     if arguments.preset:
         return _read_preset(files, arguments)
@@ -147,12 +134,7 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
 
 
 def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> TokenizerSpec:
-    """`spec` with the chat templates of `--chat-template` added.
-
-    Raises:
-        UsageError: two have the same name.
-        CommandError: a file is missing, not UTF-8, too large or no template, or there are too many.
-    """
+    """`spec` with the chat templates of `--chat-template` added."""
     if not arguments.chat_template:
         return spec
     given: dict[str, str] = {}
@@ -174,11 +156,7 @@ def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> Toke
 
 
 def with_control_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> TokenizerSpec:
-    """`spec` with the control tokens of `--control-token` added.
-
-    Raises:
-        CommandError: one is no added token.
-    """
+    """`spec` with the control tokens of `--control-token` added."""
     named = dict.fromkeys([*spec.chat.control_tokens, *arguments.control_token])
     try:
         return spec.with_chat(replace(spec.chat, control_tokens=tuple(named)))

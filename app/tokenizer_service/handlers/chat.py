@@ -32,10 +32,7 @@ from tokenizer_service.handlers.conversations import (
     with_effort,
 )
 from tokenizer_service.handlers.encode import check_count, require_ids_alone
-from tokenizer_service.handlers.known_fields import (
-    validate_borrowed,
-    without_nulls,
-)
+from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.responses.chat import render_chat_response, rendered_for
@@ -82,12 +79,7 @@ def parse_borrowed(body: bytes, engine: EngineChoice, *, model: type[Model]) -> 
 def encode_chat(
     request: ChatEncodeRequest, live: LiveTokenizer, *, form: IdsForm | None, limits: RenderLimits
 ) -> Rendered:
-    """Encode the conversation of `request`; the response is JSON, or ids in `form`.
-
-    Raises:
-        TooManyTokensError: more than `max_tokens`.
-        Exception: as `encode_conversation` and, with `form`, `require_ids_alone`.
-    """
+    """Encode the conversation of `request`; the response is JSON, or ids in `form`."""
     if form is not None:
         require_ids_alone(request, form, live)
     conversation = replace(
@@ -112,7 +104,7 @@ def count_messages(
 def conversation_of_anthropic(
     request: CountTokensRequest, live: LiveTokenizer, limits: RenderLimits
 ) -> RequestedConversation:
-    """The conversation of a request to Anthropic's API; raises as `from_anthropic`.
+    """The conversation of a request to Anthropic's API.
 
     As vLLM, it asks the template whether a system message may follow others, and whether it reads
     the effort `none` as another one.
@@ -252,11 +244,7 @@ def encode_conversation(
 
 @contextmanager
 def placing_errors(conversation: RequestedConversation) -> Iterator[None]:
-    """Name the place in the request of what is wrong with a conversation.
-
-    Raises:
-        PlacedError, ChatShapeError: as `encode_conversation`.
-    """
+    """Name the place in the request of what is wrong with a conversation."""
     try:
         yield
     except ChatShapeError as error:
@@ -277,11 +265,7 @@ def placing_errors(conversation: RequestedConversation) -> Iterator[None]:
 
 
 def find_template(conversation: RequestedConversation, live: LiveTokenizer) -> ChosenTemplate:
-    """The template of a conversation, which is the tokenizer's.
-
-    Raises:
-        PlacedError: the tokenizer does not have it.
-    """
+    """The tokenizer's template for a conversation; raises PlacedError if it has none."""
     templates, named = live.tokenizer.chat_templates, conversation.chat_template
     with_tools = conversation.tools is not None
     with suppress(ChatTemplateMissingError):

@@ -119,9 +119,6 @@ def from_anthropic(
     of its message, `thinking` the reasoning of its message. A last message of the assistant that
     ends in text is continued, as Anthropic's API does. `without_thinking` is the effort of a
     request that disables thinking.
-
-    Raises:
-        ChatShapeError: a block is no text, or of another shape; `thinking` has another type.
     """
     conversation = RequestedConversation(chat_template=request.chat_template)
     system = [*texts_of(request.system, "/system")]
@@ -163,9 +160,6 @@ def from_responses(request: InputTokensRequest) -> RequestedConversation:
     `instructions` become a system message. A `function_call` becomes a tool call and `reasoning`
     the reasoning of the assistant's message around it, `function_call_output` a message of
     the role `tool`. A last item whose status is unfinished is continued, as by vLLM.
-
-    Raises:
-        ChatShapeError: an item is no text or of another shape.
     """
     kwargs = with_effort(request.chat_template_kwargs, (request.reasoning or {}).get("effort"))
     conversation = RequestedConversation(chat_template=request.chat_template, kwargs=kwargs)
@@ -194,9 +188,6 @@ def from_gemini(request: GeminiCountRequest) -> RequestedConversation:
     `systemInstruction` becomes a system message, a `functionCall` a tool call, a
     `functionResponse` a message of the role `tool` with the response as JSON, text of a thought
     the reasoning of its message.
-
-    Raises:
-        ChatShapeError: both forms of the request or none are given, or a part is no text.
     """
     whole, place = request.generateContentRequest, ""
     if request.tools:

@@ -73,14 +73,7 @@ def decode(
     max_decoded_bytes: int,
     as_bytes: bool,
 ) -> Rendered:
-    """Decode the ids or the batch of `request`; the response is JSON, or only the bytes.
-
-    Raises:
-        UnknownIdError: an id is not in the vocabulary.
-        DecodedTextTooLargeError: the text has more than `max_decoded_bytes`.
-        NotUtf8Error: `errors` of the request is "strict", and the bytes are not UTF-8.
-        Problem: 406, the response to `ids` is JSON.
-    """
+    """Decode the ids or the batch of `request`; the response is JSON, or only the bytes."""
     if isinstance(request, IdsRequest):
         if as_bytes:
             raise Problem(406, "not_acceptable", "`ids` has a JSON response; send `tokens`.")
@@ -113,7 +106,7 @@ def detokenize(
     as_dialect: Dialect | None,
 ) -> Rendered:
     """Decode the ids or the batch of `request` under the keys of all dialects, or under that of
-    `as_dialect`. Raises as `decode`.
+    `as_dialect`.
 
     Where the request does not say it, `text` has no special tokens, and the others have them.
     """

@@ -142,14 +142,7 @@ def parse_derender(
 def derender(
     request: WholeRequest | StreamRequest, live: LiveTokenizer, *, max_decoded_bytes: int
 ) -> Rendered:
-    """Make the response, or the next chunk of it.
-
-    Raises:
-        UnknownIdError: an id is not in the vocabulary.
-        DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
-        ChatShapeError: a field has a value that it may not have here.
-        Problem: 409 for the state of another tokenizer; 422 for one that was changed.
-    """
+    """Make the response, or the next chunk of it."""
     reading = _reading_of(request, live)
     if isinstance(request, DerenderChatStreamRequest | DerenderCompletionStreamRequest):
         return _derender_part(request, reading, live, max_decoded_bytes)

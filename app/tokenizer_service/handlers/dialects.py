@@ -42,11 +42,7 @@ from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 def parse_tokenize(
     body: bytes, engine: EngineChoice | None = None, *, choose: Callable[[str], None]
 ) -> TokenizeRequest:
-    """Parse the request in `body`, in the dialect of its key, which `choose` gets.
-
-    Raises:
-        Problem: 422 for no key or several keys; otherwise as `validate`.
-    """
+    """Parse the request in `body`, in the dialect of its key, which `choose` gets."""
     value = without_nulls(parse_body_json(body, engine))
     keys = [key for key in DIALECTS if isinstance(value, dict) and key in value]
     if len(keys) != 1:
@@ -73,10 +69,6 @@ def tokenize(
 ) -> Rendered:
     """Encode the text of `request` and render the response of its dialect; `limits` are those of
     the chat template for messages. SGLang's response, by `as_dialect`, has no token strings.
-
-    Raises:
-        TooManyDetailedTokensError: more tokens than a response may describe.
-        Exception: for messages as `encode_conversation`.
     """
     with_strings = getattr(request, "return_token_strs", None)
     if as_dialect is SGLANG:
@@ -109,10 +101,6 @@ def tokenize(
 def _encode_content(request: ContentRequest, live: LiveTokenizer) -> Encoded:
     """As llama.cpp: a list is one prompt, and only its first entry, if a text, gets the ids of the
     post-processor.
-
-    Raises:
-        UnknownIdError: an id is not in the vocabulary.
-        Exception: as `encode_all`.
     """
     content, policy = request.content, Policy("all" if request.parse_special else "none")
     entries = [content] if isinstance(content, str) else content

@@ -15,12 +15,7 @@ Result = TypeVar("Result")
 
 
 async def off_the_loop(work: Callable[..., Result], *arguments: object) -> Result:
-    """Call `work`, which reads or writes the disk, on a thread.
-
-    Raises:
-        DiskError: no space is left, the disk is read-only, or it fails.
-        Exception: any other error of `work`.
-    """
+    """Call `work`, which reads or writes the disk, on a thread; an OSError becomes a DiskError."""
     try:
         return await asyncio.to_thread(work, *arguments)
     except OSError as error:

@@ -29,12 +29,7 @@ from tokenizer_service.handlers.stream_codecs import (
     EncodeCodec,
     EncodedPart,
 )
-from tokenizer_service.http.problem import (
-    Problem,
-    internal_error,
-    problem_response,
-    request_id_of,
-)
+from tokenizer_service.http.problem import Problem, internal_error, problem_response, request_id_of
 from tokenizer_service.http.responses import PartedResponse
 from tokenizer_service.responses.problem_table import problem_of
 from tokenizer_service.services import Services
@@ -71,11 +66,7 @@ class DuplexStream(PartedResponse):
         self._bytes_waited_for = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream the response; returns when the last record was passed to the server.
-
-        Raises:
-            ClientDisconnect: the client disconnected, or read nothing for too long.
-        """
+        """Stream the response; returns when the last record was passed to the server."""
         codec, self._scope = self._codec, scope
         try:
             async for data in self._windows(receive):

@@ -53,13 +53,7 @@ def _around(identity: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def encode_to_json(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
-    """Encode the text, segments or batch of `request`; the response is JSON.
-
-    Raises:
-        TooManyTokensError, TooManyDetailedTokensError: the text has more tokens than the request,
-            or the service, allows.
-        PlacedError, UnknownSpecialTokenError: the text, or the policy, is refused.
-    """
+    """Encode the text, segments or batch of `request`; the response is JSON."""
     policy = policy_of(request, live)
     sources = sources_of(request.text, request.segments)
     is_batch = isinstance(request.text, list)
@@ -88,12 +82,7 @@ def encode_to_json(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
 
 
 def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
-    """As `encode_to_json`; the response is only the ids, in `form`.
-
-    Raises:
-        Problem: also 406 for a batch as .npy.
-        Exception: also as `require_ids_alone`.
-    """
+    """As `encode_to_json`; the response is only the ids, in `form`."""
     policy = policy_of(request, live)
     require_ids_alone(request, form, live)
     adds, sources = request.add_special_tokens, sources_of(request.text, request.segments)
@@ -126,12 +115,7 @@ def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) ->
 def require_ids_alone(
     request: EncodeRequest | ChatEncodeRequest, form: IdsForm, live: LiveTokenizer
 ) -> None:
-    """Check that a response in `form` has all that `request` wants.
-
-    Raises:
-        Problem: 406 for ids too large for `form`.
-        InvalidFieldError: `return` asks for more than the ids.
-    """
+    """Raise Problem (406) for ids too large for `form`, InvalidFieldError if more is wanted."""
     require_fit(form, live.tokenizer.spec.largest_id)
     if request.wants_more_than_ids:
         detail = "a binary response holds the ids alone; take JSON for the rest"
@@ -148,13 +132,7 @@ def encode_all(
     unit: Literal["byte", "char"] | None = None,
     add_special_tokens: bool = False,
 ) -> list[Encoded]:
-    """Encode texts or segments, each at its JSON pointer, with offsets in `unit` if that is given.
-
-    Raises:
-        TooManyTokensError: one has more than `max_tokens`.
-        TooManyDetailedTokensError: the response describes their tokens, and they are too many.
-        PlacedError, UnknownSpecialTokenError: a text, or the policy, is refused.
-    """
+    """Encode texts or segments, each at its JSON pointer, with offsets in `unit` if given."""
     encoded: list[Encoded] = []
     n_tokens = 0
     spec = live.tokenizer.spec
@@ -187,11 +165,7 @@ def encode_all(
 def sources_of(
     text: str | list[str] | None, segments: Segments | None = None
 ) -> Iterator[tuple[str, Source]]:
-    """What a request wants to have encoded, each with its JSON pointer.
-
-    Raises:
-        InvalidFieldError: neither is given.
-    """
+    """What a request wants to have encoded, each with its JSON pointer."""
     if segments is not None:
         yield "/segments", segments
     elif isinstance(text, list):
@@ -211,11 +185,7 @@ def n_bytes_of(source: Source) -> int:
 
 
 def policy_of(request: Any, live: LiveTokenizer) -> Policy:
-    """What a request says of special tokens.
-
-    Raises:
-        UnknownSpecialTokenError: it forbids a token that the tokenizer does not have.
-    """
+    """What a request says of special tokens; raises UnknownSpecialTokenError."""
     if request.disallowed_special:
         require_known_specials(live, request.disallowed_special)
     if vars(request).get("segments") is not None:

@@ -61,15 +61,7 @@ def extend(
     max_decoded_bytes: int,
     limits: RenderLimits,
 ) -> Rendered:
-    """Extend the ids of `request`, or of each of its batch.
-
-    Raises:
-        UnknownIdError: an id is not in the vocabulary.
-        DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
-        TooManyTokensError: there are more ids than `max_tokens`.
-        PlacedError, UnknownSpecialTokenError: a text, or the policy, is refused.
-        Exception: for messages, as `encode_conversation`.
-    """
+    """Extend the ids of `request`, or of each of its batch."""
     items: list[tuple[str, Any]] = [("", request)]
     if is_batch := isinstance(request, ExtendBatchRequest | ExtendChatBatchRequest):
         items = [(f"/batch/{index}", item) for index, item in enumerate(request.batch)]

@@ -44,8 +44,7 @@ MAX_WAIT_SECONDS: Final = 300
 MAX_LISTED: Final = 200
 
 IdempotencyKey = Annotated[
-    str | None,
-    Header(description="The same key and body give the same job; another body is 422."),
+    str | None, Header(description="The same key and body give the same job; another body is 422.")
 ]
 LastEventId = Annotated[
     str | None, Header(description="The last event that was seen; it is not sent again.")
@@ -91,13 +90,6 @@ async def submit_job(
     `digest` is the same for requests of the same job. `prepare` returns the request that the job
     stores, and may write files to the folder it gets; it is called only if the queue accepts
     another job.
-
-    Raises:
-        Problem: the request is invalid.
-        QueueFullError, JobRunningError: the queue is full.
-        IdempotencyConflictError: the key was used for another request.
-        DiskError, JobDatabaseError: the disk or the database failed.
-        Exception: any error that `prepare` raises.
     """
     services = services_of(request)
     require_known_query(request, "wait")

@@ -151,11 +151,7 @@ class Caller(NamedTuple):
     dialect: Dialect | None = None
 
     def name(self, prefix: str, in_body: object) -> str:
-        """`prefix` and the header, the field of the body, or our own id, as vLLM chooses.
-
-        Raises:
-            ChatShapeError: the field is no text.
-        """
+        """`prefix` and the header, the field of the body, or our own id, as vLLM chooses."""
         if in_body is not None and not isinstance(in_body, str):
             refuse("/request_id", "must be a string")
         return f"{prefix}{self.given or in_body or self.new}"
@@ -183,12 +179,7 @@ class _Prompt(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Where vLLM cuts a prompt that is too long.
-
-    Raises:
-        ChatShapeError: the limit is that of the model, which is not known, is larger, or is too
-            small for the post-processor's tokens.
-    """
+    """Where vLLM cuts a prompt that is too long."""
 
     limit: int | None
     side: str | None
@@ -228,16 +219,7 @@ class _Cut(NamedTuple):
 def render_completion(
     request: CompletionRenderRequest, live: LiveTokenizer, *, caller: Caller, max_bytes: int
 ) -> Rendered:
-    """Encode the prompts of a completion; the response is a list of generate requests.
-
-    Raises:
-        ChatShapeError: it asks for what only a server with a model can do.
-        UnknownIdError: an id is not in the vocabulary.
-        RequestsTooLargeError: the fields, once for each prompt, have more than `repeat_limit`, or
-            the response more than `max_bytes`.
-        InvalidFieldError: a prompt is empty, or has more tokens than the model.
-        Exception: as `_Cut` and `encode_all`.
-    """
+    """Encode the prompts of a completion; the response is a list of generate requests."""
     fields = _known_fields(request, caller)
     _check_transfer(fields)
     wanted = fields.get("max_tokens", _COMPLETION_TOKENS)
@@ -271,19 +253,9 @@ def render_completion(
 
 
 def render_chat_completion(
-    request: ChatRenderRequest,
-    live: LiveTokenizer,
-    *,
-    caller: Caller,
-    limits: RenderLimits,
+    request: ChatRenderRequest, live: LiveTokenizer, *, caller: Caller, limits: RenderLimits
 ) -> Rendered:
-    """Encode a chat completion; the response is one generate request.
-
-    Raises:
-        ChatShapeError: it asks for what only a server with a model can do.
-        InvalidFieldError: the prompt has more tokens than the model.
-        Exception: as `_Cut` and `encode_conversation`.
-    """
+    """Encode a chat completion; the response is one generate request."""
     fields = _known_fields(request, caller)
     _check_transfer(fields)
     if fields.get("top_logprobs") and not fields.get("logprobs"):
@@ -302,11 +274,7 @@ def render_chat_completion(
 
 
 def render_messages(
-    request: MessagesRenderRequest,
-    live: LiveTokenizer,
-    *,
-    caller: Caller,
-    limits: RenderLimits,
+    request: MessagesRenderRequest, live: LiveTokenizer, *, caller: Caller, limits: RenderLimits
 ) -> Rendered:
     """As `render_chat_completion`, of a request to Anthropic's API."""
     fields = _known_fields(request, caller)
@@ -336,11 +304,7 @@ def render_messages(
 
 
 def render_responses(
-    request: ResponsesRenderRequest,
-    live: LiveTokenizer,
-    *,
-    caller: Caller,
-    limits: RenderLimits,
+    request: ResponsesRenderRequest, live: LiveTokenizer, *, caller: Caller, limits: RenderLimits
 ) -> Rendered:
     """As `render_chat_completion`, of a request to OpenAI's responses."""
     fields = _known_fields(request, caller)
@@ -368,12 +332,7 @@ def render_responses(
 
 
 def _known_fields(request: Any, caller: Caller) -> dict[str, Any]:
-    """The fields of `request` that vLLM or SGLang knows and our model of the request does not have.
-
-    Raises:
-        ChatShapeError: a value is of another type, SGLang's for another server, or a second
-            constraint of the output.
-    """
+    """The fields of `request` that vLLM or SGLang knows and our model of it does not have."""
     known, extra = NEUTRAL[type(request)], request.model_extra or {}
     found = {name: extra[name] for name in (*known.carried, *known.accepted) if name in extra}
     types = _TYPES
@@ -480,12 +439,7 @@ def _fields(
     live: LiveTokenizer,
     caller: Caller,
 ) -> dict[str, Any]:
-    """All fields of a request for generation but its ids.
-
-    Raises:
-        InvalidFieldError: the prompt is empty, or has more tokens than the model.
-        ChatShapeError: SGLang's request has no such field.
-    """
+    """All fields of a request for generation but its ids."""
     check_not_abandoned()
     n_tokens, length = len(prompt.ids), live.tokenizer.spec.chat.max_model_len
     if not n_tokens:
@@ -532,11 +486,7 @@ def _check_schema_format(wanted: Mapping[str, Any], place: str) -> None:
 
 
 def _sampling_parameters(fields: Mapping[str, Any], live: LiveTokenizer) -> dict[str, Any]:
-    """What a chat completion sets, under the names of vLLM's sampling parameters.
-
-    Raises:
-        ChatShapeError: a value that vLLM does not take, or a second constraint of the output.
-    """
+    """What a chat completion sets, under the names of vLLM's sampling parameters."""
     names = (*SAMPLING, "stop_regex")
     found = {name: fields[name] for name in names if fields.get(name) is not None}
     if fields.get("logprobs") and not fields.get("logprob_token_ids"):
@@ -567,11 +517,7 @@ def _sampling_parameters(fields: Mapping[str, Any], live: LiveTokenizer) -> dict
 
 
 def _sglang_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """`sampling` as SGLang's `/generate` takes it.
-
-    Raises:
-        ChatShapeError: SGLang has no such parameter.
-    """
+    """`sampling` as SGLang's `/generate` takes it."""
     given = dict(sampling)
     n_logprobs = given.pop("logprobs", None)
     of_prompt = given.pop("prompt_logprobs", None)

@@ -154,13 +154,7 @@ class PlannedRoutes:
 
 
 async def respond(connection: Request, plan: Plan) -> Response:
-    """Carry out `plan` with the body of a request; return the response.
-
-    Raises:
-        ClientDisconnect: the client left before the response began.
-        OverloadedError: too many requests wait, or use all the memory.
-        Exception: as `read_body`, `choose_tokenizer` and the plan.
-    """
+    """Carry out `plan` with the body of a request; return the response."""
     scope, services = connection.scope, services_of(connection)
     body = scope.get(WHOLE_BODY)
     lease: Lease | None = None
@@ -296,11 +290,7 @@ def _run_here(
 
 
 async def read_within_limits(connection: Request, lease: Lease) -> bytes:
-    """Read the whole body within the limits of the settings and of `lease`. Raises as `read_body`.
-
-    Raises:
-        OverloadedError: the memory for bodies is used up.
-    """
+    """Read the whole body within the limits of the settings and of `lease`."""
     settings = services_of(connection).settings
     return await read_body(
         connection,

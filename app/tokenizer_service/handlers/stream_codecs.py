@@ -58,16 +58,7 @@ class EncodedPart:
 
 
 class EncodeCodec:
-    """Converts UTF-8 bytes to settled ids; does no input or output.
-
-    Example:
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.text.streaming import StreamingEncoder
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-        >>> codec = EncodeCodec(StreamingEncoder(tokenizer))
-        >>> [*codec.feed(b"a b"), *codec.finish()]
-        [EncodedPart(ids=[97, 32, 98], byte_end=3)]
-    """
+    """Converts UTF-8 bytes to settled ids; does no input or output."""
 
     def __init__(self, encoder: StreamingEncoder) -> None:
         self._encoder = encoder
@@ -115,14 +106,7 @@ class EncodeCodec:
 
 
 class RawIds:
-    """Reads raw ids, split at any byte, even inside an id.
-
-    Example:
-        >>> from tokenizer_service.http.id_formats import OCTETS, IdsForm
-        >>> reader = RawIds(IdsForm(OCTETS, "u16"))
-        >>> [ids.tolist() for data in (b"\\x01", b"\\x00\\x02") for ids in reader.read(data)]
-        [[1]]
-    """
+    """Reads raw ids, split at any byte, even inside an id."""
 
     def __init__(self, form: IdsForm) -> None:
         self._form = form

@@ -45,9 +45,6 @@ def count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     """Count the tokens of the text, the segments or the texts of `request`.
 
     Engines count different distances past the limit, so the response never contains that count.
-
-    Raises:
-        PlacedError, UnknownSpecialTokenError: a text, or the policy, is refused.
     """
     policy = policy_of(request, live)
     is_batch, limit = isinstance(request.text, list), request.limit
@@ -72,7 +69,7 @@ def count(request: CountRequest, live: LiveTokenizer) -> Rendered:
 
 
 def truncate(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
-    """Cut the text of `request` at its limit. Raises as `count`."""
+    """Cut the text of `request` at its limit."""
     policy = policy_of(request, live)
     try:
         part = truncate_text(
@@ -93,14 +90,7 @@ def truncate(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
 
 
 def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rendered:
-    """Cut the text of `request` into chunks.
-
-    Raises:
-        PlacedError, UnknownSpecialTokenError: as `count`.
-        TooManyChunksError: more chunks than a batch has items.
-        ChunksTooLargeError: the overlaps repeat more text and ids than `repeat_limit`.
-        MaxTokensTooSmallError: a character does not fit.
-    """
+    """Cut the text of `request` into chunks."""
     policy = policy_of(request, live)
     max_bytes = repeat_limit(utf8_length(request.text), max_bytes)
     rendered: list[bytes] = []
@@ -138,13 +128,7 @@ def chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rend
 
 
 def verify(request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: int) -> Rendered:
-    """Check that the text or the ids of `request` survive a round trip.
-
-    Raises:
-        PlacedError, UnknownSpecialTokenError: as `count`.
-        UnknownIdError: an id is not in the vocabulary.
-        DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
-    """
+    """Check that the text or the ids of `request` survive a round trip."""
     policy, is_lossy = policy_of(request, live), False
     try:
         if request.tokens is None:
@@ -165,11 +149,6 @@ def align(
 ) -> Rendered:
     """Align the tokens of the text of `request` with those of the other tokenizer, which `find`
     returns.
-
-    Raises:
-        PlacedError, UnknownSpecialTokenError: as `count`.
-        TooManyDetailedTokensError: a tokenizer gives more tokens than a response may describe.
-        ArtifactNotFoundError: there is no such other tokenizer.
     """
     other = find(request.other)
     [one], [its] = (

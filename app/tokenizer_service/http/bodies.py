@@ -37,11 +37,7 @@ becomes a message. `None` ends this."""
 
 
 async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> Model:
-    """Parse the body of `request` as a `model` on the event loop: for small bodies.
-
-    Raises:
-        Exception: as `require_json`, `read_body` and `read_model`.
-    """
+    """Parse the body of `request` as a `model` on the event loop: for small bodies."""
     require_json(request)
     body = await read_body(request, max_bytes=max_bytes)
     return read_model(model, body)
@@ -149,11 +145,7 @@ async def body_windows(
 
 
 def read_model(model: type[Model], body: bytes, engine: EngineChoice | None = None) -> Model:
-    """Parse the JSON in `body` as a `model`, in the native engine if that is given.
-
-    Raises:
-        Exception: as `parse_body_json` and `validate`.
-    """
+    """Parse the JSON in `body` as a `model`, in the native engine if that is given."""
     return validate(parse_body_json(body, engine), model)
 
 

@@ -169,14 +169,7 @@ def raise_open_files() -> None:
 
 
 def derive_max_connections(n_files: int | None = None) -> int:
-    """The connection limit for a process that may open `n_files`; default: this process's limit.
-
-    Example:
-        >>> derive_max_connections(80), derive_max_connections(4096)
-        (40, 2048)
-        >>> derive_max_connections(8192), derive_max_connections(1 << 20)
-        (5632, 10000)
-    """
+    """The connection limit for a process that may open `n_files`; default: this process's limit."""
     if n_files is None:
         n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if n_files == resource.RLIM_INFINITY:

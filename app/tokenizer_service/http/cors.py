@@ -19,12 +19,7 @@ from tokenizer_service.http.dialects import take_prefix
 
 
 class SharedReads:
-    """Which origins may use the read routes among `routes`.
-
-    Example:
-        >>> SharedReads(["https://a.example"], []).allows("https://a.example", "POST", "/encode")
-        False
-    """
+    """Which origins may use the read routes among `routes`."""
 
     def __init__(self, origins: Sequence[str], routes: Sequence[BaseRoute]) -> None:
         self.origins = origins

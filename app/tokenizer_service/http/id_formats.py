@@ -92,11 +92,7 @@ def wants_bytes(accept: str) -> bool:
 
 
 def ids_form_of(content_type: str) -> IdsForm | None:
-    """The declared form of a body of ids; None if it is not a binary one.
-
-    Raises:
-        Problem: 415 for an unknown dtype or layout.
-    """
+    """The declared form of a body of ids, None if not binary; raises 415 for an unknown one."""
     kind, parameters = parse_media_type(content_type)
     if kind not in (OCTETS, NPY):
         return None
@@ -146,12 +142,7 @@ def render_lengths(lengths: NDArray[np.uint64]) -> bytes:
 
 
 def parse_ids_body(body: bytes, form: IdsForm) -> NDArray[np.uint32] | list[NDArray[np.uint32]]:
-    """Parse the ids in `body`: one array, or a list of arrays for a batch.
-
-    Raises:
-        Problem: 400 for a body that does not match the form; 422 for an `.npy` of another type.
-        BatchTooLargeError: the batch has too many texts.
-    """
+    """Parse the ids in `body`: one array, or a list of arrays for a batch; raises Problem."""
     if form.kind == NPY:
         return _parse_npy(body)
     if form.is_batch:

@@ -91,12 +91,7 @@ class Problem(Exception):  # noqa: N818 - the RFC's name for the document
         self.n_errors = len(self.errors) if n_errors is None else n_errors
 
     def document(self, request_id: str) -> dict[str, Any]:
-        """The document as a JSON-serialisable dict of bounded size.
-
-        Example:
-            >>> Problem(404, "not_found", "No such thing.").document("r1")["error"]["code"]
-            'not_found'
-        """
+        """The document as a JSON-serialisable dict of bounded size."""
         detail = _shorten(self.detail, _MAX_DETAIL_CHARS)
         document: dict[str, Any] = {
             "type": f"urn:tokenizer-service:problem:{self.code}",
@@ -136,11 +131,7 @@ def problem_response(problem: Problem, scope: Scope) -> Response:
     """
     state, dialect = scope.setdefault("state", {}), dialect_of(scope)
     state["problem_code"] = problem.code
-    headers = {
-        **state.get("tokenizer_headers", {}),
-        **problem.headers,
-        "Cache-Control": "no-store",
-    }
+    headers = {**state.get("tokenizer_headers", {}), **problem.headers, "Cache-Control": "no-store"}
     if dialect is None:
         status, media_type = problem.status, MEDIA_TYPE
         document = problem.document(request_id_of(scope))

@@ -19,12 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 import httptools
-from uvicorn._types import (
-    ASGI3Application,
-    ASGIReceiveCallable,
-    ASGISendCallable,
-    ASGISendEvent,
-)
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -608,11 +603,7 @@ def check_source(
 
 
 def _authority(url: bytes) -> bytes:
-    """The host, with its port, of a target in absolute form.
-
-    Raises:
-        Problem: 400, the target is not in absolute form or has no valid host.
-    """
+    """The host, with its port, of a target in absolute form; raises Problem."""
     authority = re.split(rb"[/?#]", url.partition(b"://")[2], maxsplit=1)[0]
     if not _HOST.fullmatch(authority):
         raise Problem(400, "host_invalid", "The target is neither a path nor a URL with a host.")

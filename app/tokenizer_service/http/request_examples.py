@@ -48,7 +48,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
                 "choices": [{"index": 0, "token_ids": [72, 105], "finish_reason": "stop"}],
             },
             parser="qwen3",
-        ),
+        )
     },
     "DerenderChatStreamRequest": {
         "first": _example(
@@ -58,7 +58,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
                 "request_id": "chatcmpl-1",
                 "choices": [{"index": 0, "token_ids": [72]}],
             },
-        ),
+        )
     },
     "DerenderCompletionRequest": {
         "outputs": _example(
@@ -66,14 +66,14 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
             generate_responses=[
                 {"request_id": "cmpl-1", "choices": [{"index": 0, "token_ids": [72, 105]}]}
             ],
-        ),
+        )
     },
     "DerenderCompletionStreamRequest": {
         "part": _example(
             "The first part",
             stream=True,
             generate_chunk={"request_id": "cmpl-1", "choices": [{"index": 0, "token_ids": [72]}]},
-        ),
+        )
     },
     "ExtendRequest": {
         "text": _example(
@@ -82,7 +82,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
             mask=[0, 1],
             text="done",
             allowed_special="none",
-        ),
+        )
     },
     "ExtendChatRequest": {
         "messages": _example(
@@ -90,16 +90,16 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
             tokens=[],
             messages=[{"role": "user", "content": "Hello"}],
             add_generation_prompt=True,
-        ),
+        )
     },
     "ExtendBatchRequest": {
-        "texts": _example("Several", batch=[{"tokens": [72, 105], "text": " there"}]),
+        "texts": _example("Several", batch=[{"tokens": [72, 105], "text": " there"}])
     },
     "ExtendChatBatchRequest": {
         "conversations": _example(
             "Several conversations",
             batch=[{"tokens": [], "messages": [{"role": "user", "content": "Hello"}]}],
-        ),
+        )
     },
     "CountRequest": {
         "text": _example("Count the tokens of a text", text="Hello, world!"),
@@ -122,7 +122,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
         )
     },
     "AlignRequest": {
-        "other": _example("With another tokenizer", text="low, lower", other="starter"),
+        "other": _example("With another tokenizer", text="low, lower", other="starter")
     },
     "VerifyRequest": {
         "text": _example("Check that a text survives encoding and decoding", text="naïve café 🙂"),
@@ -181,9 +181,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "ResponsesRenderRequest": {"vLLM": _example("As vLLM asks", input="Hello")},
     "CountTokensRequest": {
         "Anthropic": _example(
-            "As Anthropic asks",
-            system="Be brief.",
-            messages=[{"role": "user", "content": "Hello"}],
+            "As Anthropic asks", system="Be brief.", messages=[{"role": "user", "content": "Hello"}]
         )
     },
     "InputTokensRequest": {
@@ -218,10 +216,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     },
     "EncodeCorpusRequest": {
         "nanoGPT": _example(
-            "train.bin and val.bin for nanoGPT",
-            tokenizer="starter",
-            validation_share=0.005,
-            seed=1,
+            "train.bin and val.bin for nanoGPT", tokenizer="starter", validation_share=0.005, seed=1
         ),
         "Megatron": _example(
             "JSON lines to .bin and .idx for Megatron",
@@ -240,12 +235,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
 
 
 def examples_of(*models: str) -> Examples:
-    """The examples of a body that is one of these models; those that have none add none.
-
-    Example:
-        >>> sorted(examples_of("IdsRequest", "CountRequest"))
-        ['inference', 'limit', 'text']
-    """
+    """The examples of a body that is one of these models; those that have none add none."""
     return {
         name: example
         for model in models

@@ -93,11 +93,7 @@ class ChunkedBody(PartedResponse):
         self._lease = lease
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the body; returns when the last chunk was passed to the server.
-
-        Raises:
-            ClientDisconnect: the client read nothing for too long, or too slowly.
-        """
+        """Send the body; returns when the last chunk was passed to the server."""
         try:
             await self.send_head(scope, send)
             if self.n_bytes > _SEND_BYTES:
@@ -170,12 +166,7 @@ class FileBody(PartedResponse):
         self.idle_seconds = idle_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the body; returns when the last piece was passed to the server.
-
-        Raises:
-            ClientDisconnect: the client read nothing for too long.
-            OSError: the file is unreadable or became shorter; the response is cut off.
-        """
+        """Send the body; returns when the last piece was passed to the server."""
         try:
             await self.send_head(scope, send)
             position = self._start
@@ -198,9 +189,6 @@ def requested_span(request: Request, n_bytes: int, etag: str) -> tuple[int, int]
 
     Several ranges, another unit, or an If-Range other than `etag` select the whole file, as RFC
     9110 allows.
-
-    Raises:
-        Problem: 416, the range begins after the end.
     """
     wanted = _RANGE.fullmatch(header_of(request, b"range"))
     if_range = header_of(request, b"if-range")

@@ -105,23 +105,14 @@ class CorpusStore:
             return None
 
     def get(self, corpus_id: str) -> StoredCorpus:
-        """The corpus.
-
-        Raises:
-            CorpusNotFoundError: no corpus has this id.
-        """
+        """The corpus; raises CorpusNotFoundError."""
         corpus = self.find(corpus_id)
         if corpus is None:
             raise CorpusNotFoundError
         return corpus
 
     def find_file(self, corpus_id: str) -> InputFile:
-        """The text of a corpus as the input of a job.
-
-        Raises:
-            CorpusNotFoundError: no corpus has this id.
-            InputPathError: its file is gone or is not a regular file.
-        """
+        """The text of a corpus as the input of a job; raises as `get`, or InputPathError."""
         corpus = self.get(corpus_id)
         found = find_input_file([self._files], corpus.file)
         return replace(found, label=corpus.id, format=corpus.format, text_field=corpus.field)
@@ -137,11 +128,6 @@ class CorpusStore:
     ) -> CorpusUpload:
         """Begin an upload of a file of this format, by default the one that its id ends in; the
         caller must close it.
-
-        Raises:
-            CorpusExistsError: a corpus has this id and may not be replaced.
-            CorporaQuotaError: `n_declared` bytes exceed the quota.
-            OSError: the disk refuses.
         """
         if not may_replace and self.find(corpus_id) is not None:
             raise CorpusExistsError
@@ -154,9 +140,7 @@ class CorpusStore:
     def publish(self, corpus: StoredCorpus, *, may_replace: bool) -> bool:
         """Make a synced file the corpus of its id; returns whether it replaced another.
 
-        Raises:
-            CorpusExistsError: another upload was faster, and its corpus may not be replaced.
-            OSError: the disk refuses; the previous corpus stays.
+        If the disk refuses, the previous corpus stays.
         """
         with self._locked():
             previous = self.find(corpus.id)
@@ -168,12 +152,7 @@ class CorpusStore:
         return previous is not None
 
     def remove(self, corpus_id: str) -> None:
-        """Remove a corpus.
-
-        Raises:
-            CorpusNotFoundError: no corpus has this id.
-            OSError: the disk refuses.
-        """
+        """Remove a corpus; raises CorpusNotFoundError."""
         with self._locked():
             corpus = self.get(corpus_id)
             remove_synced(self._record(corpus_id))
@@ -251,12 +230,7 @@ class CorpusUpload:
         self._n_others, self._look_at = 0, 0
 
     def write(self, data: bytes) -> None:
-        """Write the next piece.
-
-        Raises:
-            InvalidUtf8Error, CorporaQuotaError, CorpusFormatError
-            OSError: the disk refuses.
-        """
+        """Write the next piece."""
         with self._lock:
             if len(self._beginning) < CONTENT_BYTES:
                 self._beginning += data[: CONTENT_BYTES - len(self._beginning)]
@@ -280,14 +254,7 @@ class CorpusUpload:
                 view = view[self._file.write(view) :]
 
     def publish(self) -> tuple[StoredCorpus, bool]:
-        """Sync the text and make it the corpus of its id; returns whether it replaced another.
-
-        Raises:
-            InvalidUtf8Error: the text ends inside a character.
-            CorpusFormatError: the content is not of the format.
-            CorpusExistsError: another upload was faster, and its corpus may not be replaced.
-            OSError: the disk refuses; the previous corpus stays.
-        """
+        """Sync the text and make it the corpus of its id; returns whether it replaced another."""
         with self._lock:
             if len(self._beginning) < CONTENT_BYTES:
                 self._check_content()

@@ -82,11 +82,6 @@ async def download_corpora(
     """Download `urls` one after the other into `folder`, each once, at most `max_bytes` together.
 
     Calls `report` with the bytes received, and the total as far as known.
-
-    Raises:
-        DownloadError: a download failed; the message names it and the remedy.
-        CorpusError: an object changed meanwhile, or a package is missing.
-        OSError: the disk is full or fails.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # noqa: ASYNC240 - the loop runs nothing else
     files: list[InputFile] = []

@@ -46,12 +46,7 @@ class JobEvent:
         return cls(hashlib.sha256(document).hexdigest()[:32], document, job.is_final)
 
     def render(self) -> bytes:
-        r"""The bytes of the event.
-
-        Example:
-            >>> JobEvent("1f", b'{"state":"live"}', True).render()
-            b'id: 1f\ndata: {"state":"live"}\n\n'
-        """
+        """The bytes of the event."""
         return b"id: %b\ndata: %b\n\n" % (self.id.encode(), self.document)
 
 
@@ -73,11 +68,7 @@ class JobWatch:
 
     @contextlib.contextmanager
     def listening(self, job_id: str) -> Iterator[None]:
-        """Watch the job while the block runs.
-
-        Raises:
-            TooManyListenersError: the limit on open streams is reached.
-        """
+        """Watch the job while the block runs; raises TooManyListenersError."""
         if self.n_listeners >= self._max_listeners:
             raise TooManyListenersError(self._max_listeners)
         self._listeners[job_id] += 1

@@ -47,11 +47,7 @@ class JobFolder:
 
     @classmethod
     def of(cls, artifacts_dir: Path, job_id: str) -> JobFolder:
-        """The folder of a job, whether it exists or not.
-
-        Raises:
-            ValueError: `job_id` does not have the form of a job id.
-        """
+        """The folder of a job, whether it exists or not; raises ValueError for no job id."""
         if not is_job_id(job_id):
             raise ValueError("not a job id")
         return cls(artifacts_dir.absolute() / "jobs" / job_id)
@@ -90,9 +86,6 @@ class JobFolder:
 
         Writes one file with `separator` between the documents, or without a separator one file per
         document. The separator is a special token: a hard boundary that training never counts.
-
-        Raises:
-            OSError: the disk is full or fails.
         """
         folder = self.documents_path
         make_folder(folder, mode=0o700)

@@ -73,10 +73,6 @@ def split_input_path(path: str) -> list[str]:
     Raises:
         InputPathError: the path is absolute, empty or too long, or has `..`, a control character
             or a percent escape.
-
-    Example:
-        >>> split_input_path("news/2024/january.txt")
-        ['news', '2024', 'january.txt']
     """
     try:
         size = len(path.encode())
@@ -144,11 +140,7 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
 
 
 def find_input_file(roots: Sequence[Path], path: str) -> InputFile:
-    """The file `path` under the first root that has it.
-
-    Raises:
-        InputPathError: as `split_input_path` and `open_under_root`; or no root has it.
-    """
+    """The file `path` under the first root that has it; raises InputPathError."""
     parts = split_input_path(path)
     for root in roots:
         try:
@@ -164,11 +156,7 @@ def find_input_file(roots: Sequence[Path], path: str) -> InputFile:
 
 
 def reopen_input_file(file: InputFile) -> int:
-    """A descriptor of the same file, opened as safely as the first time.
-
-    Raises:
-        InputChangedError: the file was removed, replaced or written to.
-    """
+    """A descriptor of the same file, opened as safely; raises InputChangedError."""
     try:
         descriptor = open_under_root(Path(file.root), split_input_path(file.path))
     except FileNotFoundError:

@@ -64,10 +64,6 @@ def find_training_inputs(
 ) -> list[InputFile]:
     """The files of a request, each once; writes inline documents to `folder`. Empty if it names
     URLs.
-
-    Raises:
-        InvalidInputsError: some names cannot be used; points to each of them.
-        OSError: the disk refuses.
     """
     if asked.documents is not None:
         folder.make()
@@ -122,12 +118,7 @@ def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> lis
 def find_encoding_inputs(
     asked: EncodeCorpusRequest, corpus_id: str, corpora: CorpusStore
 ) -> list[InputFile]:
-    """The corpora of a request, in order.
-
-    Raises:
-        CorpusNotFoundError: no corpus has the id `corpus_id`.
-        InvalidInputsError: a further corpus does not exist or is named twice, or all are empty.
-    """
+    """The corpora of a request, in order."""
     corpora.get(corpus_id)
     ids = [corpus_id, *asked.further_corpora]
     files = []
@@ -149,13 +140,7 @@ def find_encoding_inputs(
 def plan_encoding(
     asked: EncodeCorpusRequest, live: LiveTokenizer, files: Sequence[InputFile]
 ) -> tuple[TokenFilesPlan, dict[str, Any]]:
-    """The plan for these files, and the arguments from which the child rebuilds it.
-
-    Raises:
-        InvalidInputsError: the ids cannot be written with the requested options, or the tokenizer
-            has no chat template for conversations.
-        UnknownSpecialTokenError: the request names a token that is not special.
-    """
+    """The plan for these files, and the arguments from which the child rebuilds it."""
     tokenizer = live.tokenizer
     known = tokenizer.spec.special_tokens
     is_chat = asked.format == "chat"
@@ -280,9 +265,6 @@ def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: Token
     """Estimate the bytes of the token files.
 
     Assumes that all text has the ids per byte of the first 64 KiB of the eight largest corpora.
-
-    Raises:
-        CorpusReplacedError: a corpus was replaced just now.
     """
     largest = sorted(files, key=lambda file: file.size_bytes, reverse=True)[:_SAMPLED_CORPORA]
     n_sampled = sum(file.size_bytes for file in largest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,12 @@ from tokenizer_service.jobs.worker.cluster import cluster_settings, remove_run_o
 if TYPE_CHECKING:
     from tokenizer_core.registry import ArtifactRef
     from tokenizer_service.jobs.queue import Job, JobStore
-    from tokenizer_service.jobs.version_retention import VersionRetention
     from tokenizer_service.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class JobKind(ABC):
-    """The differences between the kinds.
+class JobKind:
+    """The words and figures in which the kinds differ.
 
     `process` and `agent` name the child process in messages and in codes. `less_text`,
     `less_memory` and `when_lost` are remedies: for a job that takes too long, one that takes too
@@ -41,67 +39,8 @@ class JobKind(ABC):
     progress_of_phase: Mapping[str, tuple[float, float]]
     resumes: bool
 
-    @abstractmethod
-    def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
-        """The settings that the child process needs in addition to the job's request."""
 
-    def is_promoted(self, job: Job) -> bool:
-        """Whether the runner promotes the version that the job published."""
-        return False
-
-    def after_success(self, job: Job, retention: VersionRetention) -> None:  # noqa: B027
-        """Do the last step of a successful job; blocks."""
-
-
-class TrainingKind(JobKind):
-    """Trains a tokenizer, publishes it and, by default, promotes it."""
-
-    __slots__ = ()
-
-    def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
-        """The number of counting threads, and the URLs that the child may download."""
-        return {
-            "num_workers": settings.train_threads,
-            "corpus_url_hosts": settings.corpus_url_hosts,
-            "corpus_s3_prefixes": settings.corpus_s3_prefixes,
-            "max_download_bytes": settings.corpora_max_bytes,
-            **cluster_settings(settings, job.id),
-        }
-
-    def is_promoted(self, job: Job) -> bool:
-        """True unless the request leaves the promotion to the caller."""
-        return bool(job.request["promote"] != "manual")
-
-    def after_success(self, job: Job, retention: VersionRetention) -> None:
-        """Remove old versions of the name."""
-        retention.keep_newest(job.request["name"])
-
-
-class EncodingKind(JobKind):
-    """Encodes corpora to token files. Nothing is promoted."""
-
-    __slots__ = ()
-
-    def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
-        """The number of workers that request and operator allow, or the cluster's settings."""
-        most = settings.train_threads or os.cpu_count() or 1
-        return {
-            "num_workers": min(job.request["workers"] or most, most),
-            **cluster_settings(settings, job.id),
-        }
-
-
-class ImportingKind(JobKind):
-    """Reads and publishes an uploaded vocabulary, for a request that waits; not in the queue."""
-
-    __slots__ = ()
-
-    def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
-        """None."""
-        return {}
-
-
-TRAINING: Final = TrainingKind(
+TRAINING: Final = JobKind(
     process="training",
     agent="trainer",
     less_text="train on less text",
@@ -117,7 +56,7 @@ TRAINING: Final = TrainingKind(
     },
     resumes=False,
 )
-ENCODING: Final = EncodingKind(
+ENCODING: Final = JobKind(
     process="encoding",
     agent="encoder",
     less_text="encode fewer corpora in one job",
@@ -127,7 +66,7 @@ ENCODING: Final = EncodingKind(
     progress_of_phase={"encode": (0.0, 0.9), "shuffle": (0.9, 0.95)},
     resumes=True,
 )
-IMPORTING: Final = ImportingKind(
+IMPORTING: Final = JobKind(
     process="import",
     agent="importer",
     less_text="import a smaller vocabulary",
@@ -138,6 +77,21 @@ IMPORTING: Final = ImportingKind(
 )
 KINDS: Final[Mapping[str, JobKind]] = {"train": TRAINING, "encode": ENCODING}
 """Those of the queue."""
+
+
+def child_settings(job: Job, settings: Settings) -> dict[str, Any]:
+    """The settings that the child process needs in addition to the job's request."""
+    cluster = cluster_settings(settings, job.id)
+    if job.kind == "encode":
+        most = settings.train_threads or os.cpu_count() or 1
+        return {"num_workers": min(job.request["workers"] or most, most), **cluster}
+    return {
+        "num_workers": settings.train_threads,
+        "corpus_url_hosts": settings.corpus_url_hosts,
+        "corpus_s3_prefixes": settings.corpus_s3_prefixes,
+        "max_download_bytes": settings.corpora_max_bytes,
+        **cluster,
+    }
 
 
 def cancel_job(store: JobStore, artifacts_dir: Path, job_id: str) -> Job | None:

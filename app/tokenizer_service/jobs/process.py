@@ -56,11 +56,7 @@ class JobProcess:
     async def start(
         cls, job_folder: Path, scratch: Path, log: IO[bytes], *, niceness: int = 10
     ) -> JobProcess:
-        """Start the child for the request in `job_folder`; its log goes to `log`.
-
-        Raises:
-            OSError: the system cannot start a process (too many processes or open files).
-        """
+        """Start the child for the request in `job_folder`; its log goes to `log`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # without it the working directory could shadow a module
@@ -142,13 +138,7 @@ StartProcess = Callable[[Path, Path, IO[bytes]], Awaitable[JobProcess]]
 
 
 def describe_death(return_code: int, kind: JobKind) -> tuple[str, str]:
-    """The code and the message for a child that ended without reporting a result.
-
-    Example:
-        >>> from tokenizer_service.jobs.kinds import TRAINING
-        >>> describe_death(-9, TRAINING)[0]
-        'trainer_killed'
-    """
+    """The code and the message for a child that ended without reporting a result."""
     killed, crashed = f"{kind.agent}_killed", f"{kind.agent}_crashed"
     if return_code >= 0:
         return (

@@ -101,14 +101,7 @@ class Job:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Job:
-        """The job in a row of the table; of a damaged row, a failed job with the error `DAMAGED`.
-
-        Example:
-            >>> row = dict.fromkeys(Job.__slots__) | {"id": "a", "attempt": 1, "request": "{"}
-            >>> job = Job.of_row(row)
-            >>> job.id, job.state, job.error["code"]
-            ('a', 'failed', 'job_damaged')
-        """
+        """The job in a row of the table; of a damaged row, a failed job with error `DAMAGED`."""
         try:
             check_types(row)
             job = cls._of_sound_row(row)
@@ -231,11 +224,7 @@ class JobStore:
         *,
         lease_seconds: float = LEASE_SECONDS,
     ) -> JobStore:
-        """The jobs of an artifacts folder: in its SQLite file, or in the database at `address`.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """The jobs of an artifacts folder: in its SQLite file, or in the database at `address`."""
         if address is None:
             database = SqliteDatabase(artifacts_dir / DATABASE_NAME)
             return cls(database, lease_seconds=lease_seconds)
@@ -260,10 +249,6 @@ class JobStore:
         """Store a queued job durably, or return the earlier job with that key.
 
         `queue_limit` jobs may wait for a running one; with 0, a job is accepted only if none runs.
-
-        Raises:
-            QueueFullError, JobRunningError: the queue accepts no other job.
-            IdempotencyConflictError: the key was used for another request.
         """
         with self.database.transaction(alone="add") as run:
             earlier = _select_by_key(run, idempotency_key, request_digest)
@@ -279,11 +264,7 @@ class JobStore:
             return Job.of_row(row)
 
     def find_by_key(self, idempotency_key: str | None, request_digest: str) -> Job | None:
-        """The earlier job with this key, or None.
-
-        Raises:
-            IdempotencyConflictError: the key was used for another request.
-        """
+        """The earlier job with this key, or None; raises IdempotencyConflictError."""
         with self.database.read() as run:
             return _select_by_key(run, idempotency_key, request_digest)
 
@@ -549,11 +530,7 @@ class JobStore:
 
 
 def folder_id(artifacts_dir: Path) -> str:
-    """The id of an artifacts folder; the first process that asks creates it.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """The id of an artifacts folder; the first process that asks creates it."""
     path = artifacts_dir / FOLDER_ID_NAME
     if not path.exists():
         make_folder(artifacts_dir)

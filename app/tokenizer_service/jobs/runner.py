@@ -44,7 +44,7 @@ from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_service.jobs.attempt import Attempt, Outcome
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder, is_job_id
-from tokenizer_service.jobs.kinds import KINDS, clear_away, hold_back
+from tokenizer_service.jobs.kinds import KINDS, child_settings, clear_away, hold_back
 from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, signal_group
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.restarts import next_step, outcome_before
@@ -216,9 +216,9 @@ class JobRunner:
         else:
             await self._finish(job, step, outcome.code or None, outcome.detail)
         current = await self._write(lambda: self._jobs.get(job.id))
-        if current is not None and current.state in ("live", "succeeded"):
-            kind = KINDS[job.kind]
-            await asyncio.to_thread(kind.after_success, job, self._retention)
+        is_done = current is not None and current.state in ("live", "succeeded")
+        if is_done and job.kind == "train":
+            await asyncio.to_thread(self._retention.keep_newest, job.request["name"])
 
     async def _requeue(self, job: Job, *, died: bool = False) -> None:
         """Put the job back into the queue, or end it if it was cancelled meanwhile."""
@@ -234,7 +234,7 @@ class JobRunner:
     def _request_of(self, job: Job) -> dict[str, Any]:
         return {
             **job.request,
-            **KINDS[job.kind].child_settings(job, self._settings),
+            **child_settings(job, self._settings),
             "kind": job.kind,
             "job_id": job.id,
             "artifacts_dir": str(self._artifacts_dir),
@@ -245,8 +245,8 @@ class JobRunner:
         }
 
     async def _settle_published(self, job: Job, result: Mapping[str, Any]) -> None:
-        """Promote the published version if the kind and the request say so, and end the job."""
-        if not KINDS[job.kind].is_promoted(job):
+        """Promote a trained version, unless the request leaves that to the client; end the job."""
+        if job.kind != "train" or job.request["promote"] == "manual":
             await self._finish(job, "succeeded")
             return
         version = f"{result['name']}@{result['version']}"

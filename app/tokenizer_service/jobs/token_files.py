@@ -86,21 +86,13 @@ class TokenFilesFolder:
         return cls(artifacts_dir.absolute() / "token-files")
 
     def path(self, token_files_id: str) -> Path:
-        """The folder of published token files.
-
-        Raises:
-            ValueError: the id is not a valid name.
-        """
+        """The folder of published token files; raises ValueError for no valid id."""
         if not NAME.fullmatch(token_files_id):
             raise ValueError("not an id of token files")
         return self.root / token_files_id
 
     def growing(self, job_id: str, takeovers: int = 0) -> Path:
-        """The folder where a job writes its token files, on the same volume.
-
-        Raises:
-            ValueError: `job_id` does not have the form of a job id.
-        """
+        """The folder where a job writes its token files, on the same volume."""
         if not is_job_id(job_id):
             raise ValueError("not a job id")
         return self.root / _UNFINISHED / (f"{job_id}.{takeovers}" if takeovers else job_id)
@@ -123,12 +115,7 @@ class TokenFilesFolder:
         return sorted(filter(NAME.fullmatch, names_in(self.root)))
 
     def publish(self, growing: Path, token_files_id: str) -> None:
-        """Publish the finished folder `growing` under its id.
-
-        Raises:
-            TokenFilesTakenError: the id is taken.
-            OSError: the disk refuses.
-        """
+        """Publish the finished folder `growing` under its id; raises TokenFilesTakenError."""
         path = self.path(token_files_id)
         try:
             growing.rename(path)
@@ -218,11 +205,7 @@ class TokenFilesStore:
         return found
 
     def describe(self, token_files_id: str) -> TokenFilesView:
-        """The content of the manifest of token files.
-
-        Raises:
-            TokenFilesNotFoundError, TokenFilesDamagedError
-        """
+        """The content of the manifest of token files."""
         with self._opened(token_files_id) as opened:
             plan = opened.manifest.plan
             return _summarise(
@@ -241,12 +224,7 @@ class TokenFilesStore:
             )
 
     def open_file(self, token_files_id: str, name: str) -> OpenTokenFile:
-        """Open one file for a download.
-
-        Raises:
-            TokenFilesNotFoundError, TokenFilesDamagedError
-            TokenFileNotFoundError: the token files have no such file.
-        """
+        """Open one file for a download."""
         with self._opened(token_files_id) as opened:
             files = {file.name: file for file in _files(opened)}
             if name not in files:
@@ -263,12 +241,7 @@ class TokenFilesStore:
             return OpenTokenFile(descriptor, status.st_size, files[name].sha256)
 
     def remove(self, token_files_id: str) -> None:
-        """Remove token files; processes that have them open can still read them.
-
-        Raises:
-            TokenFilesNotFoundError
-            OSError: the disk refuses.
-        """
+        """Remove token files; processes that have them open can still read them."""
         try:
             self.folder.remove(token_files_id)
         except FileNotFoundError:
@@ -280,13 +253,7 @@ class TokenFilesStore:
             raise TokenFilesExistError
 
     def require_room(self, n_bytes: int) -> None:
-        """Check that `n_bytes` more fit.
-
-        Raises:
-            TokenFilesQuotaError: they would exceed the quota.
-            DiskTooSmallError: the disk has fewer free bytes.
-            OSError: the free space cannot be read.
-        """
+        """Raise TokenFilesQuotaError or DiskTooSmallError unless `n_bytes` more fit."""
         if self.max_bytes is not None:
             wanted = self.used_bytes() + n_bytes
             if wanted > self.max_bytes:

@@ -28,12 +28,7 @@ class VersionRetention:
         self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
 
     def remove(self, name: str, version: str) -> None:
-        """Remove one version.
-
-        Raises:
-            VersionInUseError: the version is in use.
-            ArtifactNotFoundError, ArtifactNameError, ArtifactStorageError: as the registry.
-        """
+        """Remove one version; raises VersionInUseError, and as the registry."""
         if f"{name}@{version}" in self._in_use():
             raise VersionInUseError
         self._store.remove(name, version)

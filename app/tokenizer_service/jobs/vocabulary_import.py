@@ -46,15 +46,7 @@ class VocabularyImports:
         self._lock = asyncio.Lock()
 
     async def run(self, request: Mapping[str, Any], body: bytes) -> dict[str, Any]:
-        """Publish what the form `body` holds; the name, version, digest and size of the result.
-
-        Raises:
-            ImportRunningError: another import runs.
-            VocabularyImportError: the files cannot be imported.
-            WorkTooLongError: it took longer than `work_seconds`.
-            NameReservedError, AliasTakenError: the name is another tokenizer's.
-            DiskError: the disk failed, or no process can be started.
-        """
+        """Publish what the form `body` holds; the name, version, digest and size of the result."""
         if self._lock.locked():
             raise ImportRunningError
         async with self._lock:

@@ -26,11 +26,6 @@ class EscapingFormatter(logging.Formatter):
     """Formats a record as text, with escapes for control characters.
 
     A message that belongs to a request ends with the request's id.
-
-    Example:
-        >>> record = logging.makeLogRecord({"msg": "a\\r\\nb", "levelname": "INFO", "name": "x"})
-        >>> EscapingFormatter("%(levelname)s %(message)s").format(record)
-        'INFO a\\\\x0d\\\\x0ab'
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -51,13 +46,6 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON, in ASCII: time (UTC), level, logger, message.
 
     Adds `request_id` and `exception` (the traceback) if the record has them.
-
-    Example:
-        >>> record = logging.makeLogRecord(
-        ...     {"msg": "a\\nb", "levelname": "INFO", "name": "tokenizer_service", "created": 0.5}
-        ... )
-        >>> print(JsonFormatter().format(record))
-        {"time":"1970-01-01T00:00:00.500Z","level":"info","logger":"tokenizer_service","message":"a\\nb"}
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -34,11 +34,7 @@ def rendered_for(chat: ChatEncoding, chunks: list[bytes]) -> Rendered:
 def render_chat_response(
     request: ChatEncodeRequest, chat: ChatEncoding, live: LiveTokenizer, form: IdsForm | None
 ) -> Rendered:
-    """The parts of the conversation that `request` wants as JSON, or only the ids in `form`.
-
-    Raises:
-        PlacedError: the loss rule does not fit the conversation.
-    """
+    """The parts of the conversation that `request` wants as JSON, or only the ids in `form`."""
     if form is not None:
         rendered = render_binary(chat.ids, None, utf8_length(chat.text), form)
         return rendered._replace(headers=template_header(chat.template))

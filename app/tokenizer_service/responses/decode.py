@@ -37,11 +37,6 @@ def rows_of(tokens: Any, pointer: str) -> tuple[list[Row], bool]:
 def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: int) -> int:
     """Check lists of ids before any text is decoded, and reserve the memory for the text. Returns
     its size in bytes.
-
-    Raises:
-        UnknownIdError: an id is not in the vocabulary.
-        DecodedTextTooLargeError: the text has more than `max_decoded_bytes`.
-        OverloadedError: the memory for requests is used up.
     """
     size = 0
     for ids, pointer in rows:
@@ -57,11 +52,7 @@ def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: 
 def sizes_of(
     ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str = "", *, first_index: int = 0
 ) -> NDArray[np.uint32]:
-    """The length in bytes of each id; the first id is at `pointer/first_index`.
-
-    Raises:
-        UnknownIdError: an id is not in the vocabulary.
-    """
+    """The length in bytes of each id, the first at `pointer/first_index`; raises UnknownIdError."""
     lengths = live.token_lengths
     is_inside = ids < len(lengths)
     sizes: NDArray[np.uint32] = lengths[np.where(is_inside, ids, 0)] * is_inside
@@ -81,11 +72,7 @@ def render_bytes(
     errors: str = "replace",
     skip_special_tokens: bool = False,
 ) -> list[bytes]:
-    """The bytes of the texts; for a batch, their lengths come first.
-
-    Raises:
-        NotUtf8Error: `errors` is "strict", and the bytes are not UTF-8.
-    """
+    """The bytes of the texts; for a batch, their lengths come first."""
     chunks: list[bytes] = []
     lengths = np.zeros(len(rows), dtype=np.uint64)
     for index, (ids, pointer) in enumerate(rows):
@@ -123,11 +110,7 @@ def render_texts(
     errors: str = "replace",
     skip_special_tokens: bool = False,
 ) -> Iterator[bytes]:
-    """The text of one list of ids as a JSON string, or the texts of a batch as a JSON list.
-
-    Raises:
-        NotUtf8Error: `errors` is "strict", and the bytes are not UTF-8.
-    """
+    """The text of one list of ids as a JSON string, or the texts of a batch as a JSON list."""
     yield from render_each(
         (
             _render_text(

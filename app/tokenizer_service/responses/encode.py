@@ -51,11 +51,7 @@ def place_around(offsets: NDArray[Any], n_around: tuple[int, int], place: int) -
 
 
 def render_encoded(
-    texts: list[Encoded],
-    returned: Collection[str],
-    live: LiveTokenizer,
-    *,
-    is_batch: bool,
+    texts: list[Encoded], returned: Collection[str], live: LiveTokenizer, *, is_batch: bool
 ) -> Rendered:
     """The parts `returned` of one text or of a batch as JSON."""
     n_tokens = sum(len(text.ids) for text in texts)

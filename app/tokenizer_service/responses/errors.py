@@ -73,12 +73,6 @@ def refused_text(error: ValueError, pointer: str) -> Exception:
     """What to raise for `error`, with which the tokenizer refused the text at `pointer`: it
     contains a forbidden special token, or gives a special id as plain text. Any other error is
     returned unchanged.
-
-    Example:
-        try:
-            ids = tokenizer.encode(text, **policy)
-        except ValueError as error:
-            raise refused_text(error, "/text") from None
     """
     if isinstance(error, SpecialTokenForbiddenError | SpecialTokenReachedError):
         return PlacedError(error, pointer)

@@ -95,12 +95,7 @@ class LogprobTexts:
             yield rows
 
     def _reserve(self, window: Sequence[PositionLogprobs]) -> None:
-        """Take the memory of the texts of a window.
-
-        Raises:
-            DecodedTextTooLargeError: those of the request have more than `max_bytes`.
-            OverloadedError: the memory for requests is used up.
-        """
+        """Take the memory of the texts of a window."""
         shown = (one for entry in window for one in (entry, *entry.top_logprobs[: self._most]))
         size = sum(len(self._vocab.get(one.token_id, b"")) for one in shown) * _BYTES_OF_JSON
         self._n_bytes += size

@@ -231,8 +231,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "send less text, or ask for ids only.",
     ),
     access.DecodedTextTooLargeError: Row(
-        413,
-        "These ids decode to more than {error.limit} bytes of text; send fewer at once.",
+        413, "These ids decode to more than {error.limit} bytes of text; send fewer at once."
     ),
     access.TooManyChunksError: Row(
         413,
@@ -472,10 +471,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """
     reference = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
-        status: {
-            "description": TITLES[status],
-            "content": {MEDIA_TYPE: {"schema": reference}},
-        }
+        status: {"description": TITLES[status], "content": {MEDIA_TYPE: {"schema": reference}}}
         for status in sorted(statuses)
     }
 

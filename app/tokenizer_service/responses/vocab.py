@@ -24,9 +24,6 @@ def token_details(live: LiveTokenizer, id_: int, max_depth: int) -> VocabRespons
     """Describe the token `id_` and at most `max_depth` levels of its merges.
 
     The first call for a large vocabulary takes 0.2 s.
-
-    Raises:
-        UnknownTokenError: the vocabulary has no such token.
     """
     spec = live.tokenizer.spec
     _require_token(spec, id_)
@@ -45,11 +42,7 @@ def token_details(live: LiveTokenizer, id_: int, max_depth: int) -> VocabRespons
 
 
 def list_merges(request: MergesRequest, live: LiveTokenizer) -> MergesResponse:
-    """The merges that make the tokens of a request, in the order of learning.
-
-    Raises:
-        UnknownTokenError: the vocabulary lacks one of the tokens.
-    """
+    """The merges that make the tokens of a request, in the order of learning."""
     spec = live.tokenizer.spec
     ids = set(request.tokens.tolist())
     for id_ in ids:

@@ -92,9 +92,7 @@ def detokenize(request: HTTPConnection) -> Plan:
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def tokenizer_info(
-    request: Request,
-    tokenizer: TokenizerQuery = None,
-    model: ModelName = None,
+    request: Request, tokenizer: TokenizerQuery = None, model: ModelName = None
 ) -> Response:
     """Show the values of its `tokenizer_config.json`, or those that it would have."""
     require_known_query(request, "tokenizer", "model")
@@ -109,9 +107,7 @@ async def tokenizer_info(
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def props(
-    request: Request,
-    tokenizer: TokenizerQuery = None,
-    model: ModelName = None,
+    request: Request, tokenizer: TokenizerQuery = None, model: ModelName = None
 ) -> Response:
     """Show what is known of the model: its length, its chat template, its first and last token."""
     require_known_query(request, "tokenizer", "model", "autoload")

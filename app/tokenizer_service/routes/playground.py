@@ -44,12 +44,7 @@ _HEADERS: Final = {
 
 @functools.cache
 def assets() -> Mapping[str, StoredBody]:
-    """All files of the page, by name.
-
-    Example:
-        >>> assets()["index.html"].media_type
-        'text/html; charset=utf-8'
-    """
+    """All files of the page, by name."""
     found = {}
     for file in (files("tokenizer_service") / "playground").iterdir():
         media_type = _MEDIA_TYPES.get(file.name.rpartition(".")[2])

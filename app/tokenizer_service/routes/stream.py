@@ -19,12 +19,7 @@ from tokenizer_service.handlers.preconditions import (
     require_known_query,
     require_known_specials,
 )
-from tokenizer_service.handlers.stream_codecs import (
-    DecodeCodec,
-    EncodeCodec,
-    IdLines,
-    RawIds,
-)
+from tokenizer_service.handlers.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
 from tokenizer_service.http.bodies import (
     TEXT_REQUEST,
     content_type_of,

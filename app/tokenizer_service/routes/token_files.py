@@ -63,10 +63,7 @@ _TAG_HEADERS: Final = {
     summary="Encode corpora to token files",
     status_code=202,
     response_model=EncodeJobView,
-    responses={
-        **ACCEPTED,
-        **problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507),
-    },
+    responses={**ACCEPTED, **problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507)},
     openapi_extra=json_request(EncodeCorpusRequest),
 )
 async def encode_corpus(

@@ -83,11 +83,7 @@ _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
     "/tokenizers",
     summary="Every published tokenizer",
     dependencies=[Depends(require_read)],
-    responses={
-        200: {"model": TokenizersResponse},
-        **_NOT_MODIFIED,
-        **problem_responses(422, 503),
-    },
+    responses={200: {"model": TokenizersResponse}, **_NOT_MODIFIED, **problem_responses(422, 503)},
 )
 async def list_tokenizers(connection: HTTPConnection) -> StoredBody:
     """List all versions, ordered by name, newest first."""
@@ -158,9 +154,7 @@ async def download_file(
     services = services_of(request)
     if file not in MEDIA_TYPES:
         raise Problem(
-            404,
-            "file_not_found",
-            f"A version has no such file; it has {', '.join(MEDIA_TYPES)}.",
+            404, "file_not_found", f"A version has no such file; it has {', '.join(MEDIA_TYPES)}."
         )
     shared, named = services.shared, f"{name}@{version}"
     ref = await shared.run(("resolve", named), services.store.resolve, named)
@@ -375,8 +369,7 @@ def _list(services: Services, name: str | None) -> StoredBody:
         with contextlib.suppress(ArtifactNotFoundError):  # removed after it was listed
             summaries.append(_summary(services, ref, name is not None))
     found = TokenizersResponse(
-        tokenizers=summaries,
-        active=None if active is None else _identity(active.ref),
+        tokenizers=summaries, active=None if active is None else _identity(active.ref)
     )
     return with_etag(found.model_dump_json().encode())
 

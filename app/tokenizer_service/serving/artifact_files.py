@@ -61,21 +61,13 @@ class ArtifactFiles:
     def tag(self, ref: ArtifactRef, filename: str) -> str:
         """The ETag of `read(ref, filename)`. The manifest has the hash of each stored file; a
         release may render the others anew.
-
-        Raises:
-            ArtifactNotFoundError, ArtifactCorruptError, ArtifactStorageError: as the registry.
         """
         digest = hashlib.sha256(self._store.read_manifest(ref).to_json())
         digest.update(__version__.encode())
         return f'"{digest.hexdigest()}-{filename}"'
 
     def read(self, ref: ArtifactRef, filename: str) -> bytes:
-        """The bytes of one of `MEDIA_TYPES`; blocks, for seconds if the file must be rendered.
-
-        Raises:
-            FormatCannotHoldError: a tokenizer read back from this format would give other ids.
-            ArtifactNotFoundError, ArtifactCorruptError, ArtifactStorageError: as the registry.
-        """
+        """The bytes of one of `MEDIA_TYPES`; blocks, for seconds if the file must be rendered."""
         if filename in STORED:
             return self._store.read_file(ref, filename)
         # Cache by digest: versions with equal digests are the same tokenizer under several names.

@@ -88,13 +88,7 @@ def identity_of(ref: ArtifactRef) -> dict[str, str]:
 
 
 def identity_headers(ref: ArtifactRef) -> dict[str, str]:
-    """The identity as headers.
-
-    Example:
-        >>> from tokenizer_core.registry import ArtifactRef
-        >>> identity_headers(ArtifactRef("news", "20261121T041500Z-1a2b3c4d", "1a2b3c4d"))
-        {'Tokenizer-Version': 'news@20261121T041500Z-1a2b3c4d', 'Tokenizer-Digest': '1a2b3c4d'}
-    """
+    """The identity as headers."""
     return {"Tokenizer-Version": str(ref), "Tokenizer-Digest": ref.digest}
 
 

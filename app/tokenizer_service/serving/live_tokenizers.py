@@ -126,22 +126,14 @@ class LiveTokenizers:
         return active.ref if active is not None and self.failed == str(named) else named
 
     def require_active(self) -> LiveTokenizer:
-        """The active tokenizer.
-
-        Raises:
-            NoTokenizerError: nothing is served.
-        """
+        """The active tokenizer; raises NoTokenizerError."""
         active = self.active
         if active is None:
             raise NoTokenizerError(self.reason or "No tokenizer is loaded.")
         return active
 
     def peek(self, name: str | None) -> LiveTokenizer | None:
-        """As `get`, but only from memory: None if the version must be loaded from the disk.
-
-        Raises:
-            NoTokenizerError: no name is given and nothing is served.
-        """
+        """As `get`, but only from memory: None if the version must be loaded from the disk."""
         if name is None or name == ACTIVE:
             return self.require_active()
         active = self.active
@@ -153,9 +145,6 @@ class LiveTokenizers:
         """The tokenizer `name@version`, the newest version of `name`, or for None the active one.
 
         May load from the disk: call it from a thread, not from the event loop.
-
-        Raises:
-            ArtifactNotFoundError, ArtifactCorruptError, NoTokenizerError.
         """
         found = self.peek(name)
         if found is not None or name is None:

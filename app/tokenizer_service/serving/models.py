@@ -35,11 +35,7 @@ class ModelNames:
         self._asking = threading.Lock()
 
     def find(self, model: str) -> LiveTokenizer | None:
-        """As `get`, but only from memory: None if the registry must be asked.
-
-        Raises:
-            NoTokenizerError: `model` is `active`, and nothing is served.
-        """
+        """As `get`, but only from memory: None if the registry must be asked."""
         if model == ACTIVE:
             return self._live.require_active()
         active = self._live.active

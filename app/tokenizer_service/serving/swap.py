@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Set
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.locks import try_lock
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError
@@ -29,34 +29,13 @@ from tokenizer_service.serving.errors import (
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 from tokenizer_service.serving.workers import WorkerStates
 
+if TYPE_CHECKING:
+    from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+
 log = logging.getLogger("tokenizer_service.serving.swap")
 
 _LOCK_RETRY_SECONDS: Final = 0.05
 _LOOK_SECONDS: Final = 0.03
-
-
-class Served(Protocol):
-    """The state of this process that a swap changes; `LiveTokenizers` implements it."""
-
-    changing: asyncio.Lock
-    """Lock of the task that changes `active`."""
-
-    @property
-    def active(self) -> LiveTokenizer | None:
-        """The tokenizer for requests that name none."""
-        ...
-
-    def adopt(self, loaded: LiveTokenizer) -> None:
-        """Serve `loaded` from now on; blocks."""
-        ...
-
-    def follow_pointer_again(self) -> None:
-        """Treat the pointer as changed at the next poll."""
-        ...
-
-    def count_swap(self, result: str) -> None:
-        """Count a swap of this process."""
-        ...
 
 
 class Swap:
@@ -64,7 +43,7 @@ class Swap:
 
     def __init__(
         self,
-        live: Served,
+        live: LiveTokenizers,
         store: Artifacts,
         states: WorkerStates,
         lock_path: Path,
@@ -76,6 +55,7 @@ class Swap:
     async def promote(
         self, loaded: LiveTokenizer, check: Callable[[ArtifactRef | None], None]
     ) -> ArtifactRef | None:
+        """See `LiveTokenizers.promote`."""
         try:
             async with hold_promotion_lock(self._lock_path, self._timeout_seconds):
                 return await self._swap_everywhere(loaded, check)

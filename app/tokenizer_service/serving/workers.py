@@ -37,13 +37,7 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
-        """The identity of a running process; None if no process has this pid (a zombie has ended).
-
-        Example:
-            >>> identity = ProcessIdentity.of(os.getpid())
-            >>> identity is not None and identity.is_alive()
-            True
-        """
+        """The identity of a running process; None if none has this pid (a zombie has ended)."""
         try:
             status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         except FileNotFoundError:
@@ -99,10 +93,6 @@ def this_host() -> str:
     On Linux it is made of the boot id and the pid namespace, because containers of one machine do
     not see each other's processes, and after a reboot all earlier processes are gone. On other
     systems it is the host's name.
-
-    Example:
-        >>> this_host() == this_host() != ""
-        True
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

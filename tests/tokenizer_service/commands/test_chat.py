@@ -4,14 +4,7 @@ import json
 
 import pytest
 
-from tests.tokenizer_service.chats import (
-    END,
-    SPEC,
-    START,
-    chatml_ids,
-    say,
-    with_templates,
-)
+from tests.tokenizer_service.chats import END, SPEC, START, chatml_ids, say, with_templates
 from tokenizer_core.registry import ArtifactStore
 
 CHAT = say("Hi", f"no {END}")

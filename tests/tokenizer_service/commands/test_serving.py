@@ -17,12 +17,7 @@ from uvicorn.supervisors import Multiprocess
 
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands.command_line import CommandError
-from tokenizer_service.commands.serving import (
-    _check_settings,
-    _lines_to_try,
-    _listening,
-    accepting,
-)
+from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening, accepting
 from tokenizer_service.settings import Settings
 
 WRONG_SETTINGS = [

@@ -9,12 +9,7 @@ from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.errors import LineTooLongError
 from tokenizer_service.handlers import stream_codecs
-from tokenizer_service.handlers.stream_codecs import (
-    DecodeCodec,
-    EncodeCodec,
-    IdLines,
-    RawIds,
-)
+from tokenizer_service.handlers.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
 from tokenizer_service.http.id_formats import OCTETS, IdsForm
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.errors import UnknownIdError

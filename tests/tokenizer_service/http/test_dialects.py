@@ -22,11 +22,7 @@ def client(shared_store):
     """A service with a read key, a small limit of bodies, and a tokenizer with templates."""
     shared_store.publish(with_templates(SPEC), name="dialects")
     settings = settings_for(shared_store).model_copy(
-        update={
-            "default": "dialects",
-            "read_keys": (SecretStr(KEY),),
-            "max_body_bytes": 8192,
-        }
+        update={"default": "dialects", "read_keys": (SecretStr(KEY),), "max_body_bytes": 8192}
     )
     with TestClient(create_app(settings), headers={"X-API-Key": KEY}) as client:
         yield client

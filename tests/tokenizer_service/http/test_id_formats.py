@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from tests.tokenizer_service.conftest import serve
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
 from tokenizer_core import TokenizerSpec
-from tokenizer_service.http.id_formats import (
-    NPY,
-    OCTETS,
-    IdsForm,
-    choose_ids_form,
-    parse_ids_body,
-)
+from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, choose_ids_form, parse_ids_body
 from tokenizer_service.http.problem import Problem
 
 TEXT = "The quick <|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\x00"

@@ -123,11 +123,7 @@ async def test_only_changes_are_sent_and_none_twice(watch, jobs, job, monkeypatc
     await seen.wait_for('"progress":0.7')
     jobs.finish(job, "failed", error_code="c", detail="a\nb")
     await asyncio.gather(new.task, seen.task, often.task)
-    for listener, expected in (
-        (new, [0, 0.7, 0.7]),
-        (seen, [0.7, 0.7]),
-        (often, [0, 0.7, 0.7]),
-    ):
+    for listener, expected in ((new, [0, 0.7, 0.7]), (seen, [0.7, 0.7]), (often, [0, 0.7, 0.7])):
         events = parse_events(listener.text)
         assert [document["progress"] for _, document in events] == expected
         assert events[-1][1]["state"] == "failed"

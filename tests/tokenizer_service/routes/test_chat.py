@@ -21,11 +21,7 @@ from tests.tokenizer_service.chats import (
 )
 from tests.tokenizer_service.conftest import serve
 from tests.tokenizer_service.routes.exchanges import metrics, problem
-from tokenizer_client.schemas.chat import (
-    ChatRenderRequest,
-    CountTokensRequest,
-    InputTokensRequest,
-)
+from tokenizer_client.schemas.chat import ChatRenderRequest, CountTokensRequest, InputTokensRequest
 from tokenizer_client.schemas.dialects import MessagesRequest
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.chat import renderer
@@ -256,10 +252,7 @@ def test_count_tokens_as_gemini(client, post, refused):
         ),
         ({"contents": hello, "tools": tools}, "/tools"),
         ({"contents": hello, "content": hello}, "/content"),
-        (
-            {"generateContentRequest": {**whole, "cachedContent": "c"}},
-            f"{place}/cachedContent",
-        ),
+        ({"generateContentRequest": {**whole, "cachedContent": "c"}}, f"{place}/cachedContent"),
         (
             {"generateContentRequest": {**whole, "tools": [{"googleSearch": {"a": 1}}]}},
             f"{place}/tools/0/googleSearch",

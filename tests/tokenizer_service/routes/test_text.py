@@ -5,13 +5,7 @@ import re
 
 import pytest
 
-from tests.tokenizer_service.routes.exchanges import (
-    JSON,
-    metrics,
-    pointer,
-    post,
-    problem,
-)
+from tests.tokenizer_service.routes.exchanges import JSON, metrics, pointer, post, problem
 from tokenizer_core import Tokenizer, TokenizerSpec, align, chunk_text, truncate_text
 from tokenizer_service.handlers import text as text_answers
 from tokenizer_service.responses import json_values as answers

@@ -250,12 +250,7 @@ def _runner(connection: psycopg.Connection[Any]) -> Run:
 
 @functools.lru_cache(maxsize=64)
 def _translate(statement: str) -> bytes:
-    """Translate a statement of the queue into PostgreSQL's dialect.
-
-    Example:
-        >>> _translate("SELECT id FROM jobs WHERE lease_ends_at < unix_now() AND id = ?")[-8:]
-        b' id = %s'
-    """
+    """Translate a statement of the queue into PostgreSQL's dialect."""
     # Not now(): it is the start of the transaction, which may then wait long for a lock.
     clock = "EXTRACT(EPOCH FROM clock_timestamp())::double precision"
     return statement.replace("?", "%s").replace("unix_now()", clock).encode()

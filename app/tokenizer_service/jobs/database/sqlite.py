@@ -54,13 +54,6 @@ class SqliteDatabase:
     Raises: JobDatabaseError from every method, not from the constructor, when the file cannot be
         read or written, for example because the disk is full; JobDatabaseUnusableError when the
         file is damaged, was removed or cannot be opened.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with SqliteDatabase(Path(folder) / DATABASE_NAME).read() as run:
-        ...         run("SELECT COUNT(*) AS n_jobs FROM jobs", ())
-        [{'n_jobs': 0}]
     """
 
     is_shared = False

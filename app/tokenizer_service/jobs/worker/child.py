@@ -86,12 +86,7 @@ def _task_of(kind: JobKind) -> Callable[[WorkerJob], None]:
 
 
 def describe_failure(error: BaseException, kind: JobKind = TRAINING) -> tuple[str, str]:
-    """The stable code and the message for the error that ended the job.
-
-    Example:
-        >>> describe_failure(OSError(28, "No space left"))[0]
-        'disk_full'
-    """
+    """The stable code and the message for the error that ended the job."""
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         return (
             "disk_full",

@@ -69,13 +69,7 @@ def train_on_cluster(
     *,
     corpus_format: CorpusFormat = BY_NAME,
 ) -> TrainingResult:
-    """As `train`: the cluster's workers count, and this process learns from the merged counts.
-
-    Raises:
-        InputChangedError: a file changed after the job was made.
-        RunError, WorkerProcessError, StorageError: the cluster or the storage fails.
-        TrainingError: as `train`.
-    """
+    """As `train`: the cluster's workers count, and this process learns from the merged counts."""
     from tokenizer_core.distributed import count_distributed
     from tokenizer_core.parallel.ray_cluster import connect_to_ray
     from tokenizer_core.training import PretokenCounts, TrainingProgress, train_from_counts
@@ -113,12 +107,7 @@ def train_on_cluster(
 def cluster_encoder(
     job: WorkerJob, files: Sequence[InputFile]
 ) -> Iterator[Callable[..., TokenManifest]]:
-    """A function that encodes these files with the cluster's workers, called as `encode_corpus`.
-
-    Raises:
-        InputChangedError: a file changed after the job was made.
-        WorkerProcessError: Ray is not installed, or the cluster is unreachable.
-    """
+    """A function that encodes these files with the cluster's workers, called as `encode_corpus`."""
     from tokenizer_core.distributed import encode_distributed
     from tokenizer_core.parallel.ray_cluster import connect_to_ray
 
