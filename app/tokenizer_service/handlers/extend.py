@@ -14,10 +14,10 @@ from tokenizer_client.schemas.extend import (
     ExtendChatRequest,
     ExtendRequest,
 )
-from tokenizer_core.chat.encoding import ChosenTemplate
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.engines import EngineChoice
 from tokenizer_core.errors import ChatLimitError
+from tokenizer_core.spec.chat_templates import ChosenTemplate
 from tokenizer_core.text.drift import Extension
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.chat import find_template, placing_errors
@@ -64,10 +64,9 @@ def extend(
     """Extend the ids of `request`, or of each of its batch.
 
     Raises:
-        UnknownIdError: an id is not in the vocabulary.
         DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
         TooManyTokensError: there are more ids than `max_tokens`.
-        PlacedError, UnknownSpecialTokenError: a text, or the policy, is refused.
+        PlacedError, UnknownSpecialTokenError: an id, a text, or the policy, is refused.
         Exception: for messages, as `encode_conversation`.
     """
     items: list[tuple[str, Any]] = [("", request)]
