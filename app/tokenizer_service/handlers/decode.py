@@ -76,7 +76,7 @@ def decode(
     """Decode the ids or the batch of `request`; the response is JSON, or only the bytes.
 
     Raises:
-        UnknownIdError: an id is not in the vocabulary.
+        PlacedError: an id is not in the vocabulary.
         DecodedTextTooLargeError: the text has more than `max_decoded_bytes`.
         NotUtf8Error: `errors` of the request is "strict", and the bytes are not UTF-8.
         Problem: 406, the response to `ids` is JSON.

@@ -145,7 +145,7 @@ def derender(
     """Make the response, or the next chunk of it.
 
     Raises:
-        UnknownIdError: an id is not in the vocabulary.
+        PlacedError: an id is not in the vocabulary.
         DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
         ChatShapeError: a field has a value that it may not have here.
         Problem: 409 for the state of another tokenizer; 422 for one that was changed.

@@ -111,7 +111,7 @@ def _encode_content(request: ContentRequest, live: LiveTokenizer) -> Encoded:
     post-processor.
 
     Raises:
-        UnknownIdError: an id is not in the vocabulary.
+        PlacedError: an id is not in the vocabulary.
         Exception: as `encode_all`.
     """
     content, policy = request.content, Policy("all" if request.parse_special else "none")

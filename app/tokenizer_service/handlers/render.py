@@ -232,7 +232,7 @@ def render_completion(
 
     Raises:
         ChatShapeError: it asks for what only a server with a model can do.
-        UnknownIdError: an id is not in the vocabulary.
+        PlacedError: an id is not in the vocabulary.
         RequestsTooLargeError: the fields, once for each prompt, have more than `repeat_limit`, or
             the response more than `max_bytes`.
         InvalidFieldError: a prompt is empty, or has more tokens than the model.

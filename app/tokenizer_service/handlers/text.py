@@ -141,8 +141,7 @@ def verify(request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: in
     """Check that the text or the ids of `request` survive a round trip.
 
     Raises:
-        PlacedError, UnknownSpecialTokenError: as `count`.
-        UnknownIdError: an id is not in the vocabulary.
+        PlacedError, UnknownSpecialTokenError: as `count`; or an id is not in the vocabulary.
         DecodedTextTooLargeError: the ids have more text than `max_decoded_bytes`.
     """
     policy, is_lossy = policy_of(request, live), False
