@@ -37,10 +37,11 @@ from tokenizer_core.errors import (
 from tokenizer_core.presets import download_model_folder, load_path_spec, read_preset
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
+from tokenizer_core.spec.chat_templates import ChosenTemplate, choose_template
 from tokenizer_core.spec.document_end import find_document_end
 from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
 from tokenizer_core.specials.policy import Policy, PolicyMatchers
-from tokenizer_core.specials.trust import Trust
+from tokenizer_core.specials.segments import Trust
 from tokenizer_core.stopping import check_stop
 from tokenizer_core.text.drift import (
     UNDECIDED,
@@ -61,14 +62,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
+    from tokenizer_core.chat.encoding import ChatEncoding
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine, Wanted
     from tokenizer_core.engines.protocol import BodyEncoder, Result
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
-    from tokenizer_core.specials.trust import Segment
+    from tokenizer_core.specials.segments import Segment
     from tokenizer_core.splitting.patterns import SplitPattern
 
     Path = str | PathLike[str]
@@ -747,12 +748,11 @@ class Tokenizer:
         gives it, with the origin of each character.
 
         `chat_template` is the name of one of `chat_templates`, a Jinja source, or a template that
-        `chat.encoding.choose_template` gave. Without it, the template
-        `tool_use` is used if it exists and there are tools, else `default`. `template_kwargs` are
-        further variables for the template (`enable_thinking`).
-        `continue_final_message` ends the text after the content of the last message, or after the
-        field that it names. A template of the tokenizer runs in this process if all of its
-        operations have a bound; any other runs in a child process within `limits`.
+        `choose_template` gave. Without it, the template `tool_use` is used if it exists and there
+        are tools, else `default`. `template_kwargs` are further variables for the template
+        (`enable_thinking`). `continue_final_message` ends the text after the content of the last
+        message, or after the field that it names. A template of the tokenizer runs in this process
+        if all of its operations have a bound; any other runs in a child process within `limits`.
 
         Raises:
             ChatTemplateMissingError: the tokenizer has no such template.
@@ -1197,8 +1197,6 @@ class Tokenizer:
         return text, trusts_of(policy, text, runs, find, lambda: source.assistant_runs)
 
     def _choose_template(self, name: str | ChosenTemplate | None, tools: object) -> ChosenTemplate:
-        from tokenizer_core.chat.encoding import choose_template
-
         return choose_template(self._spec.chat.sources, name, with_tools=tools is not None)
 
     def _checked_ids(self, ids: Ids) -> tuple[list[int], str]:

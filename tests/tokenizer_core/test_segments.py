@@ -29,7 +29,7 @@ from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
-from tokenizer_core.specials.trust import Trust, join_segments
+from tokenizer_core.specials.segments import Trust, join_segments
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 MERGES = [

@@ -14,7 +14,7 @@ import pytest
 from tests.tokenizer_core.formats.small_specs import small_tekken
 from tests.tokenizer_service.run_cli import write_tiktoken
 from tokenizer_core import AddedToken, TokenizerSpec
-from tokenizer_core.engines import native_loading
+from tokenizer_core.engines import native_import
 from tokenizer_core.formats.gpt2_files import save_gpt2_files
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_service import cli as cli_module
@@ -240,7 +240,7 @@ def test_the_version_names_the_engine_and_why(cli, monkeypatch):
     shown, _ = cli.run("--version", TOKENIZER_ENGINE="python")
     assert b"engine: python (it was asked for by name)" in shown
     assert version("tokenizer-service").encode() in shown
-    monkeypatch.setattr(native_loading, "_import_error", ImportError("an undefined symbol"))
+    monkeypatch.setattr(native_import, "_import_error", ImportError("an undefined symbol"))
     shown, _ = cli.run("--version")
     assert b"engine: python (the compiled module" in shown
     assert b"an undefined symbol)" in shown

@@ -8,7 +8,7 @@ import pytest
 
 from tests.slow_packages import REGEX
 from tests.tokenizer_service.conftest import ADMIN_KEY
-from tokenizer_core.engines import choose_engine, native_loading
+from tokenizer_core.engines import choose_engine, native_import
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_service import main
 from tokenizer_service.http.dialects import dialects_of_route
@@ -128,7 +128,7 @@ def test_without_the_native_engine_auto_serves_with_python_and_warns(
 ):
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     monkeypatch.setenv("TOKENIZER_ADMIN_KEY", "x")
-    monkeypatch.setattr(native_loading, "_import_error", ImportError("an undefined symbol"))
+    monkeypatch.setattr(native_import, "_import_error", ImportError("an undefined symbol"))
     with make_client() as client:
         info = client.get("/info").json()
         assert client.post("/encode", json={"text": "low"}).status_code == 200

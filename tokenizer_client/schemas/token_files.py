@@ -33,7 +33,6 @@ from tokenizer_client.schemas.tokens import (
     invalid,
 )
 
-END_OF_TEXT: Final = "<|endoftext|>"
 MAX_FURTHER_CORPORA: Final = 999
 _MAX_SEED: Final = (1 << 63) - 1
 _MAX_LENGTH: Final = (1 << 31) - 1
@@ -108,7 +107,7 @@ class EncodeCorpusRequest(RequestModel):
     separator: _Token | None = Field(
         default=None,
         description=(
-            f"Text that ends a document in plain text; by default `{END_OF_TEXT}`, empty for none."
+            "Text that ends a document in plain text; by default `<|endoftext|>`, empty for none."
         ),
     )
     begin_of_document: _Token | None = Field(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError, TurnEndError
+from tokenizer_core.errors import ChatInputError, TurnEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from tokenizer_core.chat.renderer import RenderedChat, TurnBorders, TurnProblem
     from tokenizer_core.spec import AddedToken
+    from tokenizer_core.spec.chat_templates import ChosenTemplate
 
 LossRule = Literal["auto", "template", "role"]
 
@@ -34,21 +34,6 @@ class Turn(NamedTuple):
     message: int | None
     tokens: tuple[int, int] | None
     problem: TurnProblem | None
-
-
-@dataclass(frozen=True)
-class ChosenTemplate:
-    """The chat template of a conversation; see `choose_template`."""
-
-    name: str
-    source: str
-    is_own: bool = True
-    """Whether it is one of the tokenizer's."""
-
-    @cached_property
-    def identity(self) -> dict[str, str]:
-        """Its name, and the SHA-256 of its source."""
-        return {"name": self.name, "sha256": sha256(self.source.encode()).hexdigest()}
 
 
 @dataclass(frozen=True)
@@ -393,31 +378,6 @@ def check_rule(rule: LossRule, *, has_tags: bool) -> None:
             "the chat template has no {% generation %} tags, which say what the assistant writes; "
             "use the loss rule 'role'"
         )
-
-
-def choose_template(
-    templates: Mapping[str, str], name: str | ChosenTemplate | None, *, with_tools: bool
-) -> ChosenTemplate:
-    """The template that renders a conversation, as transformers chooses it; a `name` with braces is
-    a source, and one that was chosen stays.
-
-    Raises:
-        ChatTemplateMissingError: there is none of that name.
-    """
-    if isinstance(name, ChosenTemplate):
-        return name
-    if name is None:
-        name = "tool_use" if with_tools and "tool_use" in templates else "default"
-    if name in templates:
-        return ChosenTemplate(name, templates[name])
-    if "{" in name:
-        return ChosenTemplate("given as source", name, is_own=False)
-    known = ", ".join(templates) or "none"
-    raise ChatTemplateMissingError(
-        f"the tokenizer has no chat template {name!r:.80} (it has: {known}); load the model folder "
-        f"that has one, or add it: with_chat_templates in Python, --chat-template FILE for "
-        f"tokenizer import"
-    )
 
 
 def roles_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:

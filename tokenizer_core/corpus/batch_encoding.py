@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from tokenizer_core.corpus.document_cuts import DocumentCuts
-from tokenizer_core.corpus.loss_mask import mark_ids
+from tokenizer_core.corpus.marked_ids import mark_ids
+from tokenizer_core.corpus.split_writer import LEFT_OUT, DocumentIds, SplitDraw, SplitPart
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocument, BadDocuments
 from tokenizer_core.engines import DOCUMENTS
 from tokenizer_core.engines.base import join_with_offsets
@@ -35,42 +36,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.corpus.document_batches import DocumentBatch
-    from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
+    from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.documents import CorpusSource
     from tokenizer_core.engines import EncodedDocuments
     from tokenizer_core.tokenizer import Tokenizer
 
-    Ids = NDArray[np.uint16] | NDArray[np.uint32]
-    Offsets = NDArray[np.int64]
-
-LEFT_OUT: Final = np.uint64(2**64 - 1)
-"""The number of bytes of a bad document that was left out: it has no ids, but keeps its number."""
-
 _BATCHES_AHEAD: Final = 2
 _BATCHES_AHEAD_OF_OLDEST: Final = 8
 """Batches per process: the other processes continue for a while when one batch takes long."""
-
-
-class SplitPart(NamedTuple):
-    """The documents of a batch for one split, as `DocumentIds`; with `is_open` the last one is
-    incomplete."""
-
-    split: Split
-    ids: Ids
-    offsets: Offsets
-    n_bytes: NDArray[np.uint64]
-    is_open: bool
-
-
-class DocumentIds(NamedTuple):
-    """Consecutive documents of a corpus, each between the plan's tokens: document `i` is
-    `ids[offsets[i]:offsets[i + 1]]`, of a text of `n_bytes[i]` bytes of UTF-8. The first may
-    continue the document before, and the last may be incomplete. If the plan has a mask, the ids
-    are from `mark_ids`. A bad document has no ids, and `LEFT_OUT` bytes."""
-
-    ids: Ids
-    offsets: Offsets
-    n_bytes: NDArray[np.uint64]
 
 
 class EncodedConversation(NamedTuple):
@@ -131,42 +104,6 @@ class EncodedBatch:
     bad: BadDocuments = NO_BAD_DOCUMENTS
     bad_numbers: Sequence[int] = ()
     counts: Counter[str] = field(default_factory=Counter)
-
-
-class SplitDraw:
-    """Draws the documents of the validation split, by their numbers in the corpus.
-
-    The draw of a document depends neither on the batches nor on the share.
-    """
-
-    def __init__(self, plan: TokenFilesPlan, validation_share: float) -> None:
-        self._share, self._seed = validation_share, plan.seed or 0
-
-    def parts(
-        self, first_document: int, documents: DocumentIds, *, is_open: bool
-    ) -> list[SplitPart]:
-        """The documents of the corpus from `first_document` on that are not left out, by split;
-        with `is_open` the last one is incomplete."""
-        n_documents = len(documents.offsets) - 1
-        is_present = documents.n_bytes != LEFT_OUT
-        if not is_present.any():
-            return []
-        if not self._share:
-            return [SplitPart("train", *choose_documents(documents, is_present), is_open)]
-        bits = np.random.PCG64(self._seed)
-        bits.advance(first_document)
-        is_held_out = np.random.Generator(bits).random(n_documents) < self._share
-        found = []
-        split: Split
-        for split, chosen in (
-            ("train", ~is_held_out & is_present),
-            ("validation", is_held_out & is_present),
-        ):
-            if chosen.any():
-                documents_of_split = choose_documents(documents, chosen)
-                ends_open = is_open and bool(chosen[-1])
-                found.append(SplitPart(split, *documents_of_split, ends_open))
-        return found
 
 
 class BatchEncoder:
@@ -356,15 +293,3 @@ def _leave_out(documents: DocumentIds, bad: list[int]) -> DocumentIds:
     kept = ids[np.repeat(is_present, lengths)]
     ends = np.cumsum(np.where(is_present, lengths, 0))
     return DocumentIds(kept, np.concatenate(([0], ends)), np.where(is_present, n_bytes, LEFT_OUT))
-
-
-def choose_documents(documents: DocumentIds, chosen: NDArray[np.bool_]) -> DocumentIds:
-    """The documents where `chosen`, shape (n_documents,), is true."""
-    if chosen.all():
-        return documents
-    ids, offsets, n_bytes = documents
-    lengths = np.diff(offsets)
-    ends = np.cumsum(lengths[chosen])
-    return DocumentIds(
-        ids[np.repeat(chosen, lengths)], np.concatenate(([0], ends)), n_bytes[chosen]
-    )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from tokenizer_core.blobs.local_files import open_to_read, read_at
-from tokenizer_core.corpus.batch_encoding import SplitPart
-from tokenizer_core.corpus.loss_mask import mark_ids
+from tokenizer_core.corpus.marked_ids import mark_ids
+from tokenizer_core.corpus.split_writer import SplitPart
 from tokenizer_core.errors import TokenFilesCorruptError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.corpus.batch_encoding import Ids
+    from tokenizer_core.corpus.split_writer import Ids
     from tokenizer_core.corpus.token_files import TokenFiles
     from tokenizer_core.corpus.token_manifest import SplitRecord
 

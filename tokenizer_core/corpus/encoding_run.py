@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 
-from tokenizer_core.corpus.batch_encoding import DocumentIds, SplitPart, choose_documents
 from tokenizer_core.corpus.document_batches import changed_since
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
-from tokenizer_core.corpus.loss_mask import unmark_ids
+from tokenizer_core.corpus.marked_ids import unmark_ids
+from tokenizer_core.corpus.split_writer import DocumentIds, SplitPart, choose_documents
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import LostTokens
 from tokenizer_core.corpus.token_plan import SPLITS, Split

@@ -19,7 +19,7 @@ import numpy as np
 from tokenizer_core.blobs.atomic_files import write_synced
 from tokenizer_core.corpus.best_fit import fewest_sequences, pack_lengths
 from tokenizer_core.corpus.document_index import iterate_ends
-from tokenizer_core.corpus.loss_mask import NO_LOSS
+from tokenizer_core.corpus.marked_ids import NO_LOSS
 from tokenizer_core.corpus.staging import StagedFile, StagedFolder
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, PACK_FORMAT, Tally, read_manifest
 from tokenizer_core.corpus.token_plan import split_stem

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.corpus.loss_mask import NO_LOSS
+from tokenizer_core.corpus.marked_ids import NO_LOSS
 from tokenizer_core.errors import TokenFilesCorruptError
 
 if TYPE_CHECKING:

@@ -1,16 +1,17 @@
-"""SplitWriter: appends checked ids to the shards, document ends and counts of one split."""
+"""The splits of a corpus: SplitDraw says which documents go to which, and SplitWriter appends their
+checked ids to the shards, document ends and counts of one."""
 
 from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from tokenizer_core.corpus.document_index import iterate_lengths, render_megatron_index
-from tokenizer_core.corpus.loss_mask import unmark_ids
+from tokenizer_core.corpus.marked_ids import unmark_ids
 from tokenizer_core.corpus.parquet_shards import write_parquet
 from tokenizer_core.corpus.staging import StagedFile
 from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
 
+    Ids = NDArray[np.uint16] | NDArray[np.uint32]
+    Offsets = NDArray[np.int64]
+
+LEFT_OUT: Final = np.uint64(2**64 - 1)
+"""The number of bytes of a bad document that was left out: it has no ids, but keeps its number."""
+
 _NUMBERS: Final = (
     *("n_documents", "n_tokens", "n_bytes"),
     *("shard_tokens", "shard_first_document", "shard_first_token", "open_tokens"),
@@ -39,6 +46,76 @@ _NUMBERS: Final = (
 _CAST_TOKENS: Final = 1 << 18
 """Ids are cast in pieces, to avoid a second copy of a large batch."""
 _PIECE_BYTES: Final = 1 << 20
+
+
+class SplitPart(NamedTuple):
+    """The documents of a batch for one split, as `DocumentIds`; with `is_open` the last one is
+    incomplete."""
+
+    split: Split
+    ids: Ids
+    offsets: Offsets
+    n_bytes: NDArray[np.uint64]
+    is_open: bool
+
+
+class DocumentIds(NamedTuple):
+    """Consecutive documents of a corpus, each between the plan's tokens: document `i` is
+    `ids[offsets[i]:offsets[i + 1]]`, of a text of `n_bytes[i]` bytes of UTF-8. The first may
+    continue the document before, and the last may be incomplete. If the plan has a mask, the ids
+    are from `mark_ids`. A bad document has no ids, and `LEFT_OUT` bytes."""
+
+    ids: Ids
+    offsets: Offsets
+    n_bytes: NDArray[np.uint64]
+
+
+class SplitDraw:
+    """Draws the documents of the validation split, by their numbers in the corpus.
+
+    The draw of a document depends neither on the batches nor on the share.
+    """
+
+    def __init__(self, plan: TokenFilesPlan, validation_share: float) -> None:
+        self._share, self._seed = validation_share, plan.seed or 0
+
+    def parts(
+        self, first_document: int, documents: DocumentIds, *, is_open: bool
+    ) -> list[SplitPart]:
+        """The documents of the corpus from `first_document` on that are not left out, by split;
+        with `is_open` the last one is incomplete."""
+        n_documents = len(documents.offsets) - 1
+        is_present = documents.n_bytes != LEFT_OUT
+        if not is_present.any():
+            return []
+        if not self._share:
+            return [SplitPart("train", *choose_documents(documents, is_present), is_open)]
+        bits = np.random.PCG64(self._seed)
+        bits.advance(first_document)
+        is_held_out = np.random.Generator(bits).random(n_documents) < self._share
+        found = []
+        split: Split
+        for split, chosen in (
+            ("train", ~is_held_out & is_present),
+            ("validation", is_held_out & is_present),
+        ):
+            if chosen.any():
+                documents_of_split = choose_documents(documents, chosen)
+                ends_open = is_open and bool(chosen[-1])
+                found.append(SplitPart(split, *documents_of_split, ends_open))
+        return found
+
+
+def choose_documents(documents: DocumentIds, chosen: NDArray[np.bool_]) -> DocumentIds:
+    """The documents where `chosen`, shape (n_documents,), is true."""
+    if chosen.all():
+        return documents
+    ids, offsets, n_bytes = documents
+    lengths = np.diff(offsets)
+    ends = np.cumsum(lengths[chosen])
+    return DocumentIds(
+        ids[np.repeat(chosen, lengths)], np.concatenate(([0], ends)), n_bytes[chosen]
+    )
 
 
 class SplitWriter:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenizer_core.corpus.loss_mask import NO_LOSS
+from tokenizer_core.corpus.marked_ids import NO_LOSS
 from tokenizer_core.corpus.packing import PackedSamples, default_pack_folder
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_samples import LossMask, TokenSamples

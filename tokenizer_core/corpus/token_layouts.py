@@ -42,6 +42,7 @@ Width = Literal["uint16", "uint32"]
 INDEX_SUFFIX: Final = ".idx"
 _INDEX_SUFFIXES: Final = {"megatron": INDEX_SUFFIX, "parquet": ".parquet"}
 
+_MAX_UINT16_ID: Final = (1 << 16) - 1
 _LLMC_INTS: Final = 256
 _LLMC_MAGIC_AND_VERSION: Final = {2: (20240520, 1), 4: (20240801, 7)}
 _LLMC_MAX_TOKENS: Final = (1 << 31) - 1
@@ -112,6 +113,21 @@ class TokenLayout:
             ) from None
         # A plain array over the same mapping: slicing a memmap costs several times as much.
         return np.asarray(ids)
+
+
+def choose_width(dtype: Literal["auto"] | Width, largest_id: int) -> Width:
+    """`dtype`, or the narrowest by `auto`; TokenFilesPlanError unless it holds `largest_id`."""
+    narrowest: Width = "uint16" if largest_id <= _MAX_UINT16_ID else "uint32"
+    if dtype not in ("auto", "uint16", "uint32"):
+        raise TokenFilesPlanError(
+            f"there is no dtype {dtype!r:.40} of token files; take auto, uint16 or uint32"
+        )
+    if dtype == "uint16" != narrowest:
+        raise TokenFilesPlanError(
+            f"the tokenizer's largest id is {largest_id}, and uint16 ends at {_MAX_UINT16_ID}; "
+            f"take dtype uint32 (or auto), or a tokenizer with a smaller vocabulary"
+        )
+    return narrowest if dtype == "auto" else dtype
 
 
 def find_layout(name: str) -> TokenLayout:

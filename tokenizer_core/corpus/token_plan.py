@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from tokenizer_core.corpus.token_layouts import (
-    TokenLayout,
-    Width,
-    find_layout,
-)
+from tokenizer_core.corpus.token_layouts import TokenLayout, Width, choose_width, find_layout
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.spec.document_end import choose_document_end
 from tokenizer_core.specials.policy import resolve_policy
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
 Split = Literal["train", "validation"]
 OverLength = Literal["truncate", "drop"]
 
-_MAX_UINT16_ID: Final = (1 << 16) - 1
 SPLITS: Final[tuple[Split, ...]] = ("train", "validation")
 ENDS_SUFFIX: Final = ".document-ends.u64"
 USE_SUFFIX: Final = ".token-use.u64"
@@ -145,16 +140,9 @@ class TokenFilesPlan:
                 raise TokenFilesPlanError(f"{name} is a whole number, not {value!r:.40}")
         if type(self.loss_mask) is not bool:
             raise TokenFilesPlanError(f"loss_mask is True or False, not {self.loss_mask!r:.40}")
-        layout, largest_id = self.layout, self.tokenizer.largest_id
-        if self.dtype not in ("uint16", "uint32"):
-            raise TokenFilesPlanError(
-                f"there is no dtype {self.dtype!r:.40} of token files; take auto, uint16 or uint32"
-            )
-        if self.dtype == "uint16" and largest_id > _MAX_UINT16_ID:
-            raise TokenFilesPlanError(
-                f"the tokenizer's largest id is {largest_id}, and uint16 ends at {_MAX_UINT16_ID}; "
-                f"take dtype uint32 (or auto), or a tokenizer with a smaller vocabulary"
-            )
+        layout = self.layout
+        if choose_width(self.dtype, self.tokenizer.largest_id) != self.dtype:
+            raise TokenFilesPlanError(f"a plan has a dtype, not {self.dtype}")
         if self.seed is not None and self.seed < 0:
             raise TokenFilesPlanError("seed must be at least 0")
         if self.over_length not in OVER_LENGTHS:
@@ -248,11 +236,10 @@ def plan_token_files(
             f"or '' for none"
         ) from None
     begin_id, end_id = _special_id(spec, begin_of_document or None), _special_id(spec, end)
-    smallest: Width = "uint16" if spec.largest_id <= _MAX_UINT16_ID else "uint32"
     around = {} if loss_mask else dict.fromkeys((*spec.prefix_ids, *spec.suffix_ids))
     plan = TokenFilesPlan(
         layout_name=layout,
-        dtype=smallest if dtype == "auto" else dtype,
+        dtype=choose_width(dtype, spec.largest_id),
         tokens_per_shard=default if tokens_per_shard is None else _plain(tokens_per_shard),
         tokenizer=TokenizerIdentity.of(spec, ref),
         recognised_special=tuple(sorted(recognised)),

@@ -16,7 +16,7 @@ import numpy as np
 
 from tokenizer_core.blobs.atomic_files import write_synced
 from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
-from tokenizer_core.corpus.loss_mask import mark_ids
+from tokenizer_core.corpus.marked_ids import mark_ids
 from tokenizer_core.corpus.split_writer import SplitWriter
 from tokenizer_core.corpus.staging import StagedFolder, checkpoint_path
 from tokenizer_core.corpus.token_manifest import (

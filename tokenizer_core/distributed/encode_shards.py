@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from tokenizer_core.corpus.batch_encoding import LEFT_OUT, BatchEncoder, DocumentIds
+from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.corpus.document_batches import iterate_open_file
+from tokenizer_core.corpus.split_writer import LEFT_OUT, DocumentIds
 from tokenizer_core.distributed.corpus_sources import Part, check_tables, place_in_file
 from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,

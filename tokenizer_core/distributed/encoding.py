@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.corpus.batch_encoding import BatchEncoder, EncodedBatch, SplitDraw
+from tokenizer_core.corpus.batch_encoding import BatchEncoder, EncodedBatch
 from tokenizer_core.corpus.corpus_encoding import check_settings, corpus_settings
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
+from tokenizer_core.corpus.split_writer import SplitDraw
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.distributed.committed_shards import ShardManifest, scratch_folder
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources

@@ -25,9 +25,9 @@ from tokenizer_core.engines.native_calls import (
     split_bytes,
 )
 from tokenizer_core.engines.native_engine import NativeEngine
-from tokenizer_core.engines.native_loading import check_kernel
-from tokenizer_core.engines.native_loading import is_installed as _native_is_installed
-from tokenizer_core.engines.native_loading import unavailable_reason as native_unavailable_reason
+from tokenizer_core.engines.native_import import check_kernel
+from tokenizer_core.engines.native_import import is_installed as _native_is_installed
+from tokenizer_core.engines.native_import import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.native_stopping import make_stop_flag, stoppable
 from tokenizer_core.engines.protocol import (
     ARRAY,

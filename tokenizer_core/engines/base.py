@@ -194,6 +194,26 @@ def join_tokens(vocab: Mapping[int, bytes], ids: list[int]) -> bytes:
         raise UnknownTokenIdError(first, ids[first], max(vocab)) from None
 
 
+def sizes_of_ids(
+    spec: TokenizerSpec, sizes: NDArray[np.uint32], ids: NDArray[np.uint32], first_index: int = 0
+) -> NDArray[np.uint32]:
+    """The length in bytes of each id, the first of which is at `first_index`, from `token_sizes`.
+
+    Raises:
+        UnknownTokenIdError: an id is not in the vocabulary.
+    """
+    import numpy as np
+
+    is_inside = ids < len(sizes)
+    found: NDArray[np.uint32] = sizes[np.where(is_inside, ids, 0)] * is_inside
+    if not found.all():
+        unknown = np.flatnonzero((found == 0) & ~np.isin(ids, spec.empty_ids))
+        if len(unknown):
+            index = int(unknown[0])
+            raise UnknownTokenIdError(first_index + index, int(ids[index]), spec.largest_id)
+    return found
+
+
 @contextlib.contextmanager
 def naming_ids(owner: str) -> Iterator[None]:
     """Say whose ids they are in the errors of `join_tokens`."""

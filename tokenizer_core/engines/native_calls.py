@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokenizer_core.engines import base
-from tokenizer_core.engines.native_loading import native, unavailable_reason
-from tokenizer_core.specials import trust
+from tokenizer_core.engines.native_import import native, unavailable_reason
+from tokenizer_core.specials import segments as in_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.engines.protocol import PackedModel
-    from tokenizer_core.specials.trust import Segment
+    from tokenizer_core.specials.segments import Segment
 
 
 def count_ids(ids: NDArray[np.integer[Any]], counts: NDArray[np.uint64]) -> None:
@@ -49,10 +49,10 @@ def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
 
 
 def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
-    """As `trust.join_segments`, by the compiled module if it is available."""
+    """As `specials.segments.join_segments`, by the compiled module if it is available."""
     listed = segments if type(segments) is list else list(segments)
     joined = native.join_segments(listed) if unavailable_reason() is None else None
-    return trust.join_segments(listed) if joined is None else joined
+    return in_python.join_segments(listed) if joined is None else joined
 
 
 def read_json_natively(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tokenizer_core.blobs.local_files import system_file
 from tokenizer_core.engines.base import BaseEngine, join_tokens, require_characters, require_text
-from tokenizer_core.engines.native_loading import native, unavailable_reason
+from tokenizer_core.engines.native_import import native, unavailable_reason
 from tokenizer_core.engines.native_stages import (
     compiled_normalizer,
     compiled_pattern,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.engines.native_loading import native
+from tokenizer_core.engines.native_import import native
 from tokenizer_core.normalizers.forms import form_tables, normalize_nfc
 from tokenizer_core.normalizers.steps import replacements_of
 from tokenizer_core.splitting.patterns import PATTERNS, RULES

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tokenizer_core import stopping
-from tokenizer_core.engines.native_loading import native, unavailable_reason
+from tokenizer_core.engines.native_import import native, unavailable_reason
 from tokenizer_core.stopping import StopFlag
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.local_files import system_file
-from tokenizer_core.engines.native_loading import native
+from tokenizer_core.engines.native_import import native
 from tokenizer_core.engines.native_stages import compiled_pattern
 
 if TYPE_CHECKING:

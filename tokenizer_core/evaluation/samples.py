@@ -26,13 +26,14 @@ import regex
 
 from tokenizer_core.documents import CorpusFormat, DocumentSample, open_documents
 from tokenizer_core.errors import CorpusError
+from tokenizer_core.spec.document_end import END_OF_TEXT
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.splitting.pretokenize import find_safe_cut
 
 PIECE_BYTES: Final = 1 << 18
 """Approximate size of a piece: long enough to time; the default sample has sixteen."""
 
-_ENDS_OF_TEXT: Final = CorpusFormat(separator="<|endoftext|>")
+_ENDS_OF_TEXT: Final = CorpusFormat(separator=END_OF_TEXT)
 _WINDOW_BYTES: Final = 1 << 16
 _MOST_WINDOWS: Final = 16
 _LINE_START: Final = regex.compile(r"(?<=\S\n)(?=[^\s/])")

@@ -1,5 +1,5 @@
-"""The chat templates of a tokenizer, as data: Jinja sources by name, the variables they read, and
-what else a model folder declares of its conversations.
+"""The chat templates of a tokenizer, as data: Jinja sources by name, the variables they read, what
+else a model folder declares of its conversations, and which template a conversation takes.
 
 They change no id of plain text. A published version stores them in one file, which its manifest
 lists with digests of its own.
@@ -12,9 +12,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
-from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.errors import ChatTemplateMissingError, FormatError, InvalidSpecError
 from tokenizer_core.strict_json import parse_strict_json
 
 CHAT_FILE: Final = "chat_templates.json"
@@ -168,6 +169,46 @@ class ChatTemplates:
             raise FormatError(f"{CHAT_FILE}: stop_tokens or control_tokens is no list")
         others = (table[name] for name in _OTHERS[3:])
         return cls(sources, variables, tuple(stops), tuple(controls), *others)
+
+
+@dataclass(frozen=True)
+class ChosenTemplate:
+    """The chat template of a conversation; see `choose_template`."""
+
+    name: str
+    source: str
+    is_own: bool = True
+    """Whether it is one of the tokenizer's."""
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """Its name, and the SHA-256 of its source."""
+        return {"name": self.name, "sha256": hashlib.sha256(self.source.encode()).hexdigest()}
+
+
+def choose_template(
+    templates: Mapping[str, str], name: str | ChosenTemplate | None, *, with_tools: bool
+) -> ChosenTemplate:
+    """The template that renders a conversation, as transformers chooses it; a `name` with braces is
+    a source, and one that was chosen stays.
+
+    Raises:
+        ChatTemplateMissingError: there is none of that name.
+    """
+    if isinstance(name, ChosenTemplate):
+        return name
+    if name is None:
+        name = "tool_use" if with_tools and "tool_use" in templates else "default"
+    if name in templates:
+        return ChosenTemplate(name, templates[name])
+    if "{" in name:
+        return ChosenTemplate("given as source", name, is_own=False)
+    known = ", ".join(templates) or "none"
+    raise ChatTemplateMissingError(
+        f"the tokenizer has no chat template {name!r:.80} (it has: {known}); load the model folder "
+        f"that has one, or add it: with_chat_templates in Python, --chat-template FILE for "
+        f"tokenizer import"
+    )
 
 
 def is_variable_name(name: str) -> bool:

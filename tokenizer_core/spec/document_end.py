@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
 
+END_OF_TEXT: Final = "<|endoftext|>"
+"""Ends a document of plain text by default, and is the default special token of a training."""
+
 DOCUMENT_ENDS: Final = (
-    "<|endoftext|>",
+    END_OF_TEXT,
     "<|end_of_text|>",
     "</s>",
     "<eos>",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import regex
 
     from tokenizer_core.spec import AddedToken
-    from tokenizer_core.specials.trust import Trust
+    from tokenizer_core.specials.segments import Trust
     from tokenizer_core.splitting.unicode_sets import Ranges
 
 # `\w` of the engine that `tokenizers` uses here.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tokenizer_core.specials.trust import Trust
+    from tokenizer_core.specials.segments import Trust
 
 _WINDOW_CHARS: Final = 1 << 16
 # What trying one position takes, in characters that the expression searches, and tries in advance.
@@ -196,7 +196,7 @@ class TrustedTokenMatcher(SpecialTokenMatcher):
     beyond a run hides no shorter one within it.
 
     Example:
-        >>> from tokenizer_core.specials.trust import Trust
+        >>> from tokenizer_core.specials.segments import Trust
         >>> trust = Trust(frozenset(["<|a|>", "<|a|><|a|>"]), [(0, 5)])
         >>> list(SpecialTokenMatcher(trust.control).trusting(trust).split("<|a|><|a|>"))
         [('', '<|a|>'), ('<|a|>', None)]

@@ -20,7 +20,7 @@ from tokenizer_core.specials.matchers import (
     matcher_of_strings,
     matcher_of_tokens,
 )
-from tokenizer_core.specials.trust import Trust
+from tokenizer_core.specials.segments import Trust
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.stopping import check_stop
 

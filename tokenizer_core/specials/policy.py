@@ -26,7 +26,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.specials.matcher import SpecialTokenMatcher, is_any_outside
 from tokenizer_core.specials.matchers import matcher_of_rest, matcher_of_spec, matcher_of_strings
 from tokenizer_core.specials.parts import normalized_parts, search_for
-from tokenizer_core.specials.trust import Trust
+from tokenizer_core.specials.segments import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

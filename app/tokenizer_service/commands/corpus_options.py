@@ -16,9 +16,9 @@ from tokenizer_core.documents import (
     find_corpus_files,
     format_of_name,
 )
+from tokenizer_core.spec.document_end import END_OF_TEXT
 from tokenizer_service.commands.command_line import CommandParser, UsageError, is_given
 
-END_OF_TEXT: Final = "<|endoftext|>"
 CHAT: Final = "chat"
 
 

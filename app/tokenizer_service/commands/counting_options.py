@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from tokenizer_core.spec.document_end import END_OF_TEXT
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.training import Pruning
 from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
@@ -19,14 +20,13 @@ INPUTS_HELP: Final = (
     "text, JSONL or Parquet, also .gz and .zst; files, addresses (s3://...), or patterns of them "
     "in quotes"
 )
-_DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
 
 
 def add_counting_options(parser: CommandParser) -> None:
     """Add the options for the counts of a corpus and for the workers that count."""
     parser.add(
         "--special-token TOKEN",
-        "a special token; repeat for more, in order (default: <|endoftext|>)",
+        f"a special token; repeat for more, in order (default: {END_OF_TEXT})",
         action="append",
     )
     parser.add("--no-special-token", "use no special token")
@@ -100,4 +100,4 @@ def special_tokens_of(arguments: argparse.Namespace) -> list[str]:
     """The special tokens of the arguments, or the default one."""
     if arguments.no_special_token:
         return []
-    return list(arguments.special_token or _DEFAULT_SPECIAL_TOKENS)
+    return list(arguments.special_token or [END_OF_TEXT])

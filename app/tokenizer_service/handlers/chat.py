@@ -13,7 +13,6 @@ from tokenizer_client.schemas.chat import (
     GeminiCountRequest,
     InputTokensRequest,
 )
-from tokenizer_core.chat.encoding import choose_template
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.errors import (
     ChatInputError,
@@ -22,6 +21,7 @@ from tokenizer_core.errors import (
     ChatTemplateMissingError,
     SpecialTokenReachedError,
 )
+from tokenizer_core.spec.chat_templates import choose_template
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.conversations import (
     RequestedConversation,
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
+    from tokenizer_core.chat.encoding import ChatEncoding
     from tokenizer_core.engines import EngineChoice
+    from tokenizer_core.spec.chat_templates import ChosenTemplate
     from tokenizer_service.http.id_formats import IdsForm
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
     from tokenizer_service.settings import Settings

@@ -14,10 +14,10 @@ from tokenizer_client.schemas.extend import (
     ExtendChatRequest,
     ExtendRequest,
 )
-from tokenizer_core.chat.encoding import ChosenTemplate
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.engines import EngineChoice
 from tokenizer_core.errors import ChatLimitError
+from tokenizer_core.spec.chat_templates import ChosenTemplate
 from tokenizer_core.text.drift import Extension
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.chat import find_template, placing_errors

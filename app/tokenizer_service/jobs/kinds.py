@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_client.schemas.jobs import NotPromoted
-from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 from tokenizer_service.jobs.worker.cluster import cluster_settings, remove_run_of
 
 if TYPE_CHECKING:
-    from tokenizer_core.registry import ArtifactRef
     from tokenizer_service.jobs.queue import Job, JobStore
     from tokenizer_service.settings import Settings
 
@@ -113,37 +110,3 @@ def clear_away(artifacts_dir: Path, job: Job) -> None:
     folder.remove_inputs()
     if job.kind == "encode":
         TokenFilesFolder.of(artifacts_dir).drop(job.id)
-
-
-def hold_back(
-    job: Job, ref: ArtifactRef, replaced: ArtifactRef | None, size_of: Callable[[ArtifactRef], int]
-) -> NotPromoted | None:
-    """Why the version that a training job published must not replace the active one, or None.
-
-    `promote: always` lets any replace it; `auto` is for requests that do not say. Blocks.
-    """
-    if job.request["promote"] == "always" or ref == replaced:
-        return None
-    asked, got = job.request.get("vocab_size", 0), size_of(ref)
-    size, is_readable = None, True
-    if replaced is not None:
-        try:
-            size = size_of(replaced)
-        except (TokenizerCoreError, OSError):
-            is_readable = False
-    reason: Literal["size_not_reached", "ten_times_smaller", "replaced_not_readable"]
-    if got < asked:
-        reason = "size_not_reached"
-    elif not is_readable:
-        reason = "replaced_not_readable"
-    elif size is not None and 10 * got <= size:
-        reason = "ten_times_smaller"
-    else:
-        return None
-    return NotPromoted(
-        reason=reason,
-        asked=asked,
-        got=got,
-        replaces=None if replaced is None else str(replaced),
-        replaces_vocab_size=size,
-    )

@@ -38,14 +38,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from tokenizer_client.schemas.jobs import NotPromoted
 from tokenizer_core.errors import PointerMovedError, TokenizerCoreError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_service.jobs.attempt import Attempt, Outcome
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder, is_job_id
-from tokenizer_service.jobs.kinds import KINDS, child_settings, clear_away, hold_back
+from tokenizer_service.jobs.kinds import KINDS, child_settings, clear_away
 from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, signal_group
+from tokenizer_service.jobs.promotion import HeldBackError, check_may_replace, is_promoted
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.restarts import next_step, outcome_before
 from tokenizer_service.jobs.version_retention import VersionRetention
@@ -246,7 +246,7 @@ class JobRunner:
 
     async def _settle_published(self, job: Job, result: Mapping[str, Any]) -> None:
         """Promote a trained version, unless the request leaves that to the client; end the job."""
-        if job.kind != "train" or job.request["promote"] == "manual":
+        if not is_promoted(job):
             await self._finish(job, "succeeded")
             return
         version = f"{result['name']}@{result['version']}"
@@ -270,7 +270,7 @@ class JobRunner:
                 job.id,
                 version,
             )
-        except _HeldBackError as held:
+        except HeldBackError as held:
             log.info("job %s: %s is %s", job.id, version, held.why)
             told = {**result, "not_promoted": held.why.model_dump(mode="json")}
             await self._write(lambda: self._jobs.set_result(job, told))
@@ -299,11 +299,9 @@ class JobRunner:
         def check(present: ArtifactRef | None) -> None:
             if not self._jobs.renew_lease(job):
                 raise _TakenAwayError
-            why = hold_back(
+            check_may_replace(
                 job, ref, present, lambda ref: self._live.get(str(ref)).tokenizer.vocab_size
             )
-            if why is not None:
-                raise _HeldBackError(why)
 
         while True:
             try:
@@ -401,11 +399,3 @@ class JobRunner:
 
 class _TakenAwayError(Exception):
     """Another owner has the job."""
-
-
-class _HeldBackError(Exception):
-    """The published version is not promoted."""
-
-    def __init__(self, why: NotPromoted) -> None:
-        super().__init__(str(why))
-        self.why = why

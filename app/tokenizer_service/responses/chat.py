@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tokenizer_client.schemas.chat import ChatEncodeRequest
-from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
+from tokenizer_core.chat.encoding import ChatEncoding
 from tokenizer_core.errors import ChatInputError
+from tokenizer_core.spec.chat_templates import ChosenTemplate
 from tokenizer_service.http.id_formats import IdsForm
 from tokenizer_service.responses.encode import render_binary
 from tokenizer_service.responses.errors import PlacedError

@@ -13,11 +13,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenizer_core.engines.base import sizes_of_ids
+from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.text.decode_streams import BytesDecoder, StreamingDecoder
 from tokenizer_service.access.errors import DecodedTextTooLargeError
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.http.id_formats import render_lengths
-from tokenizer_service.responses.errors import NotUtf8Error, UnknownIdError
+from tokenizer_service.responses.errors import NotUtf8Error, PlacedError
 from tokenizer_service.responses.json_values import escape, render_each
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
@@ -52,16 +54,11 @@ def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: 
 def sizes_of(
     ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str = "", *, first_index: int = 0
 ) -> NDArray[np.uint32]:
-    """The length in bytes of each id, the first at `pointer/first_index`; raises UnknownIdError."""
-    lengths = live.token_lengths
-    is_inside = ids < len(lengths)
-    sizes: NDArray[np.uint32] = lengths[np.where(is_inside, ids, 0)] * is_inside
-    if not sizes.all():
-        is_unknown = (sizes == 0) & ~np.isin(ids, live.tokenizer.spec.empty_ids)
-        if is_unknown.any():
-            index = first_index + int(np.argmax(is_unknown))
-            raise UnknownIdError(f"{pointer}/{index}", len(lengths) - 1)
-    return sizes
+    """The length in bytes of each id, the first at `pointer/first_index`; raises PlacedError."""
+    try:
+        return sizes_of_ids(live.tokenizer.spec, live.token_lengths, ids, first_index)
+    except UnknownTokenIdError as error:
+        raise PlacedError(error, f"{pointer}/{error.index}") from None
 
 
 def render_bytes(

@@ -39,20 +39,6 @@ class InvalidFieldError(ResponseError):
         super().__init__(f"{pointer}: {reason}" if pointer else reason, pointer, reason)
 
 
-class UnknownIdError(ResponseError):
-    """An id to decode is not in the vocabulary."""
-
-    code = "unknown_token_id"
-
-    def __init__(self, pointer: str, largest_id: int) -> None:
-        super().__init__(
-            f"The id at {pointer} is not in the vocabulary (largest id {largest_id}). Decode with "
-            f"the tokenizer that made these ids.",
-            pointer,
-            f"no such token; the largest id is {largest_id}",
-        )
-
-
 class UnknownTokenError(ResponseError):
     """The vocabulary has no token of an id that the path or the request names."""
 

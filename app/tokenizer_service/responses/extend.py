@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer_core.chat.encoding import ChosenTemplate
+from tokenizer_core.spec.chat_templates import ChosenTemplate
 from tokenizer_service.responses.chat import template_header
 from tokenizer_service.responses.decode import sizes_of
 from tokenizer_service.responses.json_values import Rendered, dump, render_each, render_ids

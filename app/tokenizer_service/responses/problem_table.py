@@ -252,7 +252,6 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     # What a request asks for
     responses.PlacedError: _problem_of_placed,
     responses.InvalidFieldError: Row(422),
-    responses.UnknownIdError: Row(422),
     responses.UnknownTokenError: Row(404),
     responses.NotUtf8Error: Row(422),
     # Serving

@@ -14,13 +14,9 @@ from typing import Any, Final
 from fastapi import APIRouter, Depends, Request, Response
 
 from tokenizer_client.schemas.jobs import EncodeJobView
-from tokenizer_client.schemas.token_files import (
-    END_OF_TEXT,
-    EncodeCorpusRequest,
-    TokenFilesList,
-    TokenFilesView,
-)
+from tokenizer_client.schemas.token_files import EncodeCorpusRequest, TokenFilesList, TokenFilesView
 from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.spec.document_end import END_OF_TEXT
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer_on_thread
 from tokenizer_service.handlers.disk import off_the_loop

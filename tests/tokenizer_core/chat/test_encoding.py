@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
+from tokenizer_core.chat.encoding import ChatEncoding
 from tokenizer_core.chat.renderer import RenderedChat
 from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE
 from tokenizer_core.chat.turn_borders import find_turns
 from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError, TurnEndError
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec.chat_templates import ChosenTemplate
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{{ m.content }}"

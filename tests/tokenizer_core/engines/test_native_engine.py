@@ -22,7 +22,7 @@ from tokenizer_core.engines import (
     create_engine,
     json_of_ids,
     native_engine,
-    native_loading,
+    native_import,
     python_engine,
 )
 from tokenizer_core.errors import EngineUnavailableError
@@ -166,12 +166,12 @@ def test_unaligned_and_big_endian_arrays_decode(dtype):
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (ModuleNotFoundError("gone", name=native_loading._MODULE), "not in this installation"),
+        (ModuleNotFoundError("gone", name=native_import._MODULE), "not in this installation"),
         (ImportError("/a/secret/_native.so: bad symbol", path="/a/secret/_native.so"), "bad sym"),
     ],
 )
 def test_without_the_module_auto_is_python_and_native_says_why(error, says, monkeypatch):
-    monkeypatch.setattr(native_loading, "_import_error", error)
+    monkeypatch.setattr(native_import, "_import_error", error)
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     assert create_engine(spec_of([])).name == "python"
     fallback, asked = choose_engine(), choose_engine("python")
@@ -202,25 +202,25 @@ def test_auto_chooses_native_if_available(monkeypatch):
 
 def test_an_unknown_kernel_and_one_that_the_processor_lacks_are_refused(monkeypatch):
     native_module()
-    monkeypatch.setattr(native_loading, "_asked_kernel", "AVX2")
+    monkeypatch.setattr(native_import, "_asked_kernel", "AVX2")
     with pytest.raises(EngineUnavailableError, match=r"TOKENIZER_KERNEL .*'AVX2'.*avx2"):
         choose_engine("auto")
-    lacking = "neon" if native_loading.native.KERNEL != "neon" else "avx2"
-    monkeypatch.setattr(native_loading, "_asked_kernel", lacking)
+    lacking = "neon" if native_import.native.KERNEL != "neon" else "avx2"
+    monkeypatch.setattr(native_import, "_asked_kernel", lacking)
     for engine in ("auto", "native"):
         with pytest.raises(EngineUnavailableError, match=f"is {lacking}, which this processor"):
             choose_engine(engine)
     assert choose_engine("python").name == "python"
-    monkeypatch.setattr(native_loading, "_import_error", ImportError("wrong machine"))
+    monkeypatch.setattr(native_import, "_import_error", ImportError("wrong machine"))
     assert choose_engine("auto").name == "python"
 
 
 def test_a_fallback_warns_once_where_the_module_is_installed(monkeypatch, recwarn):
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     engines._warn_of_fallback.cache_clear()
-    missing = ModuleNotFoundError("no module", name=native_loading._MODULE)
+    missing = ModuleNotFoundError("no module", name=native_import._MODULE)
     for error, n_warnings in ((missing, 0), (ImportError("undefined symbol: once"), 1)):
-        monkeypatch.setattr(native_loading, "_import_error", error)
+        monkeypatch.setattr(native_import, "_import_error", error)
         for engine in ("auto", "python", "auto"):
             assert create_engine(spec_of([]), engine).name == "python"
         assert len(recwarn) == n_warnings
@@ -230,15 +230,15 @@ def test_a_fallback_warns_once_where_the_module_is_installed(monkeypatch, recwar
 
 def test_a_module_built_for_other_code_is_stale(tmp_path, monkeypatch):
     native_module()
-    stub = native_loading._STUB_PATH.read_text(encoding="utf-8")
+    stub = native_import._STUB_PATH.read_text(encoding="utf-8")
     path = tmp_path / "_native.pyi"
-    assert not native_loading._is_stale(path), "a stub that is not installed"
+    assert not native_import._is_stale(path), "a stub that is not installed"
     other = stub.replace("pattern: str | NativeAutomaton | None,", "pattern: str,")
     for content, is_stale in ((stub, False), (stub.replace("\n", "\r\n"), False), (other, True)):
         path.write_bytes(content.encode())
-        assert native_loading._is_stale(path) is is_stale
+        assert native_import._is_stale(path) is is_stale
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
-    monkeypatch.setattr(native_loading, "_stale", True)
+    monkeypatch.setattr(native_import, "_stale", True)
     assert choose_engine().is_fallback
     with pytest.raises(EngineUnavailableError, match="`make setup`"):
         choose_engine("native")

@@ -36,7 +36,6 @@ CASES = [
     (access.ChunksTooLargeError(2, 3, 1), 413, "chunks_too_large", None, "repeat 3 bytes"),
     (access.RequestsTooLargeError(2), 413, "requests_too_large", None, "more than 2 bytes"),
     (responses.InvalidFieldError("/a", "b"), 422, "invalid_request", None, "/a: b"),
-    (responses.UnknownIdError("/ids/3", 9), 422, "unknown_token_id", None, "id at /ids/3 is not"),
     (responses.UnknownTokenError("No id 7."), 404, "unknown_token_id", None, "No id 7."),
     (responses.NotUtf8Error("/tokens"), 422, "not_utf8", None, "/tokens: the bytes of these ids"),
     (PLACED, 422, "special_token_forbidden", None, "disallowed_special forbids"),

@@ -6,7 +6,7 @@ import pytest
 from tests.tokenizer_service.routes.exchanges import JSON, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_service.responses import decode as decode_answers
-from tokenizer_service.responses.errors import UnknownIdError
+from tokenizer_service.responses.errors import PlacedError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028'
@@ -43,9 +43,9 @@ def test_an_empty_token_is_known(starter, small_tokenizer):
     live = LiveTokenizer.of(starter, Tokenizer.from_spec(larger))
     sizes = decode_answers.sizes_of(np.array([empty, 65, empty], dtype=np.uint32), live)
     assert sizes.tolist() == [0, 1, 0]
-    with pytest.raises(UnknownIdError) as caught:
+    with pytest.raises(PlacedError) as caught:
         decode_answers.sizes_of(np.array([empty, 65, empty + 1], dtype=np.uint32), live, "/tokens")
-    assert caught.value.wrong[0][0] == "/tokens/2"
+    assert caught.value.pointer == "/tokens/2"
 
 
 @pytest.mark.row(2, 3, 5)

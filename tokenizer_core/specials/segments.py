@@ -1,4 +1,5 @@
-"""Whose text a token counts in: segments with their trust, and the runs of a text that are trusted.
+"""Segments of a text with their trust, and the runs of it that are trusted. `policy` decides which
+tokens count there.
 
 In a text with trusted runs, control tokens count only where all their characters are in one run;
 see docs/chat.md.
