@@ -98,14 +98,6 @@ def convert_spec(
         ConversionError: the output exists and `overwrite` is false, or it is not a regular file or
             folder; or the files do not give `spec` when read back.
         OSError: a file cannot be written.
-
-    Example:
-        >>> from tokenizer_core import TokenizerSpec
-        >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     files, is_same = convert_spec(spec, "tiktoken", Path(folder) / "bytes.tiktoken")
-        >>> files[0].name, is_same
-        ('bytes.tiktoken', False)
     """
     if target == "tiktoken":
         _check_special_tokens_for_tiktoken(spec)
@@ -143,12 +135,7 @@ def _check_special_tokens_for_tiktoken(spec: TokenizerSpec) -> None:
 
 
 def output_paths(target: Target, output: str | os.PathLike[str]) -> list[Path]:
-    """The files that `convert_spec` writes.
-
-    Example:
-        >>> [path.as_posix() for path in output_paths("gpt2", "mine")]
-        ['mine/vocab.json', 'mine/merges.txt']
-    """
+    """The files that `convert_spec` writes."""
     path, names = Path(output), FILE_NAMES[target]
     if len(names) == 1 and not path.is_dir():
         return [path]
@@ -283,16 +270,7 @@ def _put_in_place(staged: list[Path], paths: list[Path], aside: Path) -> None:
 
 
 def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
-    """The properties of `spec` that files of the format do not contain, in words.
-
-    Example:
-        >>> from tokenizer_core import TokenizerSpec
-        >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<|x|>"])
-        >>> not_carried(spec, "gpt2")
-        ['the split pattern (gpt2)', 'which tokens are special (1)']
-        >>> not_carried(spec, "tokenizer.json")
-        []
-    """
+    """The properties of `spec` that files of the format do not contain, in words."""
     chat = [f"the chat templates ({', '.join(spec.chat.sources)})"] if spec.chat.sources else []
     named = {"stop": spec.chat.stop_tokens, "named control": spec.chat.control_tokens}
     declared = [f"the {kind} tokens ({len(tokens)})" for kind, tokens in named.items() if tokens]
@@ -317,12 +295,6 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
 def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> list[str]:
     """Lines of Python that load the files and pass the properties they do not contain: with this
     library, and with the library that defines the format.
-
-    Example:
-        >>> from tokenizer_core import TokenizerSpec
-        >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<|x|>"])
-        >>> print(*loading_lines(spec, "gpt2", [Path("v.json"), Path("m.txt")]))
-        tokenizer_core.Tokenizer.from_files('v.json', 'm.txt', ['<|x|>'], pattern='gpt2')
     """
     names = ", ".join(repr(str(path)) for path in paths)
     pattern = _pattern_argument(spec, target)

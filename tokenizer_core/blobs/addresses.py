@@ -27,14 +27,6 @@ def open_storage(location: str | os.PathLike[str], *, read_only: bool = False) -
     Raises:
         StorageError: the storage cannot be reached or ignores conditional writes, or a package for
             it is not installed.
-
-    Example:
-        >>> import tempfile
-        >>> storage = open_storage(tempfile.mkdtemp())
-        >>> storage.create("runs/one.json", b"{}"), storage.create("runs/one.json", b"[]")
-        (True, False)
-        >>> storage.read("runs/one.json", max_bytes=10)
-        b'{}'
     """
     from tokenizer_core.blobs.bucket import open_object_storage
     from tokenizer_core.blobs.folder import FolderStorage

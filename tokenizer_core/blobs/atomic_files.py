@@ -133,14 +133,6 @@ def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
     survive a power cut. The new file has a random name, so that several processes may write at
     once. A caller that holds a lock may pass a fixed path on the same volume instead, so that
     crashes leave at most one file.
-
-    Example:
-        >>> import tempfile; folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "x"
-        >>> with replacing(path) as staged:
-        ...     _ = staged.write_bytes(b"new")
-        >>> path.read_bytes()
-        b'new'
     """
     # Choose the name before the file exists, so that the clean-up after Ctrl-C knows it.
     staged = staged or path.with_name(f".{path.name}.{os.urandom(8).hex()}")

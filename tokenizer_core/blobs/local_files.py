@@ -69,19 +69,6 @@ def read_at(descriptor: int, n_bytes: int, position: int) -> bytes:
         return os.read(descriptor, n_bytes)
 
 
-def write_at(descriptor: int, data: memoryview, position: int) -> int:
-    """Write `data`, or its first bytes, to `position`, and return how many; otherwise as `read_at`.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    if hasattr(os, "pwrite"):
-        return os.pwrite(descriptor, data, position)
-    with _position_lock:
-        os.lseek(descriptor, position, os.SEEK_SET)
-        return os.write(descriptor, data)
-
-
 def sealed_copy(descriptor: int) -> int | None:
     """A descriptor of memory with the content of an open file, which nobody can change, not even
     this process. None where the system has no such memory (all but Linux).

@@ -58,19 +58,6 @@ class ConversationEncoder:
             `generation` tags; `turn_ends` names no added token; the template does not say where
             turns begin.
         TurnEndError: the template ends turns with a token that is not declared.
-
-    Example:
-        >>> from tokenizer_core import Tokenizer
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
-        >>> template = "{% for m in messages %}{{ m.role[0] + m.content + '<|end|>' }}{% endfor %}"
-        >>> template += "{% if add_generation_prompt %}a{% endif %}"
-        >>> tokenizer = tokenizer.with_chat_templates({"default": template})
-        >>> encoder = ConversationEncoder(tokenizer)
-        >>> chat = b'''{"messages": [{"role": "user", "content": "1"},
-        ...     {"role": "assistant", "content": "2"}]}'''
-        >>> [(ids, mask, counts)] = encoder.encode(tokenizer, [chat])
-        >>> tokenizer.decode(ids), mask.tolist(), dict(counts)
-        ('u1<|end|>a2<|end|>', [0, 0, 0, 0, 1, 1], {'turns_with_end': 1})
     """
 
     def __init__(

@@ -96,23 +96,6 @@ def encode_corpus(
         TokenizerMismatchError: the plan is for another tokenizer.
         SpecialTokenForbiddenError: a text holds a token that the plan forbids; names the document.
         WorkerProcessError: a worker process died.
-
-    Example:
-        >>> import tempfile; from pathlib import Path
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import TokenFiles, encode_corpus, plan_token_files
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
-        >>> here = Path(tempfile.mkdtemp())
-        >>> _ = (here / "some.txt").write_text("one<|end|>two")
-        >>> plan = plan_token_files(tokenizer, end_of_document="<|end|>")
-        >>> manifest = encode_corpus(
-        ...     tokenizer, [here / "some.txt"], here / "tokens", plan,
-        ...     corpus_format=CorpusFormat(separator="<|end|>"),
-        ... )
-        >>> manifest.split("train").n_documents, manifest.split("train").n_tokens
-        (2, 8)
-        >>> TokenFiles.open(here / "tokens").decode_document(1, tokenizer)
-        'two<|end|>'
     """
     check_settings(tokenizer, plan, validation_share, document_encoder)
     check_max_bad(max_bad)

@@ -130,24 +130,6 @@ def pack_token_files(
             `folder` is in that of the token files.
         TokenFilesError: the folder exists already.
         OSError: the disk refuses.
-
-    Example:
-        >>> import tempfile
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import TokenDataset, TokenFilesWriter, plan_token_files
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> plan = plan_token_files(tokenizer, end_of_document="")
-        >>> with TokenFilesWriter(folder, plan) as writer:
-        ...     for text in ("12345", "abcd", "xyz"):
-        ...         writer.append(tokenizer.encode(text))
-        ...     _ = writer.finish()
-        >>> dataset = TokenDataset.open(folder)
-        >>> pack_token_files(dataset.files, 8).split("train").n_sequences
-        2
-        >>> sample = dataset.packed(8)[0]
-        >>> bytes(sample["input_ids"].tolist()), sample["cu_seqlens"].tolist()
-        (b'12345xyz', [0, 5, 8])
     """
     if not 1 <= length <= MAX_PACK_LENGTH:
         raise TokenFilesPlanError(

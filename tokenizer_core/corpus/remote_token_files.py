@@ -57,21 +57,6 @@ def upload_token_files(
         TokenFilesCorruptError: a file does not match the manifest.
         StorageError: the storage cannot be reached, or refuses.
         OSError: the disk refuses.
-
-    Example:
-        >>> import tempfile
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-        >>> here = Path(tempfile.mkdtemp())
-        >>> plan = plan_token_files(tokenizer, end_of_document="")
-        >>> with TokenFilesWriter(here / "tokens", plan) as writer:
-        ...     writer.append(tokenizer.encode("first"))
-        ...     _ = writer.finish()
-        >>> _ = upload_token_files(here / "tokens", str(here / "shared"))  # or s3://...
-        >>> stored = StoredTokenFiles(str(here / "shared"), cache=here / "cache")
-        >>> stored.path("train.bin").read_bytes()
-        b'f\\x00i\\x00r\\x00s\\x00t\\x00'
     """
     path = Path(folder)
     data = read_manifest(path)

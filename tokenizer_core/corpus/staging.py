@@ -4,20 +4,13 @@ The folder has a folder with the files, which is renamed at the end, a checkpoin
 a path for temporary files of the writer's user (`scratch`, not made here). One process at a time
 holds it, by a lock on the folder itself.
 
-A file collects bytes in one block of memory and writes the block past the page cache (`O_DIRECT`),
-if the file system can: token files exceed the memory, and filling the page cache took a third of
-the CPU time of the writing process. An incomplete block goes through the page cache, and is written
-again when the block is full.
-
 The crash tests replace the functions of `os` that this module calls, one by one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import mmap
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +22,7 @@ from tokenizer_core.blobs.atomic_files import (
     sync_file,
     sync_folder,
 )
-from tokenizer_core.blobs.local_files import BINARY, NO_LINK, read_at, write_at
+from tokenizer_core.blobs.local_files import BINARY, NO_LINK
 from tokenizer_core.blobs.locks import FolderLock, try_lock
 from tokenizer_core.corpus.token_manifest import TokenFile
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
@@ -39,8 +32,6 @@ if TYPE_CHECKING:
 
 _CHECKPOINT_NAME: Final = "checkpoint.json"
 _BLOCK_BYTES: Final = 1 << 20
-_ALIGNMENT: Final = mmap.PAGESIZE
-_DIRECT: Final = getattr(os, "O_DIRECT", 0)
 
 
 def checkpoint_path(folder: Path) -> Path:
@@ -171,11 +162,7 @@ class StagedFile:
     ) -> None:
         self.path = path
         self._digest = hashlib.sha256() if hash_on_the_way else None
-        # Mapped memory starts at a page boundary, as direct writes require.
-        self._block = mmap.mmap(-1, _BLOCK_BYTES)
-        self._block_start = self._n_waiting = self._n_flushed = 0
-        self._can_be_direct = bool(_DIRECT)
-        self._direct_descriptor = -1
+        self._waiting = bytearray()
         flags = os.O_RDWR | NO_LINK | BINARY
         if keep_bytes is None:
             self._descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
@@ -184,54 +171,25 @@ class StagedFile:
                 self._descriptor = os.open(path, flags)
             except FileNotFoundError:
                 raise self._too_short() from None
-            self._keep(keep_bytes)
+            if os.fstat(self._descriptor).st_size < keep_bytes:
+                self.discard()
+                raise self._too_short()
+            os.ftruncate(self._descriptor, keep_bytes)
+            os.lseek(self._descriptor, keep_bytes, os.SEEK_SET)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`, which is copied."""
-        view = memoryview(data)
         if self._digest is not None:
-            self._digest.update(view)
-        while view:
-            part = view[: _BLOCK_BYTES - self._n_waiting]
-            self._block[self._n_waiting : self._n_waiting + len(part)] = part
-            self._n_waiting += len(part)
-            view = view[len(part) :]
-            if self._n_waiting == _BLOCK_BYTES:
-                self._write_block()
+            self._digest.update(data)
+        self._waiting += data
+        if len(self._waiting) >= _BLOCK_BYTES:
+            self.flush()
 
     def flush(self) -> None:
-        """Write the incomplete block to the system, so that readers of the path see it."""
-        if self._n_waiting > self._n_flushed:
-            self._write_at(self._block_start, memoryview(self._block)[: self._n_waiting])
-            self._n_flushed = self._n_waiting
-
-    def _write_block(self) -> None:
-        self._write_at(self._block_start, memoryview(self._block), direct=True)
-        self._block_start += _BLOCK_BYTES
-        self._n_waiting = self._n_flushed = 0
-
-    def _write_at(self, offset: int, view: memoryview, *, direct: bool = False) -> None:
+        """Write everything to the system, so that readers of the path see it."""
+        view, self._waiting = memoryview(self._waiting), bytearray()
         while view:
-            descriptor = self._open_direct() if direct else -1
-            direct = descriptor >= 0
-            try:
-                n_written = write_at(descriptor if direct else self._descriptor, view, offset)
-            except OSError as error:
-                if error.errno != errno.EINVAL or not direct:
-                    raise
-                # The file system refuses direct writes, or this alignment.
-                self._can_be_direct = direct = False
-                continue
-            offset, view = offset + n_written, view[n_written:]
-
-    def _open_direct(self) -> int:
-        """A second descriptor of the file, for direct writes; -1 if the file system has none."""
-        if self._can_be_direct and self._direct_descriptor < 0:
-            try:
-                self._direct_descriptor = os.open(self.path, os.O_WRONLY | NO_LINK | _DIRECT)
-            except OSError:  # for example, a file system in memory
-                self._can_be_direct = False
-        return self._direct_descriptor if self._can_be_direct else -1
+            view = view[os.write(self._descriptor, view) :]
 
     def sync(self) -> None:
         """Sync everything written so far to the disk."""
@@ -244,36 +202,25 @@ class StagedFile:
         Unless it was hashed on the way, the file is read again for the hash: its beginning, which
         has the number of ids, is known only now.
         """
-        n_bytes, digest = self._block_start + self._n_waiting, self._digest
         self.flush()
+        digest = None if beginning else self._digest
         if beginning:
-            digest = None
-            self._write_at(0, memoryview(beginning))
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            self._waiting += beginning
         self.sync()
+        size_bytes = os.fstat(self._descriptor).st_size
         self.discard()
         if digest is not None:
-            return TokenFile(self.path.name, n_bytes, digest.hexdigest())
+            return TokenFile(self.path.name, size_bytes, digest.hexdigest())
         with self.path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
-            return TokenFile(self.path.name, file.seek(0, os.SEEK_END), found)
+        return TokenFile(self.path.name, size_bytes, found)
 
     def discard(self) -> None:
         """Close the file without syncing it; a second call does nothing."""
-        descriptors = (self._descriptor, self._direct_descriptor)
-        self._descriptor = self._direct_descriptor = -1
-        for descriptor in descriptors:
-            if descriptor >= 0:
-                os.close(descriptor)
-
-    def _keep(self, n_bytes: int) -> None:
-        if os.fstat(self._descriptor).st_size < n_bytes:
-            self.discard()
-            raise self._too_short()
-        os.ftruncate(self._descriptor, n_bytes)
-        self._n_waiting = self._n_flushed = n_bytes % _ALIGNMENT
-        self._block_start = n_bytes - self._n_waiting
-        kept = read_at(self._descriptor, self._n_waiting, self._block_start)
-        self._block[: len(kept)] = kept
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _too_short(self) -> TokenFilesCorruptError:
         return TokenFilesCorruptError(

@@ -30,24 +30,7 @@ if TYPE_CHECKING:
 
 
 class TokenDataset:
-    """One split of token files, to sample training batches from or to read in order.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> plan = plan_token_files(tokenizer, end_of_document="")
-        >>> with TokenFilesWriter(folder, plan) as writer:
-        ...     writer.append(tokenizer.encode("to be or not to be"))
-        ...     _ = writer.finish()
-        >>> dataset = TokenDataset.open(folder, tokenizer)
-        >>> inputs, targets = dataset.sample_batch(4, 8, np.random.default_rng(0))
-        >>> inputs.shape, targets.dtype, bool((inputs[:, 1:] == targets[:, :-1]).all())
-        ((4, 8), dtype('int64'), True)
-    """
+    """One split of token files, to sample training batches from or to read in order."""
 
     def __init__(self, files: TokenFiles, split: str = "train") -> None:
         self._files, self._split = files, split

@@ -32,23 +32,7 @@ if TYPE_CHECKING:
 
 
 class TokenFiles:
-    """Token files on the disk: their manifest, and any range of ids or document of a split.
-
-    Example:
-        >>> import tempfile
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> plan = plan_token_files(tokenizer, end_of_document="")
-        >>> with TokenFilesWriter(folder, plan) as writer:
-        ...     for text in ("first", "second"):
-        ...         writer.append(tokenizer.encode(text))
-        ...     _ = writer.finish()
-        >>> files = TokenFiles.open(folder)
-        >>> files.n_documents(), files.decode_document(1, tokenizer)
-        (2, 'second')
-    """
+    """Token files on the disk: their manifest, and any range of ids or document of a split."""
 
     def __init__(
         self, folder: Path, manifest: TokenManifest, stored: StoredTokenFiles | None = None

@@ -213,13 +213,6 @@ def plan_token_files(
             which one ends a document, the seed is below 0, or `max_length` has no room for a
             document.
         ValueError: `allowed_special` names a token that the tokenizer does not have.
-
-    Example:
-        >>> from tokenizer_core import Tokenizer
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
-        >>> plan = plan_token_files(tokenizer, end_of_document="<|end|>")
-        >>> plan.dtype, plan.end_of_document_id, plan.shard_name("train", 0)
-        ('uint16', 256, 'train.bin')
     """
     if layout == "parquet" and find_spec("pyarrow") is None:
         raise TokenFilesPlanError(

@@ -70,21 +70,6 @@ class TokenFilesWriter:
         TokenFilesPlanError: the checkpoint has another plan.
         TokenFilesCorruptError: the checkpoint, or a file that belongs to it, is damaged.
         OSError: the disk refuses.
-
-    Example:
-        >>> import tempfile
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import TokenFiles, plan_token_files
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
-        >>> plan = plan_token_files(tokenizer, end_of_document="<|end|>")
-        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> with TokenFilesWriter(folder, plan) as writer:
-        ...     writer.append(tokenizer.encode("one<|end|>"), n_bytes=3)
-        ...     manifest = writer.finish()
-        >>> sorted(path.name for path in folder.iterdir())
-        ['manifest.json', 'train.bin', 'train.document-ends.u64', 'train.token-use.u64']
-        >>> TokenFiles.open(folder).decode_document(0, tokenizer)
-        'one<|end|>'
     """
 
     def __init__(
@@ -399,12 +384,7 @@ class TokenFilesWriter:
 
 
 def can_resume(folder: str | os.PathLike[str]) -> bool:
-    """Whether a writer to this folder left a checkpoint, from which `resume` continues.
-
-    Example:
-        >>> can_resume("no-such-tokens")
-        False
-    """
+    """Whether a writer to this folder left a checkpoint, from which `resume` continues."""
     return checkpoint_path(Path(folder)).exists()
 
 

@@ -85,24 +85,6 @@ def verify_token_files(
         TokenFilesError: the folder has no token files, or a pack of some, or `texts` come without
             a tokenizer.
         LookupError: `texts` names an unknown split.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> plan = plan_token_files(tokenizer, end_of_document="")
-        >>> with TokenFilesWriter(folder, plan) as writer:
-        ...     writer.append(tokenizer.encode("one"))
-        ...     _ = writer.finish()
-        >>> verify_token_files(folder, tokenizer=tokenizer, texts={"train": ["one"]}).n_texts
-        1
-        >>> verify_token_files(folder, tokenizer=tokenizer, texts={"train": ["two"]})
-        Traceback (most recent call last):
-        ...
-        tokenizer_core.errors.TokenFilesCorruptError: document 0 of train does not decode to its ...
     """
     if texts and tokenizer is None:
         raise TokenFilesError("comparing with texts needs the tokenizer; give it too")

@@ -148,18 +148,6 @@ def count_distributed(
         WorkerProcessError: the executor has no workers.
         StorageError: the storage cannot be used.
         OSError: `output` cannot be written.
-
-    Example:
-        >>> import tempfile; folder = Path(tempfile.mkdtemp())
-        >>> from tokenizer_core.parallel import LocalExecutor
-        >>> from tokenizer_core.splitting.patterns import PATTERNS
-        >>> from tokenizer_core.training import PretokenCounts
-        >>> _ = (folder / "text").write_text("low low lower")
-        >>> _ = count_distributed(
-        ...     [folder / "text"], pattern=PATTERNS["gpt2"], storage=folder / "run",
-        ...     executor=LocalExecutor(1), output=folder / "counts")
-        >>> dict(PretokenCounts.load(folder / "counts").counts)
-        {' low': 1, ' lower': 1, 'low': 1}
     """
     check_max_bad(max_bad)
     plan = _make_plan(

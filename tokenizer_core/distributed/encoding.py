@@ -98,23 +98,6 @@ def encode_distributed(
         CorpusError, TokenFilesError, TokenFilesPlanError, TokenizerMismatchError,
         WorkerProcessError: as `encode_corpus`; a text that the plan forbids, or that cannot be cut,
             is a CorpusError too.
-
-    Example:
-        >>> import tempfile
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.corpus import plan_token_files
-        >>> from tokenizer_core.parallel import LocalExecutor
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-        >>> here = Path(tempfile.mkdtemp())
-        >>> _ = (here / "some.txt").write_text("one|two|three")
-        >>> plan = plan_token_files(tokenizer, end_of_document="")
-        >>> manifest = encode_distributed(
-        ...     tokenizer, [here / "some.txt"], here / "tokens", plan,
-        ...     storage=here / "run", executor=LocalExecutor(1),
-        ...     corpus_format=CorpusFormat(separator="|"), shard_bytes=4,
-        ... )
-        >>> manifest.split("train").n_documents, manifest.split("train").n_tokens
-        (3, 11)
     """
     check_settings(tokenizer, plan, validation_share, document_encoder)
     check_max_bad(max_bad)

@@ -83,14 +83,6 @@ class Run:
     """A run; its storage holds no other run.
 
     `identity` (JSON) is everything that decides the result: inputs, settings, versions.
-
-    Example:
-        >>> import tempfile; folder = tempfile.mkdtemp()
-        >>> run = Run(folder, {"inputs": ["a"]})
-        >>> Run(folder, {"inputs": ["b"]})
-        Traceback (most recent call last):
-        ...
-        tokenizer_core.errors.RunConflictError: ... holds another run (inputs differ); ...
     """
 
     def __init__(

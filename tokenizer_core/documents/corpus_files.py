@@ -371,12 +371,6 @@ def place_of_document(
 
     Raises:
         CorpusError: the file cannot be read.
-
-    Example:
-        >>> place_of_document("a.parquet", "parquet", 2), place_of_document("a.jsonl", "jsonl", 2)
-        ('row 2', 'line 3')
-        >>> place_of_document("a.txt", "txt", 2), place_of_document("a.txt", "txt", 2, start=9)
-        ('document 2', 'document 2 from byte 9 on')
     """
     if format == "parquet":
         return f"row {number}"
@@ -459,14 +453,6 @@ def find_corpus_files(
     Raises:
         CorpusError: no path is given; a path does not exist; a pattern matches nothing; a named or
             matched file is a folder, a FIFO or a device, cannot be read, or is not allowed.
-
-    Example:
-        >>> import tempfile; from pathlib import Path; folder = tempfile.TemporaryDirectory()
-        >>> for name in ("b.txt", "a.txt", "notes.md"):
-        ...     _ = (Path(folder.name) / name).write_text("text")
-        >>> files = find_corpus_files([f"{folder.name}/*.txt", f"{folder.name}/a.txt"])
-        >>> [Path(file).name for file in files]
-        ['a.txt', 'b.txt']
     """
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not named:

@@ -242,20 +242,6 @@ def open_documents(
             line or row without text, expands too much or changes, or a required library is not
             installed.
         ValueError: an argument is out of range.
-
-    Example:
-        >>> import tempfile; folder = tempfile.TemporaryDirectory()
-        >>> path = os.path.join(folder.name, "some.txt")
-        >>> with open(path, "w") as file:
-        ...     _ = file.write("one<|endoftext|>two")
-        >>> how = CorpusFormat(separator="<|endoftext|>")
-        >>> with open_documents(path, how, max_piece_chars=2) as pieces:
-        ...     for piece in pieces:
-        ...         print(piece.text, piece.is_last, pieces.position_bytes)
-        on False 19
-        e True 19
-        tw False 19
-        o True 19
     """
     options = _Options(corpus_format, max_piece_chars, max_line_bytes, max_expansion, within)
     source, chosen = _open(path, options, hash_source, allowed_roots)
@@ -279,14 +265,6 @@ def open_utf8_documents(
     With a list `bad`, a document that cannot be read, or is not UTF-8, is an empty document of one
     piece, and appended to the list before it is yielded; lines count from the first one that is
     read, after `within` begins. Of plain text, `endings` end a document then too, and stay in it.
-
-    Example:
-        >>> import tempfile; folder = tempfile.TemporaryDirectory()
-        >>> path = os.path.join(folder.name, "some.txt")
-        >>> with open(path, "wb") as file:
-        ...     _ = file.write(b"one|two")
-        >>> [tuple(piece) for piece in open_utf8_documents(path, CorpusFormat(separator="|"))]
-        [(b'one', True), (b'two', False), (b'', True)]
     """
     limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
     options = _Options(corpus_format, *limits, within, bad, endings)
@@ -324,14 +302,6 @@ def read_documents(
 ) -> Iterator[str]:
     """The documents of a file, each complete: for documents that are known to be small; raise as
     `open_documents`.
-
-    Example:
-        >>> import tempfile; folder = tempfile.TemporaryDirectory()
-        >>> path = os.path.join(folder.name, "some.jsonl")
-        >>> with open(path, "w") as file:
-        ...     _ = file.write('{"story": "one"}' + chr(10) + '{"story": "two"}')
-        >>> list(read_documents(path, CorpusFormat(field="story")))
-        ['one', 'two']
     """
     pieces: list[str] = []
     with open_documents(path, corpus_format) as reader:
@@ -412,15 +382,6 @@ def plain_text_copies(
         CorpusError: as `open_documents`.
         TooManyBadDocumentsError: more than the share `max_bad` is bad.
         OSError: the folder is full or unusable.
-
-    Example:
-        >>> from pathlib import Path
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "some.jsonl")
-        ...     _ = file.write_text('{"text": "one"}' + chr(10) + '{"text": "two"}')
-        ...     with plain_text_copies([file], CorpusFormat()) as ([copy], separator, _):
-        ...         Path(copy.path).read_text().split(separator)
-        ['one', 'two', '']
     """
     separator, skipped = make_separator(keeps), SkippedDocuments(max_bad)
     copies = []

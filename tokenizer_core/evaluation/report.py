@@ -207,18 +207,6 @@ def build_report(
 
     Raises:
         CorpusError: a corpus is missing, empty or not UTF-8, or no sample has a character.
-
-    Example:
-        >>> import tempfile
-        >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.evaluation import TextFile, build_report
-        >>> bytes_only = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     size = file.write(b"some text")
-        ...     file.flush()
-        ...     report = build_report({"bytes": bytes_only}, {"text": TextFile(file.name)})
-        >>> report.measurements[0].bytes_per_token
-        1.0
     """
     show = progress or (lambda _word, _n_bytes: None)
     tallies = {name: {corpus: _Tally(t) for corpus in corpora} for name, t in tokenizers.items()}

@@ -55,14 +55,6 @@ class SamplePiece:
 class TextFile:
     """A file to sample: about `sample_bytes` of it (None for all), the `seed` that selects the
     pieces, and how it holds documents.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     size = file.write(b"one<|endoftext|>two")
-        ...     file.flush()
-        ...     [piece.texts for piece in TextFile(file.name).pieces()]
-        [('one', 'two')]
     """
 
     path: str | os.PathLike[str]
@@ -291,14 +283,6 @@ def parallel_files(
     Raises:
         CorpusError: the numbers of lines differ, a line is the separator in only some files, or a
             file is missing or has no text; or as `open_documents`.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     size = file.write(b"one" + bytes([10]) + b"two")
-        ...     file.flush()
-        ...     [piece.texts for piece in parallel_files([file.name])[0].pieces()]
-        [('one', 'two')]
     """
     sizes = [TextFile(path).size_bytes() for path in paths]
     n_lines = _count_parallel_lines(paths, corpus_format)

@@ -91,14 +91,6 @@ def parse_plain_pickle(data: bytes, *, max_bytes: int = MAX_PICKLE_BYTES) -> Pla
     Raises:
         UnsafePickleError: an opcode or a structure that such a pickle never has.
         FormatError: the data is too large, truncated, or continues after the end.
-
-    Example:
-        >>> parse_plain_pickle(pickle.dumps({0: b"a", 1: b"b"}))
-        {0: b'a', 1: b'b'}
-        >>> parse_plain_pickle(pickle.dumps(print))
-        Traceback (most recent call last):
-        ...
-        tokenizer_core.errors.UnsafePickleError: the pickle does not start with a dict or a list...
     """
     if len(data) > max_bytes:
         raise FormatError(f"the pickle has {len(data)} bytes; at most {max_bytes} are read")
@@ -229,12 +221,6 @@ def render_pickle(value: Mapping[int, bytes] | Sequence[tuple[bytes, bytes]]) ->
 
     `pickle.dumps` writes a back-reference where two values are the same object, so equal
     vocabularies can give different files. This function writes none; `pickle.load` reads both.
-
-    Example:
-        >>> render_pickle([(b"a", b"b")]) == render_pickle([(bytes([97]), bytes([98]))])
-        True
-        >>> pickle.loads(render_pickle({1: b"b", 0: b"a"}))
-        {0: b'a', 1: b'b'}
     """
     if isinstance(value, dict) or hasattr(value, "items"):
         items = [_render_int(id_) + _render_bytes(value[id_]) for id_ in sorted(value)]

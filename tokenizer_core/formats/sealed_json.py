@@ -33,11 +33,6 @@ class SealedFormat:
 
         Raises:
             FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
-
-        Example:
-            >>> kind = SealedFormat("example", 1, "an example", 1 << 20)
-            >>> kind.parse(kind.render({"a": 1}))
-            {'a': 1}
         """
         table = {"format": self.name, "format_version": self.version, **fields}
         try:

@@ -61,12 +61,7 @@ def load_tiktoken_ranks(path: str | os.PathLike[str]) -> dict[bytes, int]:
 
 
 def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
-    """Parse a `.tiktoken` file: token bytes -> rank; raises as `load_tiktoken_ranks`.
-
-    Example:
-        >>> parse_tiktoken_ranks(b"IQ== 0\\nIg== 1\\n")
-        {b'!': 0, b'"': 1}
-    """
+    """Parse a `.tiktoken` file: token bytes -> rank; raises as `load_tiktoken_ranks`."""
     if data.startswith(b"\xef\xbb\xbf"):
         raise FormatError("the .tiktoken file begins with a byte order mark; remove it")
     if data.count(b"\n") > 2 * (MAX_TOKEN_ID + 1):
@@ -131,10 +126,6 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
     Raises:
         FormatError: some tokens are made by no merge, so a list of merges cannot reach them; the
             message names the first of them.
-
-    Example:
-        >>> recover_merges({b"a": 0, b"b": 1, b"ab": 2, b"abab": 3})
-        [(b'a', b'b'), (b'ab', b'ab')]
     """
     merges, unreached = recover_reachable_merges(ranks)
     if unreached:
@@ -148,12 +139,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
 
 
 def recover_reachable_merges(ranks: Mapping[bytes, int]) -> tuple[list[Merge], list[bytes]]:
-    """As `recover_merges`, but returns the tokens that no merge makes instead of raising.
-
-    Example:
-        >>> recover_reachable_merges({b"a": 0, b"b": 1, b"c": 2, b"abc": 3})
-        ([], [b'abc'])
-    """
+    """As `recover_merges`, but returns the tokens that no merge makes instead of raising."""
     tokens = sorted(ranks, key=ranks.__getitem__)
     sizes = left_sizes(tokens) or [_left_size(token, ranks) for token in tokens]
     sized = list(zip(tokens, sizes, strict=True))

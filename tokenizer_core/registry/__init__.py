@@ -29,10 +29,6 @@ def open_artifacts(store: str | None, artifacts_dir: Path) -> Artifacts:
 
     Raises:
         StorageError: an address with one slash after the colon, which would name a folder.
-
-    Example:
-        >>> open_artifacts(None, Path("artifacts")).root
-        PosixPath('artifacts')
     """
     if not store:
         return ArtifactStore(artifacts_dir)

@@ -66,17 +66,6 @@ class ArtifactStore(Artifacts):
     Raises (from every method):
         ArtifactNameError: a name or version is malformed.
         ArtifactStorageError: the disk is full, failing or read-only; nothing changed.
-
-    Example:
-        >>> import tempfile; from tokenizer_core.spec import TokenizerSpec
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> store = ArtifactStore(Path(folder.name))
-        >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [])
-        >>> ref = store.publish(spec, name="bytes")
-        >>> store.promote(ref) is None, store.active() == ref
-        (True, True)
-        >>> store.open(store.resolve("bytes")).fingerprint == ref.digest
-        True
     """
 
     def __init__(self, root: Path | str) -> None:

@@ -421,11 +421,6 @@ _JOINED: Final = re.compile(r" \*\+\(\?:\[\^ ((?:\\U[0-9a-f]{8})+)\]\|\[\1\] \*\
 def metaspace_pattern(joined: Collection[str]) -> SplitPattern:
     """How text is cut for a SentencePiece vocabulary in which merges join some characters to the
     spaces after them: before each run of spaces that follows another character.
-
-    Example:
-        >>> pattern = metaspace_pattern("d,")
-        >>> pattern.compile().findall("a bad, cold day")
-        ['a', ' bad, cold day']
     """
     if not joined:
         return METASPACE

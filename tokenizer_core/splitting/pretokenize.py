@@ -97,11 +97,6 @@ def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
 
     For a custom pattern they end at the last position where the text may be cut. Without an
     automaton a pattern may look ahead any distance; the result is `([], 0)`.
-
-    Example:
-        >>> from tokenizer_core.splitting.patterns import PATTERNS
-        >>> split_settled("one two thr", PATTERNS["gpt2"])
-        (['one'], 3)
     """
     if not pattern.is_named:
         end = _find_last_cut_by_automaton(text, pattern) or 0
@@ -152,11 +147,6 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
     custom pattern without an automaton has no cuts.
 
     Raises UnicodeEncodeError if a custom pattern meets a lone surrogate.
-
-    Example:
-        >>> from tokenizer_core.splitting.patterns import PATTERNS
-        >>> find_safe_cut("one  two", 1, PATTERNS["gpt2"])
-        3
     """
     if not pattern.is_named:
         return _find_cut_by_automaton(text, max(start, 1), pattern)
@@ -170,11 +160,6 @@ def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
 
     For a named pattern, None if the last 4096 characters have none: a longer search would take
     longer than splitting.
-
-    Example:
-        >>> from tokenizer_core.splitting.patterns import PATTERNS
-        >>> find_last_safe_cut("one  two three", PATTERNS["gpt2"])
-        8
     """
     if not pattern.is_named:
         return _find_last_cut_by_automaton(text, pattern)

@@ -32,15 +32,7 @@ class MergeTree:
 
 
 class MergeTrees:
-    """Ranks, parts and merge trees of the tokens of a spec. Uses 4 bytes per merge, 8 per token.
-
-    Example:
-        >>> from tokenizer_core import TokenizerSpec
-        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"lo", 257: b"low"}
-        >>> trees = MergeTrees(TokenizerSpec.from_merges(vocab, [(b"l", b"o"), (b"lo", b"w")]))
-        >>> trees.parts(257), trees.rank(257), trees.parts(108)
-        ((256, 119), 1, None)
-    """
+    """Ranks, parts and merge trees of the tokens of a spec. Uses 4 bytes per merge, 8 per token."""
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec

@@ -25,12 +25,6 @@ def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> Pr
         CorpusError: the counts have different patterns, special tokens or Unicode tables; two of
             them contain the same file; a weight is not above 0; the sum does not fit 64 bits.
         ValueError: `parts` is empty.
-
-    Example:
-        >>> from tokenizer_core.splitting.patterns import PATTERNS
-        >>> one, two = (PretokenCounts({word: 3}, PATTERNS["gpt2"]) for word in ("a", "b"))
-        >>> dict(combine_counts([(one, Fraction(1, 2)), (two, Fraction(1, 3))]).counts)
-        {'a': 9, 'b': 6}
     """
     if not parts:
         raise ValueError("no counts were given; give one or more")

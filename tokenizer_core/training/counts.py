@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import codecs
 import heapq
-import io
 import struct
 import sys
 import tempfile
@@ -379,27 +378,10 @@ def merge_runs(runs: Iterable[IO[bytes]]) -> Iterator[Entry]:
 
 
 def _read_run(run: IO[bytes]) -> Iterator[Entry]:
-    file = io.BufferedReader(_PositionedReader(run), _BUFFER_BYTES)
-    while record := file.read(_RECORD.size):
+    run.seek(0)
+    while record := run.read(_RECORD.size):
         length, count = _RECORD.unpack(record)
-        yield file.read(length), count
-
-
-class _PositionedReader(io.RawIOBase):
-    """Reads a file from its start with its own position, so several readers can share one file."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file  # keeps the file open
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = read_at(self._file.fileno(), len(buffer), self._position)
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
+        yield run.read(length), count
 
 
 def sum_bytes(entries: Iterable[tuple[str, int]]) -> int:

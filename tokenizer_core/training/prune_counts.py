@@ -60,15 +60,6 @@ def prune_counts(counts: PretokenCounts, *, min_count: int) -> PretokenCounts:
     Raises:
         ValueError: `min_count` is below 2, or the dropped bytes do not fit 64 bits.
         CorpusError: no pre-token would remain.
-
-    Example:
-        >>> from tokenizer_core.splitting.patterns import PATTERNS
-        >>> counts = PretokenCounts({"low": 5, "slow": 1, "owl": 2}, PATTERNS["gpt2"])
-        >>> pruned = prune_counts(counts, min_count=3)
-        >>> pruned.counts, pruned.pruning.n_distinct, pruned.pruning.n_bytes
-        ({'low': 5}, 2, 10)
-        >>> pruned.pruning.bound  # `ow`: once in slow, twice in owl
-        3
     """
     if min_count < 2:
         raise ValueError(f"min_count must be at least 2, not {min_count}: all occur once or more")

@@ -45,13 +45,6 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
 
     Raises:
         InvalidSpecError: an id of `used`, or the one that pads, has no token.
-
-    Example:
-        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: b"cd", 258: b"abc"}
-        >>> merges = [(b"a", b"b"), (b"c", b"d"), (b"ab", b"c")]
-        >>> small, id_map = shrink(TokenizerSpec.from_merges(vocab, merges), [258])
-        >>> small.vocab[257], small.merges, id_map.new_ids[256:].tolist()
-        (b'abc', ((b'a', b'b'), (b'ab', b'c')), [256, -1, 257])
     """
     alphabet, missing, unk_id = base.alphabet, base.alphabet.missing, base.alphabet.unk_id
     kept = {token.id for token in base.added_tokens}.union(used, base.prefix_ids, base.suffix_ids)

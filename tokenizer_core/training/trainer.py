@@ -340,12 +340,6 @@ def train_from_iterator(
     Raises:
         TypeError: `texts` is one string, or an element is not a string.
         as `train`.
-
-    Example:
-        >>> texts = ["low low lower", "newest newest widest"]
-        >>> tokenizer = train_from_iterator(texts, TrainingOptions(258)).tokenizer
-        >>> tokenizer.encode("lowest")
-        [108, 111, 256, 257]
     """
     if (
         isinstance(texts, Iterator)
@@ -443,12 +437,6 @@ def train_from_counts(
 
     Raises:
         VocabSizeError, InvalidSpecError, TrainingCancelledError: as `train`.
-
-    Example:
-        >>> from tokenizer_core.splitting.patterns import PATTERNS
-        >>> counts = PretokenCounts({"low": 2, " lower": 1}, PATTERNS["gpt2"])
-        >>> train_from_counts(counts, 258).merges
-        [(b'o', b'w'), (b'l', b'ow')]
     """
     if options.superwords_from is not None:
         raise InvalidSpecError(

@@ -355,43 +355,17 @@ def test_a_failing_disk_leaves_the_checkpoint_and_ends_the_writer(step, tmp_path
 MEGABYTE = 1 << 20
 
 
-def refuse_to_open(monkeypatch):
-    real = os.open
-
-    def refuse(path, flags, mode=0o777, **options):
-        if flags & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "no direct writes")
-        return real(path, flags, mode, **options)
-
-    monkeypatch.setattr(os, "open", refuse)
+def write_some_bytes(monkeypatch):
+    """Like a disk that is nearly full."""
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, data[:700_001]))
 
 
-def refuse_by_pwrite(monkeypatch):
-    """Like a file system that accepts the flag, and then refuses every write."""
-    real = os.pwrite
-
-    def refuse(descriptor, data, place):
-        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "no direct writes")
-        return real(descriptor, data, place)
-
-    monkeypatch.setattr(os, "pwrite", refuse)
-
-
-def write_some_bytes_of_a_block(monkeypatch):
-    """Like a disk that is nearly full: the rest to write is not a multiple of the sector size."""
-    real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda file, data, place: real(file, data[:700_001], place))
-
-
-WAYS = [None, refuse_to_open, refuse_by_pwrite, write_some_bytes_of_a_block]
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [None, write_some_bytes])
 def test_written_bytes_are_in_the_file(tmp_path, monkeypatch, way):
     if way is not None:
         way(monkeypatch)
-    source = random.Random(WAYS.index(way))
+    source = random.Random(0)
     path, written = tmp_path / "file", b""
     file = StagedFile(path, hash_on_the_way=True)
     for _ in range(20):
@@ -406,7 +380,7 @@ def test_written_bytes_are_in_the_file(tmp_path, monkeypatch, way):
     assert (record.sha256, record.size_bytes) == (hashlib.sha256(written).hexdigest(), len(written))
 
 
-@pytest.mark.parametrize("kept", [0, 4095, 4096, 4097, MEGABYTE, MEGABYTE + 5])
+@pytest.mark.parametrize("kept", [0, 4097, MEGABYTE])
 def test_an_existing_file_is_continued_after_the_kept_bytes(tmp_path, kept):
     path = tmp_path / "file"
     with pytest.raises(TokenFilesCorruptError, match="start anew"):
@@ -431,8 +405,7 @@ def test_an_existing_file_is_continued_after_the_kept_bytes(tmp_path, kept):
     ("function", "number", "least"),
     [
         ("open", errno.EMFILE, 10),
-        ("write", errno.ENOSPC, 1),
-        ("pwrite", errno.EIO, 10),
+        ("write", errno.ENOSPC, 10),
         ("fsync", errno.EIO, 8),
         ("mkdir", errno.EROFS, 2),
         ("rename", errno.ENOSPC, 1),
