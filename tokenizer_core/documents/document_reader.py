@@ -6,6 +6,7 @@ of files as plain text, for work that needs to cut a file anywhere.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -577,32 +578,35 @@ def format_of_name(name: str) -> str | None:
     return next((known for known in FORMATS if name.lower().endswith(f".{known}")), None)
 
 
-def format_of_content(data: bytes) -> str | None:
+def format_of_content(data: bytes, name: str = "") -> str | None:
     """The format of a file that begins with these bytes, at least `CONTENT_BYTES` or all of it;
     None for text. Of a packed file only the packing is known: `gz`, `zst`.
 
-    It is JSON lines if the first lines are JSON objects.
+    It is JSON lines if the first lines are JSON objects. Otherwise its `name` may make it `json` (a
+    list, or an object over several lines) or `csv`, which nothing here reads.
 
     Example:
         >>> format_of_content(b'{"text": "one"}'), format_of_content(b"{}, or text")
         ('jsonl', None)
+        >>> format_of_content(b'[{"text": "one"}]', "a.json")
+        'json'
     """
     for packing, magic in _MAGIC.items():
         if data.startswith(magic):
             return packing
-    *lines, rest = data.split(b"\n", 2)
-    if not lines:
-        # A long line is not there whole.
-        is_whole = len(data) < CONTENT_BYTES
-        return "jsonl" if (_is_object(rest) if is_whole else _OPENS_OBJECT.match(rest)) else None
-    if len(lines) == 1 and rest:  # the second line may not be there whole
-        lines += [rest] if len(data) < CONTENT_BYTES else []
-    return "jsonl" if all(map(_is_object, lines)) else None
+    is_whole = len(data) < CONTENT_BYTES
+    *lines, rest = data.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)
+    if len(lines) < 2 and rest and is_whole:  # else the last line may not be there whole
+        lines.append(rest)
+    if all(map(_is_object, lines)) if lines else _OPENS_OBJECT.match(rest):
+        return "jsonl"
+    _, _, ending = name.lower().rpartition(".")
+    return {"json": "json", "csv": "csv", "tsv": "csv"}.get(ending)
 
 
 CONTENT_NAMES: Final = {
     "gz": "packed with gzip", "zst": "packed with Zstandard", "parquet": "a Parquet file",
-    "jsonl": "JSON lines",
+    "jsonl": "JSON lines", "json": "JSON, but not JSON lines", "csv": "a table",
 }  # fmt: skip
 """What messages say of the results of `format_of_content`."""
 
@@ -626,12 +630,17 @@ def check_text_content(name: str, data: bytes) -> None:
     Raises:
         CorpusError: it begins like another format.
     """
-    found = format_of_content(data)
+    found = format_of_content(data, name)
     if found is not None:
+        way_on = (
+            f"and its name does not say so; rename it, or name its format (--format, in Python "
+            f"format=): {_OPTIONS[found]}"
+            if found in _OPTIONS
+            else "which is not read; write JSON lines, or name its format (--format, in Python "
+            "format=)"
+        )
         raise CorpusError(
-            f"the corpus file {name!r} is {CONTENT_NAMES[found]}, and its name does not say so; "
-            f"rename it, or name its format (--format, in Python format=): {_OPTIONS[found]}; "
-            f"txt reads it as text"
+            f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}; txt reads it as text"
         )
 
 

@@ -275,14 +275,15 @@ class CorpusUpload:
 
     def _check_content(self) -> None:
         """Raise CorpusFormatError if the beginning is that of another format."""
-        found = format_of_content(self._beginning)
+        found = format_of_content(self._beginning, self._id)
         kind, _, packed = self._format.partition(".")
         expected = packed or ("parquet" if kind == "parquet" else None)
         if self._beginning and expected is not None and found != expected:
             raise CorpusFormatError(
                 f"not {CONTENT_NAMES[expected]}, but the id or the request says so"
             )
-        is_unasked = found != "jsonl" or (kind == "txt" and not self._is_told)
+        is_text = found in ("jsonl", "json", "csv")
+        is_unasked = not is_text or (kind == "txt" and not self._is_told)
         if expected is None and found is not None and is_unasked:
             raise CorpusFormatError(
                 f"{CONTENT_NAMES[found]}, and neither the id nor the request says so"

@@ -1,5 +1,6 @@
 """Each format is read back as written, and a sample is drawn by a seed."""
 
+import codecs
 import gzip
 import hashlib
 
@@ -84,6 +85,7 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
         ("corpus.txt", b'{"a": NaN, "a": "\\ud800"}\n' * 3, "JSON lines", "jsonl"),
         ("corpus.txt", long, "JSON lines", "jsonl"),
         ("corpus.txt", LINES[:16] + long, "JSON lines", "jsonl"),
+        ("corpus.json", LINES[:16], "JSON lines", "jsonl"),
     ):
         path = tmp_path / name
         path.write_bytes(data)
@@ -93,6 +95,23 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
         if data.isascii():
             with open_documents(path, CorpusFormat("txt")) as pieces:
                 assert join(pieces) == [data.decode()]
+    for name, data in (
+        ("pandas.JSON", b'[{"text":"one"},{"text":"two"}]'),
+        ("duckdb.json", b'[\n\t{"text":"one"},\n\t{"text":"two"}\n]\n'),
+        ("pretty.json", b'{\n  "text": "one"\n}\n'),
+        ("polars.csv", b"text\none\n"),
+        ("some.tsv", b"text\tid\none\t1\n"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(data)
+        with pytest.raises(
+            CorpusError, match=rf"'.*{name}' is (JSON, but|a table).* write JSON lines, or"
+        ):
+            opened(path)
+        assert list(read_documents(path, CorpusFormat("txt"))) == [data.decode()]
+    (tmp_path / "mark.txt").write_bytes(codecs.BOM_UTF8 + LINES)
+    with pytest.raises(CorpusError, match="is JSON lines, and its name"):
+        opened(tmp_path / "mark.txt")
     for data in (
         b"",
         b"[1]\n[2]\n",

@@ -102,6 +102,7 @@ def test_wrong_uploads_are_refused(admin, folder):
         ("news.jsonl", PACKED, "is packed with gzip"),
         ("news", b"PAR1" + bytes(9), "is a Parquet file"),
         ("news.txt", LINES * 9_000, "is JSON lines"),
+        ("news.json", b"[]", "is JSON, but not JSON lines"),
         ("news.jsonl.gz", LINES, "is not packed with gzip"),
         ("news.txt.zst", PACKED, "is not packed with Zstandard"),
         ("news.parquet", LINES, "is not a Parquet file"),
