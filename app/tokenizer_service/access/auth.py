@@ -62,12 +62,8 @@ def access_keys(settings: Settings) -> AccessKeys:
 
 
 def check_keys(settings: Settings) -> None:
-    """Refuse keys that do not protect the service.
-
-    Raises:
-        SettingsError: no admin key is set and `require_admin_key` requires one, or a key is too
-            short for a service that other machines can reach.
-    """
+    """Raise SettingsError if `require_admin_key` requires an admin key and none is set, or a key is
+    too short for a service that other machines can reach."""
     if settings.require_admin_key and not settings.admin_keys:
         raise SettingsError(
             f"TOKENIZER_REQUIRE_ADMIN_KEY is set and TOKENIZER_ADMIN_KEYS is empty; {_KEY_REMEDY}"

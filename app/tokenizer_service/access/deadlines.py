@@ -71,21 +71,13 @@ class Pace:
 
 
 async def within(seconds: float, awaitable: Awaitable[Result]) -> Result:
-    """Await `awaitable` for at most `seconds`, which may be infinite, and return its result.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
+    """The result of `awaitable`; raises TimeoutError after `seconds`, which may be infinite."""
     async with asyncio.timeout(seconds if seconds < math.inf else None):
         return await awaitable
 
 
 async def send_within(seconds: float, scope: Scope, send: Send, message: Message) -> None:
-    """Send a part of a response.
-
-    Raises:
-        ClientDisconnect: the client read nothing for `seconds`.
-    """
+    """Send a part of a response; raises ClientDisconnect if nothing is read for `seconds`."""
     flow = scope.get(FLOW)
     if flow is not None and not flow.write_paused:
         await send(message)

@@ -132,11 +132,7 @@ class Lease:
         self._expected -= n_expected
 
     def hold(self, n_bytes: int) -> None:
-        """Reserve `n_bytes` in place of what is reserved.
-
-        Raises:
-            OverloadedError: the budget is used up; the lease stays as it was.
-        """
+        """Reserve `n_bytes` in place of what is reserved; an OverloadedError changes nothing."""
         budget = self._budget
         with budget.lock:
             used = budget.used - self._held

@@ -57,11 +57,7 @@ class _Work(Generic[Result]):
         self._is_running = False
 
     def __call__(self) -> Result:
-        """Run on a thread.
-
-        Raises:
-            ClientDisconnect: the work was abandoned before it began.
-        """
+        """Run on a thread; raises ClientDisconnect for work that was abandoned before it began."""
         call = self._take_call(is_running=True)
         if call is None:
             raise ClientDisconnect
@@ -108,12 +104,9 @@ _CURRENT: Final[contextvars.ContextVar[_Work[Any] | None]] = contextvars.Context
 
 
 def check_not_abandoned() -> None:
-    """End work on a thread that nobody waits for; long loops call this once per step.
+    """Raise ClientDisconnect in work that nobody waits for; long loops call this once per step.
 
     The engines look at the same flag, see `tokenizer_core.engines.stoppable`.
-
-    Raises:
-        ClientDisconnect: the client has left, or the server ends.
     """
     work = _CURRENT.get()
     if work is not None and work.flag.is_cancelled:

@@ -91,11 +91,6 @@ def describe_pruning(pruning: Pruning, n_bytes: int) -> str:
     )
 
 
-def names_special_tokens(arguments: argparse.Namespace) -> bool:
-    """Whether the arguments name special tokens or exclude all of them."""
-    return bool(arguments.special_token) or bool(arguments.no_special_token)
-
-
 def special_tokens_of(arguments: argparse.Namespace) -> list[str]:
     """The special tokens of the arguments, or the default one."""
     if arguments.no_special_token:

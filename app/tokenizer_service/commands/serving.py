@@ -468,11 +468,7 @@ def _bind_unix(path: Path, mode: int) -> socket.socket:
 
 
 def _is_left_over(path: Path) -> bool:
-    """Whether there is a socket at which nobody listens; False if there is nothing.
-
-    Raises:
-        CommandError: a program listens there, or the file is no socket.
-    """
+    """Whether nobody listens at a socket; False if there is nothing, CommandError if it is used."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:

@@ -43,7 +43,6 @@ from tokenizer_service.commands.counting_options import (
     add_counting_options,
     check_counting_options,
     describe_pruning,
-    names_special_tokens,
     special_tokens_of,
 )
 from tokenizer_service.commands.outputs import (
@@ -277,7 +276,8 @@ def _learn(
     bars: ProgressBars,
 ) -> TrainingResult:
     if arguments.from_counts:
-        asked = special_tokens_of(arguments) if names_special_tokens(arguments) else None
+        is_asked = arguments.special_token or arguments.no_special_token
+        asked = special_tokens_of(arguments) if is_asked else None
         counts = PretokenCounts.load(
             arguments.from_counts, pattern=arguments.pattern, special_tokens=asked
         )

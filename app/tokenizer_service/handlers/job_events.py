@@ -82,12 +82,8 @@ async def wait_for_end(watch: JobWatch, job_id: str, first: JobEvent) -> None:
 async def while_connected(
     receive: Receive, work: Coroutine[Any, Any, None], seconds: float | None = None
 ) -> None:
-    """Do `work`, for at most `seconds`, whose client has sent the whole body of its request.
-
-    Raises:
-        ClientDisconnect: the client has left.
-        Exception: any error of `work`.
-    """
+    """Do `work`, for at most `seconds`, whose client has sent the whole body of its request;
+    raises ClientDisconnect once it has left."""
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_until_gone(receive))
     try:
         await asyncio.wait({working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -69,11 +69,7 @@ class IdsForm:
 
 @lru_cache(maxsize=64)  # almost all requests share a few values
 def choose_ids_form(accept: str) -> IdsForm | None:
-    """The form of ids that this Accept header prefers; None for JSON.
-
-    Raises:
-        Problem: 406, the service supports none of the accepted types.
-    """
+    """The form of ids that this Accept header prefers; None for JSON; raises 406 without any."""
     kind, parameters = _choose(accept, (JSON, OCTETS, NPY))
     if kind == JSON:
         return None

@@ -540,8 +540,7 @@ def check_size(url: bytes, headers: list[tuple[bytes, bytes]], n_received: int) 
 def check_framing(headers: list[tuple[bytes, bytes]], version: str) -> bytes | None:
     """The Host header; None for HTTP/1.0 without one.
 
-    Raises:
-        Problem: 400 or 501, unless the request's host and end are unambiguous.
+    Raises 400 or 501 unless the request's host and end are unambiguous.
     """
     hosts: list[bytes] = []
     codings: list[bytes] = []

@@ -82,8 +82,7 @@ class ChunkedBody(PartedResponse):
     def charge_to(self, lease: Lease) -> None:
         """Let `lease` hold the unsent bytes of the body, and nothing else, until it is sent.
 
-        Raises:
-            OverloadedError: the budget is used up; the lease is released.
+        An OverloadedError releases it.
         """
         try:
             lease.hold(self.n_bytes)

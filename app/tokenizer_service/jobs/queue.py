@@ -124,11 +124,7 @@ class Job:
         return cls(**{**{field.name: row[field.name] for field in fields(cls)}, **parsed})
 
     def _check(self) -> None:
-        """Check the values that routes show and that the runner relies on.
-
-        Raises:
-            ValueError, TypeError, KeyError, AttributeError: a value cannot be one of a job.
-        """
+        """Check the values that routes show and that the runner relies on, for `of_row`."""
         shown = [self.phase, self.request.get(_NAMES[self.kind], ""), *self.counters]
         moments = (self.created_at, self.started_at, self.finished_at, self.lease_ends_at)
         if self.error is not None:

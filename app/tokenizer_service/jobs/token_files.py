@@ -138,11 +138,7 @@ class TokenFilesFolder:
     def remove(self, token_files_id: str) -> None:
         """Remove token files: first hide them by a rename, then free their space.
 
-        Processes that have a file open or mapped can still read it.
-
-        Raises:
-            FileNotFoundError: no token files have this id.
-            OSError: the disk refuses.
+        Processes that have a file open or mapped can still read it. Raises FileNotFoundError.
         """
         aside = self.root / _UNFINISHED / f"removed-{secrets.token_hex(8)}"
         make_folder(aside.parent)

@@ -139,14 +139,9 @@ def creation(*, sequence: str) -> list[str]:
 
 
 def check_types(row: Mapping[str, Any]) -> None:
-    """Check that each column of a row has a value of its type.
+    """Raise TypeError, KeyError or UnicodeEncodeError for a column without a value of its type.
 
     SQLite stores any type in any column, and compares them: a text is greater than every number.
-
-    Raises:
-        TypeError: a value has another type.
-        UnicodeEncodeError: a text is not UTF-8.
-        KeyError: the row lacks a column.
     """
     for name, types in _TYPES.items():
         value = row[name]

@@ -143,12 +143,10 @@ def name_inputs(
 
 
 def check_inputs(files: Sequence[InputFile], descriptors: Sequence[int]) -> None:
-    """Check that the open input files did not change since the job was made.
+    """Raise InputChangedError for a file that was written to since the job was made, and for a path
+    of the request that names another file now.
 
     A corpus that was replaced did not change: the job reads the text that it was made for.
-
-    Raises:
-        InputChangedError: a file was written to, or a path of the request names another file now.
     """
     for file, descriptor in zip(files, descriptors, strict=True):
         check_unchanged(file, descriptor)
