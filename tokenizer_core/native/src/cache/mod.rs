@@ -19,12 +19,13 @@
 //! a look-up reads the line that the hash names, then at most 3 neighbours in the same 256 bytes
 //! ```
 //!
-//! Longer pieces are in `long`, which one call at a time owns; `tiers` decides the tier of a piece.
+//! Longer pieces are in `long`, which one call at a time owns; `call_cache` decides the tier of a piece.
 //!
 //! Entries are never overwritten. A table without room is followed by one of twice the size with
 //! the same entries, and at its greatest size by an empty one, so memory is bounded for any
 //! text. Texts made to collide cost misses and nothing else.
 
+pub mod call_cache;
 pub mod key;
 pub mod long;
 pub mod packed_ids;
@@ -32,7 +33,6 @@ pub mod probe;
 #[cfg(target_arch = "x86_64")]
 mod probe_avx2;
 pub mod table;
-pub mod tiers;
 
 use std::ops::Range;
 use std::sync::Arc;

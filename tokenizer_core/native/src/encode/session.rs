@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cache::PieceCache;
-use crate::cache::tiers::{LocalCache, MissedPiece, Tier};
+use crate::cache::call_cache::{LocalCache, MissedPiece, Tier};
 use crate::encode::probe::{AddDisplaced, AddHits, Entry, GROUP, Group, PrefetchLines};
 use crate::encode::sink::Sink;
 use crate::encode::specials::Search;
