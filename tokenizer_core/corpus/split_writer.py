@@ -93,17 +93,15 @@ class SplitDraw:
         bits = np.random.PCG64(self._seed)
         bits.advance(first_document)
         is_held_out = np.random.Generator(bits).random(n_documents) < self._share
-        found = []
-        split: Split
-        for split, chosen in (
-            ("train", ~is_held_out & is_present),
-            ("validation", is_held_out & is_present),
-        ):
-            if chosen.any():
-                documents_of_split = choose_documents(documents, chosen)
-                ends_open = is_open and bool(chosen[-1])
-                found.append(SplitPart(split, *documents_of_split, ends_open))
-        return found
+        chosen: dict[Split, NDArray[np.bool_]] = {
+            "train": ~is_held_out & is_present,
+            "validation": is_held_out & is_present,
+        }
+        return [
+            SplitPart(split, *choose_documents(documents, those), is_open and bool(those[-1]))
+            for split, those in chosen.items()
+            if those.any()
+        ]
 
 
 def choose_documents(documents: DocumentIds, chosen: NDArray[np.bool_]) -> DocumentIds:

@@ -268,9 +268,8 @@ def placing_errors(conversation: RequestedConversation) -> Iterator[None]:
 def find_template(conversation: RequestedConversation, live: LiveTokenizer) -> ChosenTemplate:
     """The tokenizer's template for a conversation; raises PlacedError if it has none."""
     templates, named = live.tokenizer.chat_templates, conversation.chat_template
-    with_tools = conversation.tools is not None
     with suppress(ChatTemplateMissingError):
-        template = choose_template(templates, named, with_tools=with_tools)
+        template = choose_template(templates, named, with_tools=conversation.tools is not None)
         if template.is_own:
             return template
     if not templates:

@@ -35,28 +35,17 @@ def check_may_replace(
     """Raise HeldBackError if the version `ref` of a job must not replace the active one. Blocks."""
     if job.request["promote"] == "always" or ref == replaced:
         return
-    asked, got = job.request.get("vocab_size", 0), size_of(ref)
-    size, is_readable = None, True
+    asked, got, size = job.request.get("vocab_size", 0), size_of(ref), None
+    reason: Literal["size_not_reached", "ten_times_smaller", "replaced_not_readable"] | None = None
     if replaced is not None:
         try:
             size = size_of(replaced)
+            reason = "ten_times_smaller" if 10 * got <= size else None
         except (TokenizerCoreError, OSError):
-            is_readable = False
-    reason: Literal["size_not_reached", "ten_times_smaller", "replaced_not_readable"]
+            reason = "replaced_not_readable"
     if got < asked:
         reason = "size_not_reached"
-    elif not is_readable:
-        reason = "replaced_not_readable"
-    elif size is not None and 10 * got <= size:
-        reason = "ten_times_smaller"
-    else:
-        return
-    raise HeldBackError(
-        NotPromoted(
-            reason=reason,
-            asked=asked,
-            got=got,
-            replaces=None if replaced is None else str(replaced),
-            replaces_vocab_size=size,
-        )
-    )
+    if reason is not None:
+        replaces = None if replaced is None else str(replaced)
+        why = {"asked": asked, "got": got, "replaces": replaces, "replaces_vocab_size": size}
+        raise HeldBackError(NotPromoted(reason=reason, **why))

@@ -102,7 +102,7 @@ def test_what_is_of_tokenizers_here_is_refused_by_name(service, tmp_path, monkey
     asked = ("count", "--server", service[0].url, "low")
     for option in REFUSED:
         value = "<|a|>=5" if option == "--special" else "x"
-        assert f"{option} is of tokenizers here" in cli.fail(*asked, option, value, code=2)
+        assert f"{option} names a tokenizer of this" in cli.fail(*asked, option, value, code=2)
 
 
 def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
