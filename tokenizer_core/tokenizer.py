@@ -763,7 +763,7 @@ class Tokenizer:
         from tokenizer_core.chat.messages import form_messages
         from tokenizer_core.chat.renderer import render_chat
 
-        template = self._choose_template(chat_template, tools)
+        template = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
         variables = self.template_variables
         formed = form_messages(
             messages_form,
@@ -825,7 +825,7 @@ class Tokenizer:
         """
         from tokenizer_core.chat.encoding import ChatEncoding, roles_of
 
-        template = self._choose_template(chat_template, tools)
+        template = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
         rendered = self.render_chat(
             messages,
             tools=tools,
@@ -1010,7 +1010,7 @@ class Tokenizer:
             Extension(ids=[97, 256, 98, 256], drift_at=None)
         """
         given, _ = self._checked_ids(ids)
-        template = self._choose_template(chat_template, tools)
+        template = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
         options: dict[str, Any] = {
             "tools": tools,
             "documents": documents,
@@ -1195,9 +1195,6 @@ class Tokenizer:
             find_control_tokens, self._spec, template, () if template is None else written
         )
         return text, trusts_of(policy, text, runs, find, lambda: source.assistant_runs)
-
-    def _choose_template(self, name: str | ChosenTemplate | None, tools: object) -> ChosenTemplate:
-        return choose_template(self._spec.chat.sources, name, with_tools=tools is not None)
 
     def _checked_ids(self, ids: Ids) -> tuple[list[int], str]:
         """The ids as plain ints, and their text; raises as `decode`."""

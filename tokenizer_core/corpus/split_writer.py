@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
 
     Ids = NDArray[np.uint16] | NDArray[np.uint32]
-    Offsets = NDArray[np.int64]
 
 LEFT_OUT: Final = np.uint64(2**64 - 1)
 """The number of bytes of a bad document that was left out: it has no ids, but keeps its number."""
@@ -54,7 +53,7 @@ class SplitPart(NamedTuple):
 
     split: Split
     ids: Ids
-    offsets: Offsets
+    offsets: NDArray[np.int64]
     n_bytes: NDArray[np.uint64]
     is_open: bool
 
@@ -66,7 +65,7 @@ class DocumentIds(NamedTuple):
     are from `mark_ids`. A bad document has no ids, and `LEFT_OUT` bytes."""
 
     ids: Ids
-    offsets: Offsets
+    offsets: NDArray[np.int64]
     n_bytes: NDArray[np.uint64]
 
 

@@ -25,8 +25,7 @@ from tokenizer_core.engines.native_calls import (
     split_bytes,
 )
 from tokenizer_core.engines.native_engine import NativeEngine
-from tokenizer_core.engines.native_import import check_kernel
-from tokenizer_core.engines.native_import import is_installed as _native_is_installed
+from tokenizer_core.engines.native_import import check_kernel, is_installed
 from tokenizer_core.engines.native_import import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.native_stopping import make_stop_flag, stoppable
 from tokenizer_core.engines.protocol import (
@@ -140,7 +139,7 @@ def create_engine(spec: TokenizerSpec, engine: str = "auto") -> Engine:
     a RuntimeWarning gives the reason: the ids are the same, but computed many times slower.
     """
     choice = choose_engine(engine)
-    if choice.is_fallback and _native_is_installed():
+    if choice.is_fallback and is_installed():
         _warn_of_fallback(choice.reason)
     return NativeEngine(spec) if choice.name == "native" else PythonEngine(spec)
 

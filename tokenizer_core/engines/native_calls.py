@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizer_core.engines import base
 from tokenizer_core.engines.native_import import native, unavailable_reason
-from tokenizer_core.specials import segments as in_python
+from tokenizer_core.specials.segments import join_segments as join_in_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int
     """As `specials.segments.join_segments`, by the compiled module if it is available."""
     listed = segments if type(segments) is list else list(segments)
     joined = native.join_segments(listed) if unavailable_reason() is None else None
-    return in_python.join_segments(listed) if joined is None else joined
+    return join_in_python(listed) if joined is None else joined
 
 
 def read_json_natively(
