@@ -42,16 +42,12 @@ MAX_DETAILED_TOKENS: Final = 1_000_000
 _REPEATED_BYTES: Final = 1 << 20
 _REPEATED_BYTES_PER_BYTE: Final = 16
 
-BODY_GRACE_SECONDS: Final = 10.0
 MIN_BODY_BYTES_PER_SECOND: Final = 1024
-"""After the grace time a body must arrive at this rate; a slower one is refused."""
+"""After TOKENIZER_HEADER_SECONDS a body must arrive at this rate; a slower one is refused."""
 
 MIN_STREAM_BYTES: Final = 1024
 """Bytes that the client of a stream must send within TOKENIZER_STREAM_IDLE_SECONDS, so that single
 bytes do not keep it open."""
-
-SEND_IDLE_SECONDS: Final = 60.0
-"""A client that reads nothing of its response for this long is treated as disconnected."""
 
 MIN_READ_BYTES_PER_SECOND: Final = 16 * 1024
 """The least mean rate at which a client must read a large response, which holds memory. Kernels

@@ -15,7 +15,6 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from tokenizer_service.access.limits import SEND_IDLE_SECONDS
 from tokenizer_service.http.responses import PartedResponse
 from tokenizer_service.jobs.events import JobEvent, JobWatch
 
@@ -35,8 +34,8 @@ class JobEventStream(PartedResponse):
         first: JobEvent,
         *,
         last_event_id: str | None,
+        send_seconds: float,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
-        send_seconds: float = SEND_IDLE_SECONDS,
     ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(None, headers=headers, media_type="text/event-stream")

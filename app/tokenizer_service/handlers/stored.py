@@ -21,6 +21,7 @@ from tokenizer_service.access.auth import check_read
 from tokenizer_service.handlers.preconditions import not_modified
 from tokenizer_service.http.dialects import take_prefix
 from tokenizer_service.http.responses import ChunkedBody
+from tokenizer_service.services import services_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -90,7 +91,8 @@ def respond_stored(request: Request, body: StoredBody) -> Response:
         if unchanged is not None:
             return unchanged
         headers["ETag"] = body.etag
-    response = ChunkedBody([body.content], media_type=body.media_type)
+    seconds = services_of(request).settings.send_seconds
+    response = ChunkedBody([body.content], media_type=body.media_type, idle_seconds=seconds)
     response.headers.update(headers)
     return response
 

@@ -19,11 +19,12 @@ from tokenizer_client.schemas.tokens import MAX_ID, IdsError
 from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.deadlines import Pace, within
 from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
-from tokenizer_service.access.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
+from tokenizer_service.access.limits import MIN_BODY_BYTES_PER_SECOND
 from tokenizer_service.http.headers import accepts, header_fields, header_of, parse_media_type
 from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem, validation_problem
 from tokenizer_service.http.request_examples import examples_of
+from tokenizer_service.settings import Settings
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -36,10 +37,11 @@ of the body, in place of a message that the app must wake up for. A piece for wh
 becomes a message. `None` ends this."""
 
 
-async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> Model:
+async def read_json(request: Request, model: type[Model], settings: Settings, most: int) -> Model:
     """Parse the body of `request` as a `model` on the event loop: for small bodies."""
     require_json(request)
-    body = await read_body(request, max_bytes=max_bytes)
+    most, seconds = min(most, settings.max_body_bytes), settings.header_seconds
+    body = await read_body(request, max_bytes=most, grace_seconds=seconds)
     return read_model(model, body)
 
 
@@ -47,8 +49,8 @@ async def read_body(
     request: Request,
     *,
     max_bytes: int,
+    grace_seconds: float,
     reserve: Callable[[int], None] = lambda n_bytes: None,
-    grace_seconds: float = BODY_GRACE_SECONDS,
 ) -> bytes:
     """Return the whole body. `reserve` runs before bytes are kept and may raise to refuse them.
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from tokenizer_service.access.deadlines import Pace, send_within
 from tokenizer_service.access.errors import OverloadedError
-from tokenizer_service.access.limits import MIN_READ_BYTES_PER_SECOND, SEND_IDLE_SECONDS, Lease
+from tokenizer_service.access.limits import MIN_READ_BYTES_PER_SECOND, Lease
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.problem import Problem
 
@@ -64,7 +64,7 @@ class ChunkedBody(PartedResponse):
         *,
         raw_headers: Iterable[tuple[bytes, bytes]] = (),
         media_type: str = "application/json",
-        idle_seconds: float = SEND_IDLE_SECONDS,
+        idle_seconds: float,
     ) -> None:
         self._chunks = list(chunks)
         self.n_bytes = sum(map(len, self._chunks))
@@ -153,7 +153,7 @@ class FileBody(PartedResponse):
         *,
         headers: Mapping[str, str],
         media_type: str,
-        idle_seconds: float = SEND_IDLE_SECONDS,
+        idle_seconds: float,
     ) -> None:
         start, stop = span
         super().__init__(None, headers=dict(headers), media_type=media_type)

@@ -66,8 +66,8 @@ async def add_alias(request: Request, model: str) -> ModelResponse:
     another tokenizer, remove it first.
     """
     refuse_match(request)
-    wanted = await read_json(request, AliasRequest, max_bytes=_MAX_ALIAS_BYTES)
     services = services_of(request)
+    wanted = await read_json(request, AliasRequest, services.settings, _MAX_ALIAS_BYTES)
     await asyncio.to_thread(services.store.add_alias, model, wanted.tokenizer)
     services.models.forget()
     return await asyncio.to_thread(_model, services, model)

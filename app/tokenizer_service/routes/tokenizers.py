@@ -167,7 +167,8 @@ async def download_file(
         return unchanged
     data = await shared.run(("read", ref, file), services.files.read, ref, file)
     headers |= download_headers(etag, file)
-    response = ChunkedBody([data], media_type=MEDIA_TYPES[file])
+    seconds = services.settings.send_seconds
+    response = ChunkedBody([data], media_type=MEDIA_TYPES[file], idle_seconds=seconds)
     response.headers.update(headers)
     response.charge_to(services.budget.lease())
     return response
@@ -306,7 +307,7 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     promotion.
     """
     services = services_of(request)
-    wanted = await read_json(request, PromoteRequest, max_bytes=_MAX_PROMOTE_BYTES)
+    wanted = await read_json(request, PromoteRequest, services.settings, _MAX_PROMOTE_BYTES)
     ref = await asyncio.to_thread(services.store.resolve, wanted.tokenizer)
     return await _promote(request, response, ref)
 

@@ -68,8 +68,7 @@ async def show_merges(request: Request) -> Response:
     """
     require_no_query(request)
     services = services_of(request)
-    most = min(_MAX_MERGES_BYTES, services.settings.max_body_bytes)
-    wanted = await read_json(request, MergesRequest, max_bytes=most)
+    wanted = await read_json(request, MergesRequest, services.settings, _MAX_MERGES_BYTES)
     live = await choose_tokenizer(request, wanted.tokenizer)
     content = await services.quick_queue.run(lambda: list_merges(wanted, live).model_dump_json())
     return Response(content, media_type="application/json", headers=dict(live.headers))

@@ -39,7 +39,7 @@ def request_of(client, headers=None, **scope):
 
 
 def read(request, max_bytes=100, **options):
-    return asyncio.run(read_body(request, max_bytes=max_bytes, **options))
+    return asyncio.run(read_body(request, max_bytes=max_bytes, **{"grace_seconds": 10, **options}))
 
 
 def test_a_body_is_joined_and_its_bytes_are_reserved():

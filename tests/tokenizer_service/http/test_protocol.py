@@ -167,7 +167,7 @@ async def test_trailers_are_dropped():
 
     async def app(scope, receive, send):
         seen.append(list(scope["headers"]))
-        await read_body(Request(scope, receive), max_bytes=10, reserve=lambda _: None)
+        await read_body(Request(scope, receive), max_bytes=10, grace_seconds=10)
         seen.append(list(scope["headers"]))
         await respond(send, headers=[(b"content-length", b"0")])
 
@@ -207,7 +207,8 @@ class Echo:
         assert (COLLECT in scope) is not (WHOLE_BODY in scope)
         self.whole_bodies.append(bytes(scope[WHOLE_BODY]) if WHOLE_BODY in scope else None)
         try:
-            body = await read_body(Request(scope, receive), max_bytes=600_000, reserve=self.reserve)
+            options = {"max_bytes": 600_000, "grace_seconds": 10, "reserve": self.reserve}
+            body = await read_body(Request(scope, receive), **options)
         except OverloadedError:
             body = b"refused"
         except ClientDisconnect:
@@ -215,7 +216,7 @@ class Echo:
             raise
         if body == b"sleep":
             await asyncio.sleep(0.01)
-        await ChunkedBody([body] * self.n_times)(scope, receive, send)
+        await ChunkedBody([body] * self.n_times, idle_seconds=60)(scope, receive, send)
         self.n_responses += 1
 
     def reserve(self, n_bytes):

@@ -53,8 +53,8 @@ def test_a_range_is_of_the_same_file_and_within_it(wanted, expected):
 
 def response_of(path, start, stop, **options):
     descriptor = os.open(path, os.O_RDONLY)
-    headers, size = {"ETag": TAG}, path.stat().st_size
-    body = FileBody(descriptor, (start, stop), size, headers=headers, media_type=OCTETS, **options)
+    options = {"headers": {"ETag": TAG}, "media_type": OCTETS, "idle_seconds": 60, **options}
+    body = FileBody(descriptor, (start, stop), path.stat().st_size, **options)
     return body, descriptor
 
 
@@ -102,7 +102,7 @@ def test_a_response_that_fails_closes_its_file(tmp_path):
 def test_an_answer_in_chunks_is_whole(sizes):
     chunks = [bytes([index]) * size for index, size in enumerate(sizes)]
     client = Client()
-    assert client.ask(ChunkedBody(chunks)) == b"".join(chunks)
+    assert client.ask(ChunkedBody(chunks, idle_seconds=60)) == b"".join(chunks)
     start, *bodies = client.taken
     assert [message["more_body"] for message in bodies] == [True] * (len(bodies) - 1) + [False]
     assert dict(start["headers"])[b"content-length"] == str(sum(sizes)).encode()

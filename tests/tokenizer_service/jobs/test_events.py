@@ -61,7 +61,7 @@ class Listener:
         self.n_parts = 0
         job = jobs.get(JOB_ID)
         first = JobEvent.of(job, folder_of(jobs))
-        options = {"last_event_id": None, **options}
+        options = {"last_event_id": None, "send_seconds": 60, **options}
         if options["last_event_id"] == "first":
             options["last_event_id"] = first.id
         stream = JobEventStream(watch, JOB_ID, first, **options)
