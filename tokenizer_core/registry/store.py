@@ -35,7 +35,7 @@ from tokenizer_core.registry.aliases import (
     parse_aliases,
     render_aliases,
 )
-from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.registry.golden_text import check_round_trip
 from tokenizer_core.registry.manifest import (
     FILE_NAMES,
     MERGES_NAME,
@@ -250,7 +250,7 @@ class Artifacts(PointerMoves):
     def verify(self, ref: ArtifactRef) -> None:
         """Open a version and check it with the golden text; raise as `open`."""
         with reading(str(ref)):
-            check_golden_text(Tokenizer.from_spec(self.open(ref)))
+            check_round_trip(Tokenizer.from_spec(self.open(ref)))
 
     def read_file(self, ref: ArtifactRef, filename: str) -> bytes:
         """The unchanged bytes of one file of a version, for a download.

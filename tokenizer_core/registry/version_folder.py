@@ -32,7 +32,7 @@ from tokenizer_core.formats.manifest_fields import (
     parse_chat_file,
 )
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, parse_plain_pickle
-from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.registry.golden_text import check_round_trip
 from tokenizer_core.registry.manifest import FILE_NAMES, FileRecord, Manifest
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.tokenizer import Tokenizer
@@ -128,7 +128,7 @@ def check_version_folder(staged: Path, ref: ArtifactRef) -> None:
     if spec.fingerprint != ref.digest:
         raise ArtifactCorruptError("what was read back has another fingerprint")
     tokenizer = Tokenizer.from_spec(spec)
-    check_golden_text(tokenizer)
+    check_round_trip(tokenizer)
     if compiled.is_used():
         with contextlib.suppress(OSError, MemoryError):  # it is loaded without
             key = key_of_version(manifest)

@@ -19,12 +19,12 @@ from typing import Final, TypeGuard
 
 from starlette.requests import HTTPConnection, Request
 
+from tokenizer_core.registry.versions import ACTIVE
 from tokenizer_service.handlers.preconditions import require_match
 from tokenizer_service.http.dialects import note_model
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-from tokenizer_service.serving.live_tokenizers import ACTIVE
 
 _DISAGREE: Final = "model and tokenizer name two tokenizers; send one of them"
 

@@ -14,11 +14,7 @@ from pydantic import ValidationError
 from tokenizer_client.schemas.tokens import BatchTooLargeError, EncodeRequest
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines.protocol import BodyEncoder
-from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.registry.golden_text import check_golden_text
-from tokenizer_core.specials.matchers import matcher_of_spec
-from tokenizer_core.specials.parts import normalized_parts
 from tokenizer_core.specials.policy import Policy
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
@@ -90,21 +86,3 @@ def identity_of(ref: ArtifactRef) -> dict[str, str]:
 def identity_headers(ref: ArtifactRef) -> dict[str, str]:
     """The identity as headers."""
     return {"Tokenizer-Version": str(ref), "Tokenizer-Digest": ref.digest}
-
-
-def check_round_trip(tokenizer: Tokenizer) -> None:
-    """Raise ArtifactCorruptError unless the golden text and all special tokens round-trip."""
-    check_golden_text(tokenizer)
-    spec = tokenizer.spec
-    every = matcher_of_spec(spec, spec.added_ids)
-    for content, id_ in spec.special_tokens.items():
-        # A second name decodes to the first (o200k_harmony, 200018).
-        first_name = spec.added_bytes[id_].decode()
-        if spec.normalizer.strips_space:
-            first_name = first_name.removeprefix(" ")
-        # Of tokens with flags, one may hide another.
-        first_part = next(normalized_parts(spec, every, content))
-        is_hidden = spec.has_flags and first_part != ("", content)
-        is_found = is_hidden or tokenizer.encode(content) == [id_]
-        if not is_found or tokenizer.decode([id_]) != first_name:
-            raise ArtifactCorruptError(f"the special token with id {id_} does not come back")

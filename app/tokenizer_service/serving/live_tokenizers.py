@@ -41,9 +41,11 @@ from tokenizer_core.errors import (
     TokenizerCoreError,
 )
 from tokenizer_core.registry import ArtifactRef, Artifacts, StoredState
+from tokenizer_core.registry.golden_text import check_round_trip
+from tokenizer_core.registry.versions import ACTIVE
 from tokenizer_service.observability.metrics import ServedRow, ServiceMetrics
 from tokenizer_service.serving.errors import NoTokenizerError
-from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 from tokenizer_service.serving.pointer import PointerWatch
 from tokenizer_service.serving.swap import Swap, is_locked
 from tokenizer_service.serving.workers import WorkerState, WorkerStates
@@ -53,8 +55,6 @@ log = logging.getLogger("tokenizer_service.serving.live_tokenizers")
 
 RETRY_SECONDS: Final = 10.0
 SWAP_TIMEOUT_SECONDS: Final = 30.0
-ACTIVE: Final = "active"
-"""The reserved name of the active tokenizer."""
 
 PINNED_VERSIONS: Final = 4
 

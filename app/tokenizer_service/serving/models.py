@@ -19,9 +19,10 @@ from tokenizer_core.errors import (
     ModelNotFoundError,
 )
 from tokenizer_core.registry import ArtifactRef, Artifacts
+from tokenizer_core.registry.versions import ACTIVE
 from tokenizer_service.serving.errors import NoTokenizerError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-from tokenizer_service.serving.live_tokenizers import ACTIVE, LiveTokenizers
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 
 _MOST_KEPT: Final = 4096
 

@@ -27,6 +27,7 @@ from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.registry.golden_text import check_round_trip
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import SplitPattern
@@ -39,7 +40,7 @@ from tokenizer_service.serving.errors import (
     SwapFailedError,
     SwapTimeoutError,
 )
-from tokenizer_service.serving.live_tokenizer import check_round_trip, identity_of
+from tokenizer_service.serving.live_tokenizer import identity_of
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity, WorkerState, WorkerStates
 
