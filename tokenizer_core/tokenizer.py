@@ -16,17 +16,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenizer_core import compiled
-from tokenizer_core.engines import (
-    ARRAY,
-    ARRAYS,
-    COUNT,
-    JSON,
-    LIST,
-    LISTS,
-    create_engine,
-    join_segments,
-)
+from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, create_engine
 from tokenizer_core.engines.base import require_characters, require_text
+from tokenizer_core.engines.native_calls import join_segments
 from tokenizer_core.engines.protocol import is_array
 from tokenizer_core.errors import (
     ChatInputError,
@@ -64,8 +56,8 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.encoding import ChatEncoding, ChosenTemplate
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
-    from tokenizer_core.engines import CacheStatistics, Engine, Wanted
-    from tokenizer_core.engines.protocol import BodyEncoder, Result
+    from tokenizer_core.engines import Engine, Wanted
+    from tokenizer_core.engines.protocol import BodyEncoder, CacheStatistics, Result
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
     from tokenizer_core.specials.trust import Segment

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
-from tokenizer_core.engines import read_packed_model
+from tokenizer_core.engines.native_calls import read_packed_model
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_one_name_an_id
 from tokenizer_core.formats.tokenizer_json.added_tokens import (
