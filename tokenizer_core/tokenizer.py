@@ -20,12 +20,7 @@ from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, crea
 from tokenizer_core.engines.base import require_characters, require_text
 from tokenizer_core.engines.native_calls import join_segments
 from tokenizer_core.engines.protocol import is_array
-from tokenizer_core.errors import (
-    ChatInputError,
-    FormatError,
-    OtherModelError,
-    UnknownTokenIdError,
-)
+from tokenizer_core.errors import ChatInputError, FormatError, OtherModelError, UnknownTokenIdError
 from tokenizer_core.presets import download_model_folder, load_path_spec, read_preset
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked

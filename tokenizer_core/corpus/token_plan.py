@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from tokenizer_core.corpus.token_layouts import (
-    TokenLayout,
-    Width,
-    find_layout,
-)
+from tokenizer_core.corpus.token_layouts import TokenLayout, Width, find_layout
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.spec.document_end import choose_document_end
 from tokenizer_core.specials.policy import resolve_policy

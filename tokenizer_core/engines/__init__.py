@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.engines.native_calls import (
-    json_of_ids,
-    read_json_natively,
-)
+from tokenizer_core.engines.native_calls import json_of_ids, read_json_natively
 from tokenizer_core.engines.native_engine import NativeEngine
 from tokenizer_core.engines.native_loading import check_kernel
 from tokenizer_core.engines.native_loading import is_installed as _native_is_installed

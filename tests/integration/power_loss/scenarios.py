@@ -16,12 +16,7 @@ import numpy as np
 import pytest
 
 from tests.integration.power_loss.recorder import mark
-from tests.tokenizer_core.corpus.small_corpora import (
-    NARROW,
-    TEXTS,
-    content,
-    write_texts,
-)
+from tests.tokenizer_core.corpus.small_corpora import NARROW, TEXTS, content, write_texts
 from tests.tokenizer_core.registry.test_folder_store import RICH, A, B
 from tests.tokenizer_service.jobs.test_corpora import put
 from tests.tokenizer_service.jobs.test_queue import ME, add
