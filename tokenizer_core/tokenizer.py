@@ -16,24 +16,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenizer_core import compiled
-from tokenizer_core.engines import (
-    ARRAY,
-    ARRAYS,
-    COUNT,
-    JSON,
-    LIST,
-    LISTS,
-    create_engine,
-    join_segments,
-)
+from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, create_engine
 from tokenizer_core.engines.base import require_characters, require_text
+from tokenizer_core.engines.native_calls import join_segments
 from tokenizer_core.engines.protocol import is_array
-from tokenizer_core.errors import (
-    ChatInputError,
-    FormatError,
-    OtherModelError,
-    UnknownTokenIdError,
-)
+from tokenizer_core.errors import ChatInputError, FormatError, OtherModelError, UnknownTokenIdError
 from tokenizer_core.presets import download_model_folder, load_path_spec, read_preset
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
@@ -65,8 +52,8 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.encoding import ChatEncoding
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
-    from tokenizer_core.engines import CacheStatistics, Engine, Wanted
-    from tokenizer_core.engines.protocol import BodyEncoder, Result
+    from tokenizer_core.engines import Engine, Wanted
+    from tokenizer_core.engines.protocol import BodyEncoder, CacheStatistics, Result
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
     from tokenizer_core.specials.segments import Segment

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from tests.native_module import native_module
 from tests.profiles import examples
-from tests.property.trap_texts import (
-    KINDS,
-    kinds,
-    patterns,
-    seeds,
-    tiny_spec,
-    trap_texts,
-)
+from tests.property.trap_texts import KINDS, kinds, patterns, seeds, tiny_spec, trap_texts
 from tests.tokenizer_core.engines.random_specs import spec_of
 from tests.tokenizer_core.every_way import check_cuts
 from tokenizer_core import Tokenizer

@@ -16,12 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tokenizer_core.blobs.atomic_files import (
-    make_folder,
-    remove_synced,
-    sync_folder,
-    write_synced,
-)
+from tokenizer_core.blobs.atomic_files import make_folder, remove_synced, sync_folder, write_synced
 from tokenizer_core.blobs.locks import hold_lock
 from tokenizer_core.blobs.protocol import (
     Versioned,

@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.chat.admission import is_admitted
 from tokenizer_core.chat.checked_code import CheckedContext, CheckedEnvironment, add_checks
-from tokenizer_core.chat.checked_operations import (
-    Budget,
-    ElsewhereError,
-    join_printed,
-    take_plain,
-)
+from tokenizer_core.chat.checked_operations import Budget, ElsewhereError, join_printed, take_plain
 from tokenizer_core.chat.template import (
     ChatTemplate,
     cut_after_final_message,

@@ -24,20 +24,14 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
     from tokenizer_core.corpus.corpus_encoding import encode_corpus
     from tokenizer_core.corpus.encoding_run import EncodingProgress
-    from tokenizer_core.corpus.packing import (
-        PackManifest,
-        pack_token_files,
-    )
+    from tokenizer_core.corpus.packing import PackManifest, pack_token_files
     from tokenizer_core.corpus.remote_token_files import upload_token_files
     from tokenizer_core.corpus.token_counts import RARE
     from tokenizer_core.corpus.token_dataset import TokenDataset
     from tokenizer_core.corpus.token_files import TokenFiles
     from tokenizer_core.corpus.token_layouts import LAYOUTS
     from tokenizer_core.corpus.token_manifest import LostTokens, SplitRecord, TokenManifest
-    from tokenizer_core.corpus.token_plan import (
-        TokenFilesPlan,
-        plan_token_files,
-    )
+    from tokenizer_core.corpus.token_plan import TokenFilesPlan, plan_token_files
     from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 
 __all__ = [

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.document_batches import DocumentBatch
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.documents import CorpusSource
-    from tokenizer_core.engines import EncodedDocuments
+    from tokenizer_core.engines.protocol import EncodedDocuments
     from tokenizer_core.tokenizer import Tokenizer
 
 _BATCHES_AHEAD: Final = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.engines import count_ids
+from tokenizer_core.engines.native_calls import count_ids
 from tokenizer_core.errors import TokenFilesCorruptError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Final
 
 from tokenizer_core.blobs.local_files import open_to_read
@@ -81,15 +81,13 @@ class FileVersion:
 
     def is_same(self, later: FileVersion | None) -> bool:
         """Whether the same file, unchanged, had the version `later` afterwards."""
-        if later is None or _text_of(self) != _text_of(later):
+        if later is None:
+            return False
+        if replace(self, changed_ns=later.changed_ns, n_links=later.n_links) != later:
             return False
         # A further name (a hard link), or one less (a file that was replaced and is still open),
         # sets `changed_ns` and leaves the text.
         return self.n_links != later.n_links or self.changed_ns == later.changed_ns
-
-
-def _text_of(version: FileVersion) -> tuple[int, ...]:
-    return version.device, version.inode, version.size_bytes, version.modified_ns
 
 
 @contextlib.contextmanager

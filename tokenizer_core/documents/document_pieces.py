@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from tokenizer_core.engines import split_bytes
+from tokenizer_core.engines.native_calls import split_bytes
 from tokenizer_core.errors import CorpusError, InvalidUtf8Error
 
 DEFAULT_PIECE_CHARS: Final = 1 << 18

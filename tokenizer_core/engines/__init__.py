@@ -13,17 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.engines.native_calls import (
-    count_ids,
-    join_segments,
-    json_of_ids,
-    left_sizes,
-    read_json_natively,
-    read_packed_model,
-    read_rank_lines,
-    read_tekken_entries,
-    split_bytes,
-)
+from tokenizer_core.engines.native_calls import json_of_ids, read_json_natively
 from tokenizer_core.engines.native_engine import NativeEngine
 from tokenizer_core.engines.native_import import check_kernel, is_installed
 from tokenizer_core.engines.native_import import unavailable_reason as native_unavailable_reason
@@ -36,14 +26,11 @@ from tokenizer_core.engines.protocol import (
     JSON,
     LIST,
     LISTS,
-    CacheStatistics,
-    EncodedDocuments,
     Engine,
     Wanted,
 )
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.stopping import StopFlag
 
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
@@ -56,25 +43,15 @@ __all__ = [
     "JSON",
     "LIST",
     "LISTS",
-    "CacheStatistics",
-    "EncodedDocuments",
     "Engine",
     "EngineChoice",
-    "StopFlag",
     "Wanted",
     "choose_engine",
-    "count_ids",
     "create_engine",
-    "join_segments",
     "json_of_ids",
-    "left_sizes",
     "make_stop_flag",
     "native_unavailable_reason",
     "read_json_natively",
-    "read_packed_model",
-    "read_rank_lines",
-    "read_tekken_entries",
-    "split_bytes",
     "stoppable",
 ]
 

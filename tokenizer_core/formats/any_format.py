@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError, MissingPatternError
-from tokenizer_core.formats.gpt2_files import (
-    load_merges_txt,
-    parse_token,
-    parse_vocab_json,
-)
+from tokenizer_core.formats.gpt2_files import load_merges_txt, parse_token, parse_vocab_json
 from tokenizer_core.formats.manifest_fields import (
     FORMAT_NAME,
     MANIFEST,
@@ -28,16 +24,9 @@ from tokenizer_core.formats.manifest_fields import (
     parse_chat_file,
 )
 from tokenizer_core.formats.model_folder import load_model_folder
-from tokenizer_core.formats.pickle_files import (
-    PICKLE_NAMES,
-    load_pickles,
-)
+from tokenizer_core.formats.pickle_files import PICKLE_NAMES, load_pickles
 from tokenizer_core.formats.sentencepiece_file import is_sentencepiece, load_sentencepiece
-from tokenizer_core.formats.tekken_file import (
-    is_tekken,
-    parse_tekken_document,
-    parse_tekken_table,
-)
+from tokenizer_core.formats.tekken_file import is_tekken, parse_tekken_document, parse_tekken_table
 from tokenizer_core.formats.tiktoken_file import load_tiktoken_ranks
 from tokenizer_core.formats.tokenizer_json.document import (
     parse_tokenizer_document,

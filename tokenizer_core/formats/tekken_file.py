@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
-from tokenizer_core.engines import read_tekken_entries
+from tokenizer_core.engines.native_calls import read_tekken_entries
 from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.checks import MAX_TOKEN_ID

@@ -24,7 +24,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
-from tokenizer_core.engines import left_sizes, read_rank_lines
+from tokenizer_core.engines.native_calls import left_sizes, read_rank_lines
 from tokenizer_core.errors import FormatError
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
 from tokenizer_core.splitting.possessive import compile_possessive

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,25 +127,10 @@ def faults(imports: Imports) -> list[str]:
                 found.append(f"{unknown[0]}: the room is in no layer")
             elif rooms[0] != rooms[1] and layers[rooms[0]] >= layers[rooms[1]]:
                 found.append(f"{module} imports {other}, which is not below it")
-    found += [f"cycle: {' -> '.join(cycle)}" for cycle in cycles(imports)]
-    return found
-
-
-def cycles(imports: Imports) -> list[list[str]]:
-    """One cycle for each module that closes one."""
-    found: list[list[str]] = []
-    done: set[str] = set()
-
-    def visit(module: str, way: list[str]) -> None:
-        if module in way:
-            found.append([*way[way.index(module) :], module])
-        elif module not in done:
-            for other in sorted(imports.get(module, ())):
-                visit(other, [*way, module])
-            done.add(module)
-
-    for module in sorted(imports):
-        visit(module, [])
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        found.append(f"cycle: {' -> '.join(error.args[1])}")
     return found
 
 

@@ -14,11 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.manifest_fields import (
-    MANIFEST,
-    build_spec,
-    render_spec_fields,
-)
+from tokenizer_core.formats.manifest_fields import MANIFEST, build_spec, render_spec_fields
 from tokenizer_core.formats.pickle_files import PICKLE_NAMES
 from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.spec import TokenizerSpec

@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tokenizer_core.normalizers.spaces import with_spaces
 from tokenizer_core.normalizers.steps import Steps
 from tokenizer_core.specials.matcher import Span, SpecialTokenMatcher, TrustedTokenMatcher
-from tokenizer_core.specials.matchers import (
-    matcher_of_spec,
-    matcher_of_strings,
-    matcher_of_tokens,
-)
+from tokenizer_core.specials.matchers import matcher_of_spec, matcher_of_strings, matcher_of_tokens
 from tokenizer_core.specials.segments import Trust
 from tokenizer_core.splitting.pretokenize import split
 from tokenizer_core.stopping import check_stop

@@ -4,10 +4,7 @@ from tokenizer_core.documents import CorpusSource
 from tokenizer_core.training.combine_counts import combine_counts
 from tokenizer_core.training.count_pretokens import count_pretokens
 from tokenizer_core.training.id_maps import IdMap
-from tokenizer_core.training.learn_merges import (
-    LearningRules,
-    learn_merges,
-)
+from tokenizer_core.training.learn_merges import LearningRules, learn_merges
 from tokenizer_core.training.pretoken_counts import PretokenCounts, Pruning
 from tokenizer_core.training.prune_counts import prune_counts
 from tokenizer_core.training.shrinking import shrink, used_ids

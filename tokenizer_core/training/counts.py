@@ -29,7 +29,8 @@ import tempfile
 from array import array
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
@@ -365,16 +366,8 @@ def write_entry(run: IO[bytes], entry: Entry) -> None:
 
 def merge_runs(runs: Iterable[IO[bytes]]) -> Iterator[Entry]:
     """Yield the entries of all runs in order, each pre-token once. Reads all runs at once."""
-    entries = heapq.merge(*map(_read_run, runs))
-    pre_token, count = next(entries, (b"", 0))
-    for other, more in entries:
-        if other == pre_token:
-            count += more
-        else:
-            yield pre_token, count
-            pre_token, count = other, more
-    if pre_token:
-        yield pre_token, count
+    for pre_token, entries in groupby(heapq.merge(*map(_read_run, runs)), itemgetter(0)):
+        yield pre_token, sum(count for _, count in entries)
 
 
 def _read_run(run: IO[bytes]) -> Iterator[Entry]:

@@ -27,11 +27,7 @@ from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import join_parts, normalized_parts
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training.counts import view
-from tokenizer_core.training.learn_merges import (
-    LearnedMerges,
-    continue_merges,
-    learn_natively,
-)
+from tokenizer_core.training.learn_merges import LearnedMerges, continue_merges, learn_natively
 from tokenizer_core.training.pretoken_counts import PretokenCounts
 
 Pieces = Iterable[tuple[bytes, bool]]

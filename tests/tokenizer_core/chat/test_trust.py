@@ -15,11 +15,7 @@ from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core.chat.render_worker import RESULT_HEADER, Status
 from tokenizer_core.chat.renderer import RenderLimits, _read_response
 from tokenizer_core.chat.template import ChatTemplate, TracingEnvironment
-from tokenizer_core.chat.traced_text import (
-    FIRST_MESSAGE,
-    GENERATED,
-    TRUSTED,
-)
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, TRUSTED
 from tokenizer_core.errors import WorkerProcessError
 
 REQUESTED = "Жщŉ★ж\nЩ&<0"  # in capitals it is longer

@@ -32,10 +32,7 @@ from tokenizer_core.corpus import (
     token_layouts,
     verify_token_files,
 )
-from tokenizer_core.corpus.document_index import (
-    iterate_ends,
-    render_megatron_index,
-)
+from tokenizer_core.corpus.document_index import iterate_ends, render_megatron_index
 from tokenizer_core.corpus.token_counts import TokenCounts
 from tokenizer_core.errors import (
     TokenFilesCorruptError,

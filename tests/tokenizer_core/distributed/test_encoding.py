@@ -22,12 +22,7 @@ from tests.tokenizer_core.corpus.small_corpora import (
 )
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.blobs.addresses import open_storage
-from tokenizer_core.corpus import (
-    CorpusFormat,
-    can_resume,
-    encode_corpus,
-    plan_token_files,
-)
+from tokenizer_core.corpus import CorpusFormat, can_resume, encode_corpus, plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.distributed import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources

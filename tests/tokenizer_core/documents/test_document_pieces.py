@@ -14,11 +14,7 @@ from tokenizer_core.documents import (
     open_utf8_documents,
     place_of_document,
 )
-from tokenizer_core.documents.document_pieces import (
-    cut_document,
-    decode_blocks,
-    split_plain_text,
-)
+from tokenizer_core.documents.document_pieces import cut_document, decode_blocks, split_plain_text
 from tokenizer_core.errors import CorpusError
 
 

@@ -21,16 +21,15 @@ from tokenizer_core.engines import (
     ARRAYS,
     COUNT,
     LIST,
-    count_ids,
     create_engine,
     json_of_ids,
     make_stop_flag,
     native_calls,
     python_engine,
-    split_bytes,
     stoppable,
 )
 from tokenizer_core.engines.base import BaseEngine, json_of_ids_in_python
+from tokenizer_core.engines.native_calls import count_ids, split_bytes
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import CancelledError, UnknownTokenIdError
 from tokenizer_core.reference import apply_merges, apply_ranks

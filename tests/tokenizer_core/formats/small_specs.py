@@ -13,11 +13,7 @@ from tests.tokenizer_core.every_way import check_every_way
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.formats.manifest_fields import (
-    MANIFEST,
-    build_spec,
-    render_spec_fields,
-)
+from tokenizer_core.formats.manifest_fields import MANIFEST, build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import document as tokenizer_json
 from tokenizer_core.formats.tokenizer_json.document import (
     parse_tokenizer_json,

@@ -6,11 +6,7 @@ import re
 
 import pytest
 
-from tests.tokenizer_core.formats.small_specs import (
-    BYTES,
-    trained_spec,
-    wild_ranks,
-)
+from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.any_format import (

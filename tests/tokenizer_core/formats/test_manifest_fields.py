@@ -7,11 +7,7 @@ import pytest
 
 from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
 from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
-from tokenizer_core.formats.manifest_fields import (
-    MANIFEST,
-    build_spec,
-    render_spec_fields,
-)
+from tokenizer_core.formats.manifest_fields import MANIFEST, build_spec, render_spec_fields
 from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern

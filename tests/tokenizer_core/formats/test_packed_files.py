@@ -9,7 +9,11 @@ import pytest
 
 from tests.native_module import native_module
 from tests.tokenizer_core.formats.small_specs import changed, small_tekken, trained_spec, wild_ranks
-from tokenizer_core.engines import read_packed_model, read_rank_lines, read_tekken_entries
+from tokenizer_core.engines.native_calls import (
+    read_packed_model,
+    read_rank_lines,
+    read_tekken_entries,
+)
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.formats import tekken_file, tiktoken_file
 from tokenizer_core.formats.tekken_file import parse_tekken

@@ -2,12 +2,7 @@
 
 import random
 
-from tests.tokenizer_core.formats.small_specs import (
-    BYTES,
-    TRAINING_TEXT,
-    trained_spec,
-    wild_ranks,
-)
+from tests.tokenizer_core.formats.small_specs import BYTES, TRAINING_TEXT, trained_spec, wild_ranks
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.normalizers.step import NormalizerStep

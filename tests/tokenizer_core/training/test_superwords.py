@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenizer_core import Tokenizer, reference
-from tokenizer_core.errors import (
-    CorpusError,
-    InvalidSpecError,
-    UnknownPatternError,
-    VocabSizeError,
-)
+from tokenizer_core.errors import CorpusError, InvalidSpecError, UnknownPatternError, VocabSizeError
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern, superword_pattern
 from tokenizer_core.splitting.pretokenize import split

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
-from tokenizer_core.engines import read_packed_model
+from tokenizer_core.engines.native_calls import read_packed_model
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_one_name_an_id
 from tokenizer_core.formats.tokenizer_json.added_tokens import (
@@ -20,11 +20,7 @@ from tokenizer_core.formats.tokenizer_json.added_tokens import (
 from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
 from tokenizer_core.formats.tokenizer_json.decoder import check_decoder, render_decoder
 from tokenizer_core.formats.tokenizer_json.fields import check_fields
-from tokenizer_core.formats.tokenizer_json.model import (
-    merges_characters,
-    parse_model,
-    render_model,
-)
+from tokenizer_core.formats.tokenizer_json.model import merges_characters, parse_model, render_model
 from tokenizer_core.formats.tokenizer_json.normalizer import parse_normalizer, render_normalizer
 from tokenizer_core.formats.tokenizer_json.post_processor import (
     parse_post_processor,

@@ -15,12 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, cast
 
 from tokenizer_core.errors import FormatError, OtherModelError
-from tokenizer_core.formats.gpt2_files import (
-    byte_to_unicode,
-    check_id,
-    parse_tokens,
-    render_token,
-)
+from tokenizer_core.formats.gpt2_files import byte_to_unicode, check_id, parse_tokens, render_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids, check_added_ids
 from tokenizer_core.formats.tokenizer_json.fields import check_fields, kind_of
