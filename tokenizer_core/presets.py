@@ -125,6 +125,9 @@ _SHA256: Final = {
 }
 """Name of a rank file -> its hash."""
 
+STARTER_FINGERPRINT: Final = "51b920339bb2a732b799ab854f392b501edea3f31e29c13ca34853d5713c02f6"
+"""Of the tokenizer `starter`, which the package contains."""
+
 _GPT2: Final = (
     "9d39b78957bce1d53289e6164c8adbf8c196b916bce5a9d5cdbc5cf011c4ad8a",
     # Of Hugging Face's tokenizer.json, and of vocab.json and merges.txt.

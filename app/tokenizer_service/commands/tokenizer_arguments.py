@@ -24,6 +24,7 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     artifacts_dir_of,
+    parse_path,
     parse_special_token,
     require_files,
     resolve_tokenizer,
@@ -52,7 +53,7 @@ def add_tokenizer_arguments(parser: CommandParser, *, has_server: bool = False) 
     group.add_argument(
         "--files",
         nargs="+",
-        type=Path,
+        type=parse_path,
         metavar="FILE",
         help="as --tokenizer, for files that need --pattern or --special",
     )
