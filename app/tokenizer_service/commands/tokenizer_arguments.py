@@ -15,7 +15,7 @@ from tokenizer_core.errors import (
     MissingPatternError,
     OtherModelError,
 )
-from tokenizer_core.presets import PRESETS, load_path_spec
+from tokenizer_core.presets import PRESETS, load_path_spec, other_way
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.coders import Coder, LocalCoder, ServedCoder
 from tokenizer_service.commands.command_line import (
@@ -191,6 +191,8 @@ def load_one(
             if what is not None and what in PRESETS:
                 return Tokenizer.from_preset(what), None, what
             raise
+    if what and not files[0].exists() and (hint := other_way(what)):
+        raise CommandError(f"{what} is not there; check the path{hint}")
     if len(files) > 1 or not files[0].is_dir():
         require_files(files)
     try:

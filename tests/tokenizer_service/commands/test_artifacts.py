@@ -216,6 +216,7 @@ def test_aliases_are_added_listed_and_removed(cli):
     for words, code, reason in (
         (("alias", "none", "x"), 1, "there is no tokenizer 'none'"),
         (("alias", "starter", "x"), 1, "tokenizer import starter --name starter"),
+        (("encode", "x", "--tokenizer=Qwen/Qwen3"), 1, "tokenizer pull Qwen/Qwen3"),
         (("encode", "x", "--tokenizer=qwen"), 1, "is an alias, for `model` in requests"),
         (("alias", "news", "news"), 1, "there is a tokenizer named news"),
         (("alias", "news", "é"), 1, "printable ASCII"),
