@@ -41,7 +41,8 @@ class ServiceAddress:
 
         Raises ValueError for another kind of address, one with a password, or an invalid key.
         """
-        given = base_url or environment.get("TOKENIZER_URL") or DEFAULT_URL
+        default = environment.get("TOKENIZER_URL") or DEFAULT_URL
+        given = default if base_url is None else base_url
         key = api_key or environment.get("TOKENIZER_API_KEY") or None
         if key is not None and not _KEY.fullmatch(key):
             raise ValueError("an API key consists of visible ASCII characters, without spaces")

@@ -125,6 +125,9 @@ _SHA256: Final = {
 }
 """Name of a rank file -> its hash."""
 
+STARTER_FINGERPRINT: Final = "51b920339bb2a732b799ab854f392b501edea3f31e29c13ca34853d5713c02f6"
+"""Of the tokenizer `starter`, which the package contains."""
+
 _GPT2: Final = (
     "9d39b78957bce1d53289e6164c8adbf8c196b916bce5a9d5cdbc5cf011c4ad8a",
     # Of Hugging Face's tokenizer.json, and of vocab.json and merges.txt.
@@ -229,7 +232,7 @@ def load_path_spec(
         return load_spec(paths, pattern=pattern, special_tokens=special_tokens)
     path = paths[0]
     if not Path(path).exists():
-        raise FileNotFoundError(errno.ENOENT, f"no such file or folder{_other_way(path)}", path)
+        raise FileNotFoundError(errno.ENOENT, f"no such file or folder{other_way(path)}", path)
     if Path(path).is_dir():
         path = sole_rank_file(path) or path
     detected = None if Path(path).is_dir() else detect_file(path)
@@ -246,14 +249,15 @@ def load_path_spec(
     )
 
 
-def _other_way(path: StrPath) -> str:
+def other_way(path: StrPath) -> str:
     """What else a path that does not exist may be meant to name."""
     name = os.fspath(path)
     if name in PRESETS:
         return f"; the preset is Tokenizer.from_preset({name!r})"
     if "://" in name:
         return "; an address is not read, copy the file first"
-    if name.count("/") == 1 and all(name.split("/")) and not Path(name).suffix:
+    is_file = name.startswith(".") or name.endswith((".json", ".tiktoken", ".model", ".txt"))
+    if name.count("/") == 1 and all(name.split("/")) and not is_file:
         return (
             f"; if it is a model of the Hugging Face Hub: Tokenizer.from_pretrained({name!r}), or "
             f"tokenizer pull {name}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tokenizer_core import compiled
 from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, create_engine
-from tokenizer_core.engines.base import require_characters, require_text
+from tokenizer_core.engines.base import list_ids, require_characters, require_text
 from tokenizer_core.engines.native_calls import join_segments
 from tokenizer_core.engines.protocol import is_array
 from tokenizer_core.errors import ChatInputError, FormatError, OtherModelError, UnknownTokenIdError
@@ -708,7 +708,9 @@ class Tokenizer:
         waiting: list[str] = []
         n_chars = 0
         # Collect lines: a call of the stream takes as long as encoding some hundred bytes.
-        for text in iterable:
+        for number, text in enumerate(iterable):
+            if not isinstance(text, str):
+                raise TypeError(f"texts[{number}] must be a str, not {type(text).__name__}")
             waiting.append(text)
             n_chars += len(text)
             if n_chars >= _FEED_CHARS:
@@ -897,7 +899,10 @@ class Tokenizer:
         """The text of each element, in order; the rest as `decode`. `num_threads` as for
         `encode_to_numpy`."""
         _checked_threads(num_threads)
-        rows = [ids if isinstance(ids, list) or is_array(ids) else list(ids) for ids in batch]
+        rows = [
+            ids if isinstance(ids, list) or is_array(ids) else list_ids(ids, f"row {number}")
+            for number, ids in enumerate(batch)
+        ]
         texts = None
         if errors == "replace":
             skips = skip_special_tokens
@@ -1056,7 +1061,7 @@ class Tokenizer:
             >>> tokenizer.first_drift([120, 97, 98]), tokenizer.first_drift([120, 256])
             (1, None)
         """
-        listed = ids if is_array(ids) else list(ids)
+        listed = ids if is_array(ids) else list_ids(ids)
         text = self.decode(listed)
         check_stop()
         again = self.encode_to_numpy(
@@ -1185,7 +1190,7 @@ class Tokenizer:
 
     def _checked_ids(self, ids: Ids) -> tuple[list[int], str]:
         """The ids as plain ints, and their text; raises as `decode`."""
-        listed = ids.tolist() if is_array(ids) else list(ids)
+        listed = ids.tolist() if is_array(ids) else list_ids(ids)
         text = self.decode(listed)
         return list(map(index, listed)), text
 
@@ -1238,8 +1243,10 @@ class Tokenizer:
 
 
 def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
-    """Return `ids` unchanged; refuse arrays that do not contain integers."""
-    if is_array(ids) and ids.dtype.kind not in "iu":
+    """Return the ids; refuse arrays that do not contain integers, and what has no elements."""
+    if not is_array(ids):
+        return ids if isinstance(ids, list) else list_ids(ids)
+    if ids.dtype.kind not in "iu":
         if ids.size:
             raise TypeError(f"ids must be integers, not an array of {ids.dtype}")
         return []
@@ -1247,10 +1254,12 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
 
 
 def _pairs(segments: Iterable[Segment] | str) -> Iterable[Segment]:
-    """Return `segments`; refuse a text, which would count as trusted."""
-    if isinstance(segments, str):
-        raise TypeError("segments must be pairs of a text and whether it is trusted, not a str")
-    return segments
+    """Return `segments`; refuse a text, which would count as trusted, also in their place."""
+    pairs = [] if isinstance(segments, str) else list(segments)
+    for wrong in (segments, *pairs):
+        if isinstance(wrong, str):
+            raise TypeError("segments must be pairs of a text and whether it is trusted, not a str")
+    return pairs
 
 
 def _array_by(num_threads: int | None) -> Wanted[NDArray[np.uint32]]:

@@ -34,6 +34,7 @@ def test_arguments_override_the_environment():
 
 
 WRONG_URLS = [
+    "",
     "tokens.example",
     "ftp://tokens.example",
     "http://",

@@ -121,6 +121,8 @@ def test_a_file_of_two_is_refused(tmp_path):
     ("name", "way_on"),
     [
         ("gpt2", r"Tokenizer\.from_preset\('gpt2'\)"),
+        ("Qwen/Qwen2.5-7B", r"from_pretrained\('Qwen/Qwen2.5-7B'\), or tokenizer pull"),
+        ("./folder", r"folder: './folder'"),
         ("Qwen/Qwen3-8B", r"from_pretrained\('Qwen/Qwen3-8B'\), or tokenizer pull"),
         ("s3://bucket/tokenizer.json", "copy the file first"),
     ],

@@ -27,6 +27,8 @@ from tokenizer_core import (
     StreamingEncoder,
     Tokenizer,
     TokenizerSpec,
+    TrainingOptions,
+    chunk_text,
     reference,
     train_from_iterator,
     truncate_text,
@@ -228,6 +230,21 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
         train_from_iterator(["a"], 300)
     with pytest.raises(TypeError, match="the tokenizer comes first"):
         truncate_text("hello", tokenizer, 2)
+    text = "hello"
+    for call, wrong, message in (
+        (tokenizer.decode, 5, "ids must be a list or an array of integers, not int"),
+        (tokenizer.canonical, 5, "ids must be a list"),
+        (tokenizer.decode_batch, [1, 2], "row 0 must be a list"),
+        (tokenizer.canonical_batch, [[1], None], "row 1 must be a list"),
+        (lambda texts: [*tokenizer.encode_iterable(texts)], ["a", None], r"texts\[1\] must be"),
+        (tokenizer.encode_segments, ["a"], "segments must be pairs"),
+        (lambda n: truncate_text(tokenizer, text, n), "2", "a number of tokens must be an int"),
+        (lambda n: [*chunk_text(tokenizer, text, 2, overlap_tokens=n)], "1", "must be an int, not"),
+        (lambda n: train_from_iterator(["a"], TrainingOptions(n)), "300", "vocab_size must be an"),
+        (lambda t: train_from_iterator(["a"], TrainingOptions(9, extend=t)), tokenizer, "`spec`"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call(wrong)
 
 
 def test_a_saved_tokenizer_is_loaded(tokenizer, tmp_path):
@@ -324,12 +341,15 @@ def test_two_names_for_one_id(engine):
         assert build_spec(render_spec_fields(spec), spec.vocab, spec.merges) == spec
     with pytest.raises(InvalidSpecError, match="'a' is a rank"):
         TokenizerSpec.from_ranks(ranks, {"a": 97}, pattern="gpt2")
+    with pytest.raises(InvalidSpecError, match="a dict: token -> id"):
+        TokenizerSpec.from_ranks(ranks, ["<end>"], pattern="gpt2")
 
 
 @pytest.mark.parametrize(
     ("vocab", "merges", "specials", "message"),
     [
         ({}, [], [], "no token for 243"),
+        ({"a": 0}, [], [], "turn it round"),
         ({**BYTES, -1: b"x"}, [], [], "not an integer in"),
         ({**BYTES, True: b"x"}, [], [], "no token for 1 of|not an integer"),
         ({**BYTES, 256: "x"}, [], [], "bytes"),

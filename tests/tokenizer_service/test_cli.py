@@ -120,6 +120,7 @@ def test_encode_decode_count_agree(trained, tmp_path):
     assert several.splitlines()[0] == b"%d\ttext.txt" % len(ids)
     assert len(several.splitlines()) == 2
     assert trained.run("count", "--file", "text.txt", "--file", "corpus.txt")[0] == several
+    assert "leave it out" in trained.run("encode", "-")[1]  # for standard input
     assert trained.run("decode", *map(str, ids))[0] == b"newest lower"
     for stdin in (out, as_json):
         assert trained.run("decode", stdin=stdin)[0] == b"newest lower"

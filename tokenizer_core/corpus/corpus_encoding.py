@@ -47,7 +47,7 @@ _PROCESS_BATCH_BYTES: Final = 1 << 17
 
 def encode_corpus(
     tokenizer: Tokenizer,
-    files: Sequence[str | os.PathLike[str]],
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     folder: str | os.PathLike[str],
     plan: TokenFilesPlan,
     *,
@@ -101,7 +101,8 @@ def encode_corpus(
     check_max_bad(max_bad)
     if workers < 1:
         raise TokenFilesPlanError("workers must be at least 1")
-    paths = [os.fspath(file) for file in files]
+    named = [files] if isinstance(files, str | os.PathLike) else files
+    paths = [os.fspath(file) for file in named]
     skip_bad = max_bad is not None
     encoder = BatchEncoder(tokenizer, plan, validation_share, document_encoder, skip_bad=skip_bad)
     has_threads = tokenizer.engine.has_threads and document_encoder is None

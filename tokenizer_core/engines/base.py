@@ -240,6 +240,14 @@ def _as_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
     return plain
 
 
+def list_ids(ids: Iterable[int], owner: str = "ids") -> list[int]:
+    """The ids as a list; raise TypeError, which names their owner, for what has none."""
+    if not hasattr(ids, "__iter__"):
+        kind = type(ids).__name__
+        raise TypeError(f"{owner} must be a list or an array of integers, not {kind}")
+    return list(ids)
+
+
 def require_text(text: object) -> None:
     """Raise TypeError unless `text` is a str."""
     if not isinstance(text, str):

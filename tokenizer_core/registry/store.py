@@ -28,7 +28,7 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.pickle_files import render_pickle
-from tokenizer_core.presets import PRESETS
+from tokenizer_core.presets import PRESETS, STARTER_FINGERPRINT
 from tokenizer_core.registry.aliases import (
     MAX_ALIASES,
     checked_alias,
@@ -301,7 +301,7 @@ class Artifacts(PointerMoves):
         """
         checked_name(name)
         with writing("publish"), self._publishing():
-            self.check_may_publish(name, spec.fingerprint)
+            self._check_name(name, spec.fingerprint)
             taken = self._version_names(name)
             if taken:
                 with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
@@ -344,18 +344,16 @@ class Artifacts(PointerMoves):
         return parse_aliases(self._aliases_state())
 
     def check_may_publish(self, name: str, fingerprint: str = "") -> None:
-        """Raise AliasTakenError if `name` is an alias, NameReservedError if it is that of a preset
-        whose fingerprint this is not. A damaged file of aliases does not raise."""
-        if name in PRESETS and fingerprint not in PRESETS[name].fingerprints:
+        """Raise what `publish` does, and NameReservedError for another tokenizer named `starter`.
+
+        Commands and the service ask this. A program may publish a `starter` of its own.
+        """
+        if name == "starter" and fingerprint != STARTER_FINGERPRINT:
             raise NameReservedError(
-                f"{name} is the name of a preset, whose ids are other ones; take another name"
+                f"{name} is the name of the package's tokenizer, whose ids are other ones; take "
+                f"another name"
             )
-        with contextlib.suppress(ArtifactStorageError):
-            owner = self.aliases().get(name)
-            if owner is not None:
-                raise AliasTakenError(
-                    f"{name} is an alias of {owner}; take another name, or remove the alias"
-                )
+        self._check_name(name, fingerprint)
 
     def add_alias(self, alias: str, name: str) -> None:
         """Let requests name the tokenizer `name` as `alias`; nothing happens if they can already.
@@ -372,7 +370,7 @@ class Artifacts(PointerMoves):
         def add(aliases: dict[str, str]) -> None:
             newest = self._versions_of(checked_name(name))[-1]
             if alias in PRESETS:
-                self.check_may_publish(alias, self._ref(name, newest).digest)
+                self._check_name(alias, self._ref(name, newest).digest)
             owner = aliases.setdefault(alias, name)
             if owner != name:
                 raise AliasTakenError(f"it is an alias of {owner} already; remove it first")
@@ -393,6 +391,20 @@ class Artifacts(PointerMoves):
         self._change_aliases(remove)
 
     # Internals
+
+    def _check_name(self, name: str, fingerprint: str) -> None:
+        """Raise AliasTakenError if `name` is an alias, NameReservedError if it is that of a preset
+        whose fingerprint this is not. A damaged file of aliases does not raise."""
+        if name in PRESETS and fingerprint not in PRESETS[name].fingerprints:
+            raise NameReservedError(
+                f"{name} is the name of a preset, whose ids are other ones; take another name"
+            )
+        with contextlib.suppress(ArtifactStorageError):
+            owner = self.aliases().get(name)
+            if owner is not None:
+                raise AliasTakenError(
+                    f"{name} is an alias of {owner}; take another name, or remove the alias"
+                )
 
     def _ref(self, name: str, version: str) -> ArtifactRef:
         return ArtifactRef(name, version, self._read_manifest(name, version).fingerprint)

@@ -127,6 +127,11 @@ class TokenizerSpec:
             InvalidSpecError: ids out of range, a byte without a token, a merge whose parts or
                 product are not in the vocabulary, a special token that is empty or given twice.
         """
+        if isinstance(next(iter(vocab), 0), str | bytes):
+            raise InvalidSpecError(
+                "vocab is id -> bytes, and this one begins with a token; turn it round: "
+                "{id: token for token, id in vocab.items()}"
+            )
         pairs: Any = tuple(map(tuple, merges))
         spec = cls("merges", vocab, pairs, resolve_pattern(pattern), **others)
         return spec.with_added_tokens(special_tokens)
@@ -184,6 +189,8 @@ class TokenizerSpec:
             InvalidSpecError: as `from_merges`.
             UnknownPatternError: the expression cannot be translated exactly.
         """
+        if not isinstance(special_tokens, Mapping | None):
+            raise InvalidSpecError("special_tokens of ranks are a dict: token -> id")
         for content in special_tokens or {}:
             if isinstance(content, str) and content.encode("utf-8", "surrogatepass") in ranks:
                 raise InvalidSpecError(

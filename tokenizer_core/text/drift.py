@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tokenizer_core.engines.base import naming_ids
+from tokenizer_core.engines.base import list_ids, naming_ids
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 from tokenizer_core.stopping import check_stop
 
@@ -122,7 +122,10 @@ def rows_of(batch: Batch, offsets: NDArray[np.integer] | None = None) -> list[Ro
                 f"an array of shape {batch.shape} is no batch; give one with a row for each text, "
                 f"or all ids with offsets"
             )
-        return [row if isinstance(row, (np.ndarray, list)) else list(row) for row in batch]
+        return [
+            row if isinstance(row, (np.ndarray, list)) else list_ids(row, f"row {number}")
+            for number, row in enumerate(batch)
+        ]
     ids, bounds = np.asarray(batch), np.asarray(offsets).tolist()
     is_sound = ids.ndim == 1 and bounds[:1] == [0] and bounds[-1] == len(ids)
     if not is_sound or bounds != sorted(bounds):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, SupportsIndex
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def truncate_text(
         >>> truncate_text(tokenizer, "naïve", 3, side="left").text
         've'
     """
-    _check_order(tokenizer, "truncate_text")
+    _check_arguments("truncate_text", tokenizer, max_tokens)
     if max_tokens < 0:
         raise ValueError(f"max_tokens is a number of tokens, not {max_tokens}")
     if side not in ("right", "left"):
@@ -101,9 +101,12 @@ def truncate_text(
     return TextPart("", np.empty(0, dtype=np.uint32), position, position)
 
 
-def _check_order(tokenizer: object, function: str) -> None:
+def _check_arguments(function: str, tokenizer: object, *numbers: object) -> None:
     if isinstance(tokenizer, str):
         raise TypeError(f"the tokenizer comes first: {function}(tokenizer, text, max_tokens)")
+    for number in numbers:
+        if not isinstance(number, SupportsIndex):
+            raise TypeError(f"a number of tokens must be an int, not {type(number).__name__}")
 
 
 def chunk_text(
@@ -172,7 +175,7 @@ class TextChunks:
         disallowed_special: Disallowed = (),
     ) -> None:
         """Raises as `chunk_text`, except MaxTokensTooSmallError."""
-        _check_order(tokenizer, "chunk_text")
+        _check_arguments("chunk_text", tokenizer, max_tokens, overlap_tokens)
         if max_tokens < 1:
             raise ValueError(
                 f"a chunk has at least one token, so max_tokens cannot be {max_tokens}"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, SupportsIndex
 
 from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS
@@ -363,6 +363,10 @@ def _count_and_learn(
             f"{type(options).__name__}"
         )
     base = options.extend
+    if not isinstance(options.vocab_size, SupportsIndex):
+        raise TypeError(f"vocab_size must be an int, not {type(options.vocab_size).__name__}")
+    if not isinstance(base, TokenizerSpec | None):
+        raise TypeError(f"extend must be the `spec` of a tokenizer, not {type(base).__name__}")
     if base is None:
         pattern = resolve_pattern("gpt2" if options.pattern is None else options.pattern)
         plan = plan_vocabulary(options.special_tokens, pattern, options.vocabulary)

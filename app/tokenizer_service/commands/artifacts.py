@@ -315,6 +315,7 @@ def run_import(arguments: argparse.Namespace) -> None:
         spec = spec.with_chat(replace(spec.chat, output_parser=arguments.output_parser))
     source = [_ids_record(Path(arguments.files[0]), arguments.ids)] if arguments.ids else None
     store = open_store(arguments)
+    store.check_may_publish(arguments.name, spec.fingerprint)
     ref = store.publish(spec, name=arguments.name, provenance=source, command=command_text())
     if arguments.promote:
         store.promote(ref)
@@ -410,6 +411,7 @@ def run_alias(arguments: argparse.Namespace) -> None:
         raise UsageError("add an alias or remove one, in two commands")
     store = open_store(arguments)
     if arguments.name is not None:
+        resolve_published(store, arguments.name)  # its error says what there is
         store.add_alias(arguments.alias, arguments.name)
     if arguments.remove is not None:
         store.remove_alias(arguments.remove)

@@ -26,7 +26,17 @@ _MOST_NAMED: Final = 20
 _GIVEN: Final = "given_options"
 DEFAULT_ARTIFACTS_DIR: Final = "artifacts"
 DEFAULT_TOKENIZER: Final = "starter"
-_TYPES: Final = {"N": int, "SEED": int, "FRACTION": float, "FILE": Path, "FOLDER": Path}
+_MAY_BE_EMPTY: Final = ("--separator", "--begin-of-document", "--end-of-document")
+
+
+def parse_path(text: str) -> Path:
+    """The path of an option; an empty one would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; name a path")
+    return Path(text)
+
+
+_TYPES: Final = {"N": int, "SEED": int, "FRACTION": float, "FILE": parse_path, "FOLDER": parse_path}
 """Metavar -> type of the value; any other is a text."""
 
 
@@ -47,7 +57,8 @@ class UsageError(CommandError):
 
 class _StoreOnce(argparse.Action):
     """Stores the value of an option. Given again, an option of several values adds to them, and one
-    of a single value is an error: argparse would silently take the last."""
+    of a single value is an error: argparse would silently take the last. So is an empty value, as a
+    shell's variable that is not set: for most options it would be the default."""
 
     def __call__(
         self,
@@ -57,6 +68,8 @@ class _StoreOnce(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if option_string is not None:
+            if values == "" and option_string not in _MAY_BE_EMPTY:
+                raise argparse.ArgumentError(self, "is empty; give a value, or leave it out")
             if is_given(namespace, self.dest):
                 if self.nargs not in ("+", "*"):
                     raise argparse.ArgumentError(self, "is given twice; leave one out")
@@ -157,17 +170,10 @@ def add_artifacts_dir(parser: Any) -> None:
     """Add `--artifacts-dir`."""
     parser.add_argument(
         "--artifacts-dir",
-        type=parse_folder,
+        type=parse_path,
         metavar="FOLDER",
         help="folder of the tokenizers (default: TOKENIZER_ARTIFACTS_DIR, else ./artifacts)",
     )
-
-
-def parse_folder(text: str) -> Path:
-    """The folder of an option; an empty one would be the current folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("it is empty; name a folder")
-    return Path(text)
 
 
 def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
@@ -205,6 +211,8 @@ def resolve_tokenizer(
     """
     from tokenizer_core.errors import ArtifactNotFoundError
 
+    if name == "":
+        raise UsageError("the name of a tokenizer is empty")
     store = open_store(arguments)
     if name is None and (active := store.active()) is not None:
         return store, active
@@ -231,6 +239,8 @@ def resolve_published(store: Artifacts, name: str) -> ArtifactRef:
     """The version that `NAME[@VERSION]` names; raises CommandError as `resolve_tokenizer`."""
     from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
 
+    if not name:
+        raise UsageError("the name of a tokenizer is empty")
     try:
         return store.resolve(name)
     except ArtifactNotFoundError as error:
@@ -250,6 +260,7 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
     `also` are names that are found though they are not in the store.
     """
     from tokenizer_core.compat.tiktoken import encoding_name_for_model
+    from tokenizer_core.errors import ArtifactStorageError
     from tokenizer_core.presets import PRESETS
 
     name, _, version = wanted.partition("@")
@@ -273,6 +284,11 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
         return CommandError(
             f"{wanted!r} is a model of OpenAI, not a tokenizer; its preset is {preset}"
         )
+    with contextlib.suppress(ArtifactStorageError):
+        if (owner := store.aliases().get(wanted)) is not None:
+            return CommandError(
+                f"{wanted!r} is an alias, for `model` in requests; the tokenizer is {owner}"
+            )
     near = did_you_mean(name, [*names, *PRESETS, *also])
     there = ", ".join(sorted(names)[:_MOST_NAMED]) or "none (see tokenizer train, tokenizer import)"
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""

@@ -16,6 +16,7 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     add_command,
+    parse_path,
 )
 from tokenizer_service.commands.outputs import STANDARD_OUTPUT, print_json, write_output
 from tokenizer_service.commands.vocabulary_files import (
@@ -35,7 +36,7 @@ def add_parsers(subcommands: Any) -> None:
         "the file to write, - for standard output; for transformers, gpt2 and pickle the "
         "folder, made where it is missing",
         required=True,
-        type=Path,
+        type=parse_path,
     )
     parser.add("--force", "replace existing files")
     parser.add("--json", "print what was written as JSON")

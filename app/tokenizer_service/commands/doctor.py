@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from tokenizer_core.errors import FormatError
@@ -15,7 +14,7 @@ from tokenizer_service.commands.outputs import print_json
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
     parser = add_command(subcommands, run_doctor)
-    parser.add("folder FOLDER", "a model folder of Hugging Face", type=Path)
+    parser.add("folder FOLDER", "a model folder of Hugging Face")
     parser.add("--json", "print what was found as JSON")
 
 

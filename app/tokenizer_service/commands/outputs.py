@@ -52,12 +52,11 @@ def add_html(parser: CommandParser, about: str) -> None:
 
 def add_id_maps(parser: CommandParser) -> None:
     """Add the files that `write_id_map` writes."""
-    parser.add("--id-map FILE", "write the new id of each old one, or -1, as .npy", type=Path)
+    parser.add("--id-map FILE", "write the new id of each old one, or -1, as .npy")
     parser.add(
         "--embedding-parts FILE",
         "write pairs of a new and an old id as .npy: an embedding is the mean of those of its old "
         "ids (docs/training.md)",
-        type=Path,
     )
 
 

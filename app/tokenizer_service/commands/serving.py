@@ -49,7 +49,6 @@ from tokenizer_service.commands.command_line import (
     CommandError,
     add_command,
     open_packaged_store,
-    parse_folder,
     unknown_tokenizer,
 )
 from tokenizer_service.http.connections import raise_open_files
@@ -100,7 +99,7 @@ def add_parsers(subcommands: Any) -> None:
     parser.add("--host ADDRESS", "overrides TOKENIZER_HOST; unix:/path is a Unix socket")
     parser.add("--port N", "overrides TOKENIZER_PORT; 0 chooses a free port")
     parser.add("--workers N", "overrides TOKENIZER_WORKERS")
-    parser.add("--artifacts-dir FOLDER", "overrides TOKENIZER_ARTIFACTS_DIR", type=parse_folder)
+    parser.add("--artifacts-dir FOLDER", "overrides TOKENIZER_ARTIFACTS_DIR")
     parser.add("--exit-with-parent", "stop when the parent process ends, even if it is killed")
 
 

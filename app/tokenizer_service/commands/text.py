@@ -339,6 +339,8 @@ def _check_text(arguments: argparse.Namespace) -> None:
         raise UsageError("give the text as an argument or with --file, not both")
     (arguments.text or "").encode()  # raises for what is no UTF-8, before a service is asked
     require_files([path for path in arguments.file if path != STANDARD_INPUT])
+    if arguments.text == "-":
+        print("note: this is about the text -; for standard input leave it out", file=sys.stderr)
     with suppress(OSError, ValueError):  # a long text is no name
         if arguments.text and Path(arguments.text).is_file():
             print(

@@ -15,7 +15,7 @@ from tokenizer_core.errors import (
     MissingPatternError,
     OtherModelError,
 )
-from tokenizer_core.presets import PRESETS, load_path_spec
+from tokenizer_core.presets import PRESETS, load_path_spec, other_way
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.coders import Coder, LocalCoder, ServedCoder
 from tokenizer_service.commands.command_line import (
@@ -24,6 +24,7 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     artifacts_dir_of,
+    parse_path,
     parse_special_token,
     require_files,
     resolve_tokenizer,
@@ -52,7 +53,7 @@ def add_tokenizer_arguments(parser: CommandParser, *, has_server: bool = False) 
     group.add_argument(
         "--files",
         nargs="+",
-        type=Path,
+        type=parse_path,
         metavar="FILE",
         help="as --tokenizer, for files that need --pattern or --special",
     )
@@ -190,6 +191,8 @@ def load_one(
             if what is not None and what in PRESETS:
                 return Tokenizer.from_preset(what), None, what
             raise
+    if what and not files[0].exists() and (hint := other_way(what)):
+        raise CommandError(f"{what} is not there; check the path{hint}")
     if len(files) > 1 or not files[0].is_dir():
         require_files(files)
     try:

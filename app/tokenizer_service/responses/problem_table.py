@@ -413,8 +413,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     ),
     core.NameReservedError: Row(
         409,
-        "This is the name of a preset, which `--tokenizer NAME` and `from_preset` find with other "
-        "ids. Take another name.",
+        "This is the name of a preset or of the package's tokenizer, which `--tokenizer NAME` "
+        "finds with other ids. Take another name.",
     ),
     core.ArtifactNameError: Row(
         422,

@@ -67,7 +67,7 @@ def encode(folder, texts, tokenizer=NARROW, **options):
     plan_names = ("layout", "begin_of_document", "end_of_document", "seed", "allowed_special")
     planned = {name: options.pop(name) for name in plan_names if name in options}
     plan = plan_token_files(tokenizer, **{"end_of_document": ""} | planned)
-    return encode_corpus(tokenizer, [file], folder / "tokens", plan, **options)
+    return encode_corpus(tokenizer, file, folder / "tokens", plan, **options)
 
 
 @examples(1 / 5)  # other threads run meanwhile

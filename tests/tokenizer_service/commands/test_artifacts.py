@@ -31,7 +31,7 @@ def test_a_version_is_removed_unless_it_is_in_use(cli):
 
 
 def test_rollback_returns_to_the_version_served_before(cli):
-    cli.run("train", "corpus.txt", "--vocab-size=258", "--name=starter", "--promote")
+    cli.run("import", "starter", "--name=starter", "--promote")
     assert "all that was ever served" in cli.fail("rollback")
     for size in (258, 259, 260):
         cli.run("train", "corpus.txt", f"--vocab-size={size}", "--name=news")
@@ -215,6 +215,9 @@ def test_aliases_are_added_listed_and_removed(cli):
     cli.run("alias", "news", "qwen")
     for words, code, reason in (
         (("alias", "none", "x"), 1, "there is no tokenizer 'none'"),
+        (("alias", "starter", "x"), 1, "tokenizer import starter --name starter"),
+        (("encode", "x", "--tokenizer=Qwen/Qwen3"), 1, "tokenizer pull Qwen/Qwen3"),
+        (("encode", "x", "--tokenizer=qwen"), 1, "is an alias, for `model` in requests"),
         (("alias", "news", "news"), 1, "there is a tokenizer named news"),
         (("alias", "news", "é"), 1, "printable ASCII"),
         (("alias", "news"), 2, "tokenizer alias NAME ALIAS"),
@@ -227,3 +230,15 @@ def test_aliases_are_added_listed_and_removed(cli):
     cli.run(*train, "qwen")
     cli.run("alias", "--remove", "Qwen/Qwen3-8B")
     assert cli.run("alias")[0] == b"no alias\n"
+
+
+def test_the_name_of_the_starter_belongs_to_its_ids(cli):
+    """`--tokenizer starter`, and no name at all, find it in the package."""
+    cli.run("train", "corpus.txt", "--vocab-size=258", "--name=mine")
+    for command in (
+        ("train", "corpus.txt", "--vocab-size=258"),
+        ("shrink", "mine", "corpus.txt"),
+        ("import", "mine"),
+    ):
+        assert "whose ids are other ones" in cli.fail(*command, "--name=starter")
+    cli.run("import", "starter", "--name=starter")

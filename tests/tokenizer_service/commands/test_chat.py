@@ -56,19 +56,20 @@ def test_messages_are_decoded_and_one_that_is_not_written_is_named(chat):
     assert log == "conversation 1, messages[0].content: the chat template writes nothing of it\n"
 
 
-def test_a_template_for_a_tokenizer_without_one(cli, rendering_here):
-    ArtifactStore(cli.folder / "artifacts").publish(SPEC, name="starter")
+def test_a_template_for_a_tokenizer_without_one(cli, rendering_here, monkeypatch):
+    monkeypatch.setenv("TOKENIZER_DEFAULT", "plain")
+    ArtifactStore(cli.folder / "artifacts").publish(SPEC, name="plain")
     (cli.folder / "chat.json").write_text(json.dumps(say("Hi")))
     (cli.folder / "chat.jinja").write_text("{{ messages[0].content }}<|im_end|>")
     ids = printed([*b"Hi", 257])
     refused = cli.fail("chat", "chat.json")
     assert "--template, or publish a version with it: tokenizer import NAME" in refused
     assert cli.run("chat", "chat.json", "--template", "chat.jinja")[0] == ids
-    add = ("import", "starter", "--name", "starter", "--chat-template", "chat.jinja")
+    add = ("import", "plain", "--name", "plain", "--chat-template", "chat.jinja")
     cli.run(*add)
     assert cli.run("chat", "chat.json")[0] == ids
     assert "there is no file nothing" in cli.fail("import", "nothing", "--name", "a")
-    assert "there is no file starter" in cli.fail(*add, "--pattern", "gpt2", code=2)
+    assert "there is no file plain" in cli.fail(*add, "--pattern", "gpt2", code=2)
 
 
 def test_tools_and_variables_reach_the_named_template(chat):

@@ -130,3 +130,20 @@ def test_a_named_folder_does_not_fall_back(cli):
     assert MISSING in cli.fail("encode", "x", "--artifacts-dir", "empty")
     for named, reason in (("", "is empty; name a folder"), ("corpus.txt", "is no folder of")):
         assert reason in cli.fail("list", TOKENIZER_ARTIFACTS_DIR=named)
+
+
+def test_an_empty_value_is_refused_and_is_not_the_default(cli):
+    """As of a shell's variable that is not set: the ids would be those of another tokenizer."""
+    for options in (
+        ("encode", "x", "--tokenizer", ""),
+        ("encode", "x", "--server", ""),
+        ("encode", "x", "--files", ""),
+        ("encode", "x", "--artifacts-dir="),
+        ("corpus", "encode", "corpus.txt", "--output=o", "--tokenizer="),
+        ("train", "corpus.txt", "--vocab-size=300", "--extend", ""),
+        ("count", "--file=corpus.txt", "--format=txt", "--field="),
+        ("inspect", ""),
+        ("promote", ""),
+        ("compare", "gpt2", ""),
+    ):
+        assert "is empty" in cli.fail(*options, code=2), options

@@ -97,6 +97,11 @@ def test_a_path_under_no_root_and_a_url_that_is_not_listed_are_422(refusing, tmp
         assert "169.254" not in answer.text
 
 
+def test_the_name_of_a_preset_or_of_the_starter_is_409(refusing):
+    for name in ("gpt2", "starter"):
+        problem(refusing.train({"documents": ["x"], "name": name}), 409, "name_reserved")
+
+
 def test_a_wrong_key_or_wait_is_422_and_an_unknown_job_404(refusing):
     for key in (b"", b" ", b"x" * 201, b"a b", b"caf\xe9"):
         headers = [(b"Idempotency-Key", key)]

@@ -55,6 +55,7 @@ def test_a_rank_file_needs_its_pattern_and_special_tokens(client):
         found = problem(send(client, "ranks", {"r.tiktoken": RANKS}, **query), 422, "invalid_file")
         assert "special=TOKEN=ID" in found["detail"], query
     special = ["<|end|>=256", "a=b=300"]
+    assert send(client, "kimi", {"r": RANKS}, pattern="kimi_k2", no_special=True).status_code == 201
     answer = send(client, "ranks", {"r.tiktoken": RANKS}, pattern="cl100k_base", special=special)
     assert answer.json()["vocab_size"] == 258
     asked = {"text": "a=b<|end|>", "tokenizer": "ranks"}
@@ -103,7 +104,8 @@ def test_what_cannot_be_imported_is_refused_by_place_and_remedy(client, shared_s
     problem(send(client, "refused", {"r": RANKS}, promote="true"), 422)
     problem(send(client, "active", {"r": RANKS}), 422, "invalid_tokenizer_name")
     byte_pairs = {"pattern": "gpt2", "no_special": True}
-    problem(send(client, "gpt2", {"r": RANKS}, **byte_pairs), 409, "name_reserved")
+    for name in ("gpt2", "starter"):
+        problem(send(client, name, {"r": RANKS}, **byte_pairs), 409, "name_reserved")
     assert not [ref for ref in shared_store.list() if ref.name in ("refused", "gpt2")]
     admin = {"X-API-Key": ADMIN_KEY}
     answer = client.post("/tokenizers/x", json={}, headers=admin)

@@ -45,6 +45,7 @@ def import_and_publish(job: WorkerJob) -> None:
         warnings.simplefilter("always")
         spec = _read(folder, sorted(form), request)
     store = open_artifacts(request["store"], job.artifacts_dir)
+    store.check_may_publish(request["name"], spec.fingerprint)
     ref = store.publish(spec, name=request["name"], command=f"POST /tokenizers/{request['name']}")
     say(f"published {ref}")
     job.report_published(
