@@ -2,9 +2,10 @@
 
 - OpenAI: `{"messages": [{"role": ..., "content": ...}], "tools": [...]}`; a message with
   `"weight": 0` is not learned. `documents` and `chat_template_kwargs` go to the chat template.
-- ShareGPT: `{"conversations": [{"from": "human", "value": ...}], "system": ..., "tools": [...]}`.
+- ShareGPT: `{"conversations": [{"from": "human", "value": ...}], "tools": [...]}`.
 
-Parquet and some data sets store lists as JSON strings; those are parsed.
+`system` or `system_prompt` beside the messages is the first of them, as in axolotl, ms-swift and
+LLaMA-Factory. Parquet and some data sets store lists as JSON strings; those are parsed.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from tokenizer_core.errors import ConversationError
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+_SYSTEM: Final = ("system", "system_prompt")
+_UNREAD: Final = ("functions", "image", "images", "videos", "audios")
+"""Fields of a record that change what a model reads, and that no template gets here."""
+
+_LEARNED: Final = ("loss", "loss_scale", "train", "training", "training_detail", "masked")
+"""What trainers call `weight`: ms-swift, axolotl (by its configuration) and torchtune."""
 
 CONVERSATION_FIELDS: Final = (
-    "messages",
-    "conversations",
-    "system",
-    "tools",
-    "documents",
-    "chat_template_kwargs",
+    *("messages", "conversations", *_SYSTEM),
+    *("tools", "documents", "chat_template_kwargs", *_UNREAD),
 )
-"""The fields of a record that are read; others may be there."""
+"""The fields of a record that are read or refused; others may be there."""
 
 _ROLES: Final = {
     "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
@@ -70,26 +74,35 @@ def parse_conversation(data: bytes) -> Conversation:
             f'the record has {both}; write {{"messages": [{{"role": "user", "content": ...}}]}} or '
             f'{{"conversations": [{{"from": "human", "value": ...}}]}}'
         )
+    for name in _UNREAD:
+        if record.get(name):
+            raise ConversationError(
+                f"the record has {name}, which is not encoded; write functions as tools, and leave "
+                f"out records with media"
+            )
     if has_turns:
         messages = _messages_of_turns(_list(record, "conversations"))
-        if isinstance(system := record.get("system"), str) and system:
-            messages.insert(0, {"role": "system", "content": system})
     else:
         messages = _list(record, "messages")
     if not messages:
         raise ConversationError("the conversation has no messages; leave the record out")
-    kept, unlearned = [], []
+    kept, unlearned = list(_system_messages(record, messages[0])), []
     for index, message in enumerate(messages):
         role = message.get("role") if isinstance(message, dict) else None
         if not isinstance(role, str):
             raise ConversationError(
                 f'messages[{index}] has no role; write {{"role": "user", "content": ...}}'
             )
+        for name in _LEARNED:
+            if message.get(name) is not None:
+                raise ConversationError(
+                    f"messages[{index}] has {name}; write what is learned as weight, 0 or 1"
+                )
         weight = message.get("weight")
         if weight is not None and (isinstance(weight, bool) or weight not in (0, 1)):
             raise ConversationError(f"messages[{index}].weight must be 0 or 1")
         if weight == 0:
-            unlearned.append(index)
+            unlearned.append(len(kept))
         kept.append({name: value for name, value in message.items() if name != "weight"})
     kwargs = record.get("chat_template_kwargs") or {}
     if not isinstance(kwargs, dict):
@@ -97,6 +110,22 @@ def parse_conversation(data: bytes) -> Conversation:
     tools = _list(record, "tools") if record.get("tools") else None
     documents = _list(record, "documents") if record.get("documents") else None
     return Conversation(kept, tools, documents, kwargs, frozenset(unlearned))
+
+
+def _system_messages(record: Mapping[str, Any], first: object) -> Iterator[dict[str, Any]]:
+    """The message that a record has beside its messages, of which `first` is the first."""
+    given = [record[name] for name in _SYSTEM if record.get(name)]
+    if not given:
+        return
+    message = {"role": "system", "content": given[0]}
+    if len(given) > 1 or not isinstance(given[0], str):
+        raise ConversationError(f"{_SYSTEM[0]} must be one text; write it as the first message")
+    if not isinstance(first, dict) or first.get("role") != "system":
+        yield message
+    elif first.get("content") != given[0]:
+        raise ConversationError(
+            "the record has two system messages, one of them beside the messages; leave one out"
+        )
 
 
 def _list(record: Mapping[str, Any], name: str) -> list[Any]:
@@ -124,6 +153,6 @@ def _messages_of_turns(turns: Sequence[Any]) -> list[dict[str, Any]]:
                 f"conversations[{index}] is from {turn.get('from')!r:.40}; there are "
                 f"{', '.join(_ROLES)}"
             )
-        weight = {"weight": turn["weight"]} if "weight" in turn else {}
-        messages.append({"role": role, "content": turn["value"], **weight})
+        learned = {name: turn[name] for name in ("weight", *_LEARNED) if name in turn}
+        messages.append({"role": role, "content": turn["value"], **learned})
     return messages

@@ -437,8 +437,7 @@ def _table_in_4(files: FolderTables) -> dict[str, Any]:
             raise UnknownIdsError(
                 f"the folder describes the token {token['content']!r:.60} twice, with other flags"
             )
-        by_content[token["content"]] = token
-    added = list(by_content.values())
+    added = _with_added(added, batch)
     if rule.adds_by_default is not None:
         around: list[list[str]] = []
         for name, default in zip(("bos_token", "eos_token"), rule.adds_by_default, strict=True):
@@ -654,9 +653,14 @@ def named_defaults(files: FolderTables) -> dict[str, str]:
     """Name -> content of the named tokens that release 5 has where the folder names none."""
     with contextlib.suppress(UnknownIdsError):
         rule = _CLASSES_IN_5.get(_class_in_5(files))
-        defaults = rule.defaults if rule else {}
+        defaults = _with_padding(files, rule.defaults if rule else {})
         return {name: content for name, content in defaults.items() if content is not None}
     return {}
+
+
+def _with_padding(files: FolderTables, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A padding of `tokenizer.json` names a pad token unless the class does."""
+    return {"pad_token": (files.table.get("padding") or {}).get("pad_token"), **defaults}
 
 
 def token_content(value: object, where: str = "extra_special_tokens") -> str:
@@ -682,10 +686,8 @@ def _named_of(
     known: Mapping[str, Token],
     defaults: Mapping[str, Any],
 ) -> dict[str, Token | str]:
-    """Name -> token, of `NAMED` that have one. A padding of `tokenizer.json` names a pad token
-    unless class or configuration do."""
-    padding = files.table.get("padding") or {}
-    defaults = {"pad_token": padding.get("pad_token"), **defaults}
+    """Name -> token, of `NAMED` that have one."""
+    defaults = _with_padding(files, defaults)
     named: dict[str, Token | str] = {}
     for name in NAMED:
         default = defaults.get(name)
@@ -744,8 +746,13 @@ def added_tokens_of(table: Mapping[str, Any]) -> list[Token]:
 
 
 def _with_added(added: list[Token], tokens: list[Token]) -> list[Token]:
-    """Add tokens as `tokenizers` does: one with a known content only changes its flags."""
-    return list({token["content"]: token for token in (*added, *tokens)}.values())
+    """Add tokens as `tokenizers` does: one with a known content only changes its flags, and stays
+    special."""
+    known: dict[str, Token] = {}
+    for token in (*added, *tokens):
+        before = known.get(token["content"], token)
+        known[token["content"]] = {**token, "special": token["special"] or before["special"]}
+    return list(known.values())
 
 
 def _finished(

@@ -209,11 +209,38 @@ def test_tools_reach_the_template(tmp_path):
         ({"conversations": [{"from": "human"}]}, r"conversations\[0\] has no text"),
         (openai("user:a", chat_template_kwargs=["a"]), "chat_template_kwargs must be an object"),
         (openai("user:a", tools={"a": 1}), "tools must be a list"),
+        (openai("user:a", system=[{"text": "b"}]), "system must be one text"),
+        (openai("user:a", system="b", system_prompt="c"), "system must be one text"),
+        (openai("system:a", "user:b", system="c"), "has two system messages"),
+        (openai("user:a", functions=[{"name": "f"}]), "has functions, .* write functions as tools"),
+        (openai("user:<image>", images=["a.png"]), "has images, .* leave out records with media"),
+        (
+            {"messages": [{"role": "assistant", "content": "a", "loss": False}]},
+            r"messages\[0\] has loss; write what is learned as weight",
+        ),
+        (
+            {"conversations": [{"from": "gpt", "value": "a", "train": False}], "system": "b"},
+            r"messages\[0\] has train; write",
+        ),
     ],
 )
 def test_a_malformed_conversation_is_refused(chat, expected):
     with pytest.raises(ConversationError, match=expected):
         parse_conversation(json.dumps(chat).encode())
+
+
+def test_a_system_prompt_beside_the_messages_is_the_first_of_them():
+    for name in ("system", "system_prompt"):
+        for chat in (
+            openai("user:b", "assistant:c", **{name: "a"}),
+            openai("system:a", "user:b", "assistant:c", **{name: "a"}, images=[]),
+            sharegpt("human:b", "gpt:c", **{name: "a"}, functions=None),
+        ):
+            next(iter(chat.values()))[-1] |= {"weight": 0, "loss": None}
+            found = parse_conversation(json.dumps(chat).encode())
+            roles = [(message["role"], message["content"]) for message in found.messages]
+            assert roles == [("system", "a"), ("user", "b"), ("assistant", "c")]
+            assert found.unlearned == {2}
 
 
 BAD = {

@@ -38,6 +38,19 @@ def test_tokens_beside_the_file_are_recognised(tmp_path):
         assert tokenizer.encode(f"<bos>low{END}") == [259, 257, 258]
         assert tokenizer.decode([259, 257, 258], skip_special_tokens=True) == "low"
         assert tokenizer.special_tokens == {END: 258, "<bos>": 259}
+    # A special token of the file stays special, and its padding names one, as in transformers.
+    plain = {"special": False, "normalized": False}
+    declared = {"258": {"content": END, **plain}, "259": {"content": "<bos>", **plain}}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": declared}
+    padding = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None}
+    padding |= {"pad_id": 259, "pad_type_id": 0, "pad_token": "<bos>"}
+    folder = make_folder(
+        tmp_path / "padding", lambda table: table.update(padding=padding), tokenizer_config=config
+    )
+    for ids in RELEASES:
+        tokenizer = Tokenizer.load(folder, ids=ids)
+        assert tokenizer.decode([257, 258, 259], skip_special_tokens=True) == "low"
+        assert dict(tokenizer.template_variables) == {"pad_token": "<bos>"}
     # Named tokens get the next ids, in the order of transformers.
     config = {"extra_special_tokens": ["<z>"], "my_token": "<m>", "pad_token": "<p>"}
     config |= {"unk_token": "<u>", "tokenizer_class": "PreTrainedTokenizerFast"}
