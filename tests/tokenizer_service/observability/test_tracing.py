@@ -26,6 +26,7 @@ def sent(monkeypatch):
         return SpanExportResult.SUCCESS
 
     monkeypatch.setattr(OTLPSpanExporter, "export", export)
+    monkeypatch.setattr(tracing, "_LAST_SECONDS", 60.0)  # a thread must not outlive this function
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     return bodies
 
