@@ -42,10 +42,10 @@ class LocalCoder:
         return self._tokenizer.spec.vocab
 
     def encode(self, pieces: Iterable[str], allowed: Any) -> Iterator[list[int]]:
-        """Yield the ids of a text that comes in pieces, each once it is final."""
+        """Yield the ids of a text, or of one that comes in pieces, each once it is final."""
         tokenizer = self._tokenizer
-        if isinstance(tokenizer, LibraryTokenizer) or not tokenizer.spec.pattern.has_cuts:
-            # Nothing is settled before the text ends, so encode the whole text in one call.
+        is_whole = isinstance(pieces, str) or isinstance(tokenizer, LibraryTokenizer)
+        if is_whole or not tokenizer.spec.pattern.has_cuts:  # nothing is settled before the end
             yield tokenizer.encode("".join(pieces), allowed_special=allowed)
             return
         stream = StreamingEncoder(tokenizer, allowed_special=allowed)
@@ -132,7 +132,8 @@ class ServedCoder:
     def encode(self, pieces: Iterable[str], allowed: Any) -> Iterator[list[int]]:
         """As of LocalCoder; the service encodes while it receives."""
         with _errors_in_a_line():
-            for ids in self._client.encode_stream(pieces, **_specials(allowed)):
+            source = [pieces] if isinstance(pieces, str) else pieces
+            for ids in self._client.encode_stream(source, **_specials(allowed)):
                 yield ids.tolist()
 
     def count_documents(

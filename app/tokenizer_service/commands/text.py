@@ -379,7 +379,7 @@ def _blocks(
     """Yield the ids of a file, or of the given text, each once it is final."""
     if path is None:
         bar.update(len(arguments.text.encode()))
-        yield from coder.encode([arguments.text], allowed)
+        yield from coder.encode(arguments.text, allowed)
         return
     with _open_input(path) as file:
         yield from coder.encode(_decode_utf8(file, str(path), bar), allowed)
