@@ -181,8 +181,8 @@ def check_s3_prefixes(entries: Iterable[str]) -> None:
     for entry in entries:
         if len(entry) > MAX_URL_CHARS or not _S3_URL.fullmatch(entry):
             raise CorpusUrlError(
-                "it must be s3://bucket/name/name, with letters, digits, spaces and ._@=+,!()~- in "
-                "a name, which is neither . nor .."
+                "it must be s3://bucket/name/name, with 3 to 63 characters in the bucket, and "
+                "letters, digits, spaces and ._@=+,!()~- in a name, which is neither . nor .."
             )
 
 

@@ -431,7 +431,8 @@ def _explain(error: ValidationError) -> str:
         name = str(item["loc"][0]) if item["loc"] else ""
         field = Settings.model_fields.get(name)
         meaning = f" It means: {_meaning_of(field)}" if field else ""
-        default = f" Unset it for the default ({_render_default(field.default)})." if field else ""
+        unset = _render_default(field.default) if field else ""
+        default = f" Unset it for the default ({unset})." if unset else ""
         reason = item["msg"].removeprefix("Value error, ")
         lines.append(f"{PREFIX}{name.upper()}: {reason}.{meaning}{default}")
     return "\n".join(lines)

@@ -254,6 +254,8 @@ def test_a_saved_tokenizer_is_loaded(tokenizer, tmp_path):
     (path / "chat_template.jinja").write_text("x")
     with pytest.raises(FormatError, match="would replace the chat templates"):
         tokenizer.save(path)
+    with pytest.raises(FileNotFoundError, match=r"no such folder: '.*absent'"):
+        tokenizer.save(tmp_path / "absent" / "a.json")
 
 
 def test_a_tokenizer_cannot_be_changed(tokenizer):

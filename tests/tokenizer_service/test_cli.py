@@ -121,6 +121,8 @@ def test_encode_decode_count_agree(trained, tmp_path):
     assert len(several.splitlines()) == 2
     assert trained.run("count", "--file", "text.txt", "--file", "corpus.txt")[0] == several
     assert "leave it out" in trained.run("encode", "-")[1]  # for standard input
+    (trained.folder / "d.jsonl").write_text('{"text": "low"}', encoding="utf-8")
+    assert "its documents: --format jsonl" in trained.run("count", "--file", "d.jsonl")[1]
     assert trained.run("decode", *map(str, ids))[0] == b"newest lower"
     for stdin in (out, as_json):
         assert trained.run("decode", stdin=stdin)[0] == b"newest lower"

@@ -160,7 +160,10 @@ def write_whole_file(
         with Path(path).open("wb") as file:
             file.writelines([data] if isinstance(data, bytes) else data)
         return
-    with replacing(Path(os.path.realpath(path))) as staged:
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():  # or the error would name the file with a random name
+        raise FileNotFoundError(errno.ENOENT, "no such folder", str(target.parent))
+    with replacing(target) as staged:
         write_synced(staged, data, mode=mode)
 
 

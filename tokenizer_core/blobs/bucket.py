@@ -227,8 +227,9 @@ def open_object_storage(address: str, *, probe: bool = True) -> ObjectStorage:
     if match is None:
         # Leave out the address: it may hold a password.
         raise StorageError(
-            "a storage is a folder or s3://bucket/prefix, with nothing beside; other stores have "
-            "no conditional writes known to work, so two writers could both win"
+            "a storage is a folder or s3://bucket/prefix, with nothing beside (the bucket is 3 to "
+            "63 of a-z 0-9 . -); other stores have no conditional writes known to "
+            "work, so two writers could both win"
         )
     try:
         from botocore.config import Config

@@ -293,6 +293,10 @@ def read_manifest(folder: Path) -> bytes:
             return read_file_in(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     except (FileNotFoundError, NotADirectoryError, FormatError) as error:
         name = folder.name or str(folder)
+        if not folder.exists():
+            raise TokenFilesError(
+                f"{name!r:.80} holds no token files: there is no such folder; check the path"
+            ) from None
         raise TokenFilesError(
             f"{name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
             f"written last, so they were never finished, or it was removed; name another "

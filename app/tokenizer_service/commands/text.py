@@ -226,6 +226,8 @@ def run_count(arguments: argparse.Namespace) -> None:
     allowed = allowed_special(coder, arguments.allowed_special)
     paths = arguments.file or [STANDARD_INPUT]
     rows: list[dict[str, Any]] = []
+    if not arguments.format and any(path.suffix == ".jsonl" for path in arguments.file):
+        print("note: this is about all of a file; its documents: --format jsonl", file=sys.stderr)
     with _bar_over(arguments) as bar:
         for path in paths if arguments.text is None else [None]:
             n_bytes = bar.n

@@ -21,6 +21,7 @@ from tokenizer_core.presets import (
     PRESETS,
     PUBLISHED_AT,
     Preset,
+    cached_paths,
     download_model_folder,
     own_cache_path,
 )
@@ -79,10 +80,10 @@ def run_pull(arguments: argparse.Namespace) -> None:
             print(download_model_folder(name, arguments.revision))
             continue
         preset = PRESETS[name]
-        path = own_cache_path(preset)
-        if _is_complete(path, preset):
-            print(f"{path}  (already there)")
+        if there := [path for path in cached_paths(preset) if _is_complete(path, preset)]:
+            print(f"{there[0]}  (already there)")
             continue
+        path = own_cache_path(preset)
         data = _download(_url_of(preset), quiet=arguments.quiet)
         if not preset.matches(data):
             raise CommandError(

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.types import Scope
 
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 from tokenizer_service.http.dialects import ErrorText, dialect_of, named_model, openai_kind
 from tokenizer_service.http.headers import header_fields
 
@@ -34,6 +35,7 @@ MAX_LISTED_ERRORS: Final = 8
 _MAX_DETAIL_CHARS: Final = 600
 _MAX_ITEM_CHARS: Final = 240
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_NAME: Final = PLAIN_NAME_PATTERN.removesuffix("$")
 _SUBJECT: Final = re.compile("[A-Z][a-z]+ should ")
 
 TITLES: Final = {
@@ -186,7 +188,11 @@ def _words_of(item: Mapping[str, Any]) -> str:
         return "must be an object"
     if item["type"] == "missing":
         return "is required"
-    return _SUBJECT.sub("must ", str(item["msg"]))
+    message = str(item["msg"])
+    if _NAME in message:
+        version = ", or name@version" if "@" in message else ""
+        return f"must be a name: up to 64 of a-z 0-9 . _ -, first a letter or digit{version}"
+    return _SUBJECT.sub("must ", message).replace(" after validation", "")
 
 
 def problem_of_validation(

@@ -342,7 +342,7 @@ class LiveTokenizers:
         wanted = getattr(error, "version", None) or wanted
         line = f"{wanted} cannot be served: {error}"
         if line != self._logged:  # once, and not at every retry
-            log.error(line)
+            log.error("%s; /readyz says what to do", line)
         self._logged = line
         self.failed, self._n_failures = wanted, self._n_failures + 1
         self.count_swap("failed")

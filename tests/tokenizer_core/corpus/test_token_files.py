@@ -92,8 +92,8 @@ def test_a_folder_without_token_files_is_refused(tmp_path):
     write_texts(tmp_path / "t")
     (tmp_path / "t" / "manifest.json").rename(tmp_path / "manifest.json")
     (tmp_path / "file").write_bytes(b"")
-    for name in ("t", "absent", "file"):
-        with pytest.raises(TokenFilesError, match=f"'{name}' holds no token files.*write them"):
+    for name, why in (("t", "write them"), ("absent", "check the path"), ("file", "write them")):
+        with pytest.raises(TokenFilesError, match=f"'{name}' holds no token files.*{why}"):
             TokenFiles.open(tmp_path / name)
     (tmp_path / "t" / "manifest.json").symlink_to(tmp_path / "manifest.json")
     with pytest.raises(TokenFilesError, match="symbolic link"):

@@ -89,6 +89,10 @@ def refuse(cli, url, code=1):
     return cli.fail("pull", "tiny", code=code, TOKENIZER_VOCABULARIES_URL=url)
 
 
+def test_what_the_package_has_is_not_downloaded(cli):
+    assert b"r50k_base.tiktoken  (already there)" in cli.run("pull", "gpt2")[0]
+
+
 def test_a_pulled_file_is_imported_without_options_and_fetched_again_if_damaged(
     cli, cached, mirror
 ):

@@ -102,6 +102,14 @@ def test_the_name_of_a_preset_or_of_the_starter_is_409(refusing):
         problem(refusing.train({"documents": ["x"], "name": name}), 409, "name_reserved")
 
 
+def test_a_wrong_name_and_an_empty_list_are_said_in_words(refusing):
+    for body, words in (
+        ({"documents": ["x"], "name": "A b"}, "/name: must be a name: up to 64 of"),
+        ({"documents": []}, "/documents: must have at least 1 item, not 0"),
+    ):
+        assert problem(refusing.train(body), 422)["detail"].startswith(words)
+
+
 def test_a_wrong_key_or_wait_is_422_and_an_unknown_job_404(refusing):
     for key in (b"", b" ", b"x" * 201, b"a b", b"caf\xe9"):
         headers = [(b"Idempotency-Key", key)]
