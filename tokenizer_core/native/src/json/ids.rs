@@ -4,11 +4,6 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::mem::growth::collected;
-#[cfg(target_arch = "x86_64")]
-use crate::simd::Avx2;
-#[cfg(target_arch = "aarch64")]
-use crate::simd::Neon;
-use crate::simd::{Instructions, Kernel, Portable, Work};
 
 /// The most bytes of an id and the comma after it.
 const LONGEST: usize = 11;
@@ -58,67 +53,28 @@ fn n_bytes_of_chunk(ids: &[u32]) -> usize {
 ///
 /// Panics unless `out` has the length that `n_bytes` says; otherwise it fills all of `out`.
 pub fn write(ids: &[u32], out: &mut [MaybeUninit<u8>]) {
-    Kernel::chosen().run(Write { ids, out });
-}
-
-struct Write<'w> {
-    ids: &'w [u32],
-    out: &'w mut [MaybeUninit<u8>],
-}
-
-impl<K: WriteIds> Work<K> for Write<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self, kernel: K) {
-        let Write { ids, out } = self;
-        assert!(out.len() >= 2);
-        out[0].write(b'[');
-        let end = 1 + kernel.write_ids(ids, &mut out[1..]).max(1);
-        assert_eq!(end, out.len());
-        out[end - 1].write(b']');
+    assert!(out.len() >= 2);
+    out[0].write(b'[');
+    let (words, mut at) = (words(), 1);
+    for &id in ids {
+        let rest = &mut out[at..];
+        at += match (words.get(id as usize), rest.first_chunk_mut()) {
+            // A whole word is written, and the next id overwrites what follows the comma.
+            (Some(word), Some(start)) => {
+                *start = word.to_le_bytes().map(MaybeUninit::new);
+                (word >> 56) as usize
+            }
+            _ => write_last(id, rest),
+        };
     }
+    let end = at.max(2);
+    assert_eq!(end, out.len());
+    out[end - 1].write(b']');
 }
-
-/// Writes the digits of ids, a comma after each.
-///
-/// # Safety
-/// Every byte of `out` up to the returned length is written.
-pub unsafe trait WriteIds: Instructions {
-    /// Returns how many bytes the ids have; other bytes may follow them. Panics if `out` has fewer.
-    #[inline(always)]
-    fn write_ids(self, ids: &[u32], out: &mut [MaybeUninit<u8>]) -> usize {
-        let words = words();
-        let mut at = 0;
-        for &id in ids {
-            let rest = &mut out[at..];
-            at += match (words.get(id as usize), rest.first_chunk_mut()) {
-                // A whole word is written, and the next id overwrites what follows the comma.
-                (Some(word), Some(start)) => {
-                    *start = word.to_le_bytes().map(MaybeUninit::new);
-                    (word >> 56) as usize
-                }
-                _ => write_last(id, rest),
-            };
-        }
-        at
-    }
-}
-
-// SAFETY: the trait's own function writes what it returns.
-unsafe impl WriteIds for Portable {}
-
-// SAFETY: as above.
-#[cfg(target_arch = "x86_64")]
-unsafe impl WriteIds for Avx2 {}
-
-// SAFETY: as above.
-#[cfg(target_arch = "aarch64")]
-unsafe impl WriteIds for Neon {}
 
 /// Writes an id without a word, or one near the end of the array.
 #[cold]
-pub fn write_last(id: u32, out: &mut [MaybeUninit<u8>]) -> usize {
+fn write_last(id: u32, out: &mut [MaybeUninit<u8>]) -> usize {
     let mut digits = [0; LONGEST];
     let n_bytes = write_digits(id, &mut digits);
     for (position, byte) in out[..n_bytes].iter_mut().zip(digits) {
@@ -156,22 +112,14 @@ fn write_digits(id: u32, digits: &mut [u8; LONGEST]) -> usize {
 mod tests {
     use super::*;
 
-    /// The same by each kernel that the processor has.
     fn render(ids: &[u32]) -> Vec<u8> {
         let n_bytes = n_bytes(ids);
-        let by_kernel = |kernel: &Kernel| {
-            let mut text = Vec::new();
-            text.reserve_exact(n_bytes);
-            let out = &mut text.spare_capacity_mut()[..n_bytes];
-            kernel.run(Write { ids, out });
-            // SAFETY: so many bytes were filled.
-            unsafe { text.set_len(n_bytes) };
-            text
-        };
-        let mut texts: Vec<_> = Kernel::all().iter().map(by_kernel).collect();
-        texts.dedup();
-        assert_eq!(texts.len(), 1);
-        texts.remove(0)
+        let mut text = Vec::new();
+        text.reserve_exact(n_bytes);
+        write(ids, &mut text.spare_capacity_mut()[..n_bytes]);
+        // SAFETY: so many bytes were filled.
+        unsafe { text.set_len(n_bytes) };
+        text
     }
 
     #[test]
