@@ -98,6 +98,7 @@ def parse_conversation(data: bytes) -> Conversation:
                 raise ConversationError(
                     f"messages[{index}] has {name}; write what is learned as weight, 0 or 1"
                 )
+        _check_parts(message.get("content"), f"messages[{index}].content")
         weight = message.get("weight")
         if weight is not None and (isinstance(weight, bool) or weight not in (0, 1)):
             raise ConversationError(f"messages[{index}].weight must be 0 or 1")
@@ -110,6 +111,21 @@ def parse_conversation(data: bytes) -> Conversation:
     tools = _list(record, "tools") if record.get("tools") else None
     documents = _list(record, "documents") if record.get("documents") else None
     return Conversation(kept, tools, documents, kwargs, frozenset(unlearned))
+
+
+def _check_parts(content: object, where: str) -> None:
+    """Refuse a part of which a model reads more than the template writes, or with its own weight
+    (axolotl)."""
+    for number, part in enumerate(content if isinstance(content, list) else ()):
+        if not isinstance(part, dict):
+            continue
+        if any(medium in str(part.get("type")) for medium in ("image", "video", "audio")):
+            raise ConversationError(f"{where}[{number}] is no text; leave out records with media")
+        if any(part.get(name) is not None for name in ("weight", *_LEARNED)):
+            raise ConversationError(
+                f"{where}[{number}] says what is learned, which only a message can; write several "
+                f"messages with a weight"
+            )
 
 
 def _system_messages(record: Mapping[str, Any], first: object) -> Iterator[dict[str, Any]]:

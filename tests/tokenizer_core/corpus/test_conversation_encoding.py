@@ -219,6 +219,14 @@ def test_tools_reach_the_template(tmp_path):
             r"messages\[0\] has loss; write what is learned as weight",
         ),
         (
+            {"messages": [{"role": "user", "content": ["a", {"type": "image", "image": "a.png"}]}]},
+            r"messages\[0\].content\[1\] is no text; leave out",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [{"type": "text", "weight": 0}]}]},
+            r"messages\[0\].content\[0\] says what is learned",
+        ),
+        (
             {"conversations": [{"from": "gpt", "value": "a", "train": False}], "system": "b"},
             r"messages\[0\] has train; write",
         ),
@@ -303,7 +311,7 @@ def test_messages_are_decoded(tmp_path):
     raw = ConversationEncoder(TOKENIZER, messages_form="raw")
     with pytest.raises(TokenFilesError, match="no ids were written"):
         encode(tmp_path / "raw", [path], encoder=raw, max_bad=1.0)
-    chat["messages"][0]["content"] = [{"type": "image"}]
+    chat["messages"][0]["content"] = [{"type": "file"}]
     write_lines(path, [*CHATS, chat])
     with pytest.raises(CorpusError, match=r"line 7: messages\[0\]\.content\[0\]: this type has no"):
         encode(tmp_path / "n", [path])
