@@ -169,6 +169,6 @@ def _messages_of_turns(turns: Sequence[Any]) -> list[dict[str, Any]]:
                 f"conversations[{index}] is from {turn.get('from')!r:.40}; there are "
                 f"{', '.join(_ROLES)}"
             )
-        learned = {name: turn[name] for name in ("weight", *_LEARNED) if name in turn}
-        messages.append({"role": role, "content": turn["value"], **learned})
+        others = {name: value for name, value in turn.items() if name not in ("from", "value")}
+        messages.append({**others, "role": role, "content": turn["value"]})
     return messages

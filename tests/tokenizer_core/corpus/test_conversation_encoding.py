@@ -237,6 +237,14 @@ def test_a_malformed_conversation_is_refused(chat, expected):
         parse_conversation(json.dumps(chat).encode())
 
 
+def test_a_turn_keeps_its_other_fields():
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    turn = {"from": "gpt", "value": "", "tool_calls": [call], "reasoning_content": "a"}
+    message = {"role": "assistant", "content": "", "tool_calls": [call], "reasoning_content": "a"}
+    found = parse_conversation(json.dumps({"conversations": [turn]}).encode())
+    assert found.messages == [message]
+
+
 def test_a_system_prompt_beside_the_messages_is_the_first_of_them():
     for name in ("system", "system_prompt"):
         for chat in (
