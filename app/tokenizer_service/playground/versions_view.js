@@ -54,7 +54,7 @@ export class VersionsView {
     try {
       const { name, version, vocab_size: size, warnings } = await api.importVocabulary(
         byId("import-name").value.trim(), byId("import-files").files, {
-          pattern: byId("import-pattern").value,
+          pattern: byId("import-pattern").value.trim(),
           specials: byId("import-specials").value.split(/\s+/).filter(Boolean),
           noSpecial: byId("import-no-special").checked,
         });

@@ -52,7 +52,7 @@ def test_a_vocabulary_is_imported_and_not_served(open_page, service, tmp_path):
     page.set_input_files("#import-files", ranks)
     page.click("#import-start")
     expect(page.locator("#import-problem")).to_contain_text("special=TOKEN=ID")
-    page.select_option("#import-pattern", "gpt2")
+    page.fill("#import-pattern", "gpt2")
     page.click("#import-start")
     expect(page.locator("#import-problem")).to_contain_text("no_special=true")  # it is not guessed
     page.fill("#import-specials", "<|end|>=256 <|a|>=300")
