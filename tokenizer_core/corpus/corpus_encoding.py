@@ -14,6 +14,7 @@ from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batch
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_files import check_tokenizer
 from tokenizer_core.documents import (
+    BadDocument,
     CorpusFormat,
     corpus_file_identity,
     corpus_file_name,
@@ -205,7 +206,8 @@ class _Files:
         left = number - (reached.n_documents - reached.n_in_file)
         for file in self._files[len(reached.sources) :]:
             n_in_file = 0
-            with open_utf8_documents(file, self._format) as reader:
+            bad: list[BadDocument] | None = [] if self._encoder.skip_bad else None
+            with open_utf8_documents(file, self._format, bad=bad) as reader:
                 for _, is_last in reader:
                     if is_last and n_in_file == left:
                         place = place_of_document(file, reader.format, left)

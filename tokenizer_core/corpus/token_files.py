@@ -237,6 +237,6 @@ def check_tokenizer(plan: TokenFilesPlan, tokenizer: Tokenizer) -> None:
     if fingerprint != plan.tokenizer.fingerprint:
         raise TokenizerMismatchError(
             f"these token files were written by another tokenizer ({plan.tokenizer}) than the one "
-            f"given (fingerprint {fingerprint[:12]}), and the same ids may mean other text; open "
-            f"that tokenizer, or write the files anew with this one"
+            f"given (fingerprint {fingerprint[:12]}), and the same ids may mean other text; name "
+            f"that tokenizer (--tokenizer), or write the files anew with this one"
         )

@@ -46,6 +46,7 @@ from tokenizer_service.commands.corpus_options import (
     files_in_order,
     kinds_of,
     max_bad_of,
+    parse_share,
 )
 from tokenizer_service.commands.corpus_sample import add_sample
 from tokenizer_service.commands.outputs import print_json
@@ -188,6 +189,7 @@ def _add_encode(subcommands: Any) -> None:
     parser.add(
         "--validation-share FRACTION",
         "fraction of the documents to hold out as the split `validation`",
+        type=parse_share,
         default=0.0,
     )
     parser.add("--shuffle", "put all documents into a random order")

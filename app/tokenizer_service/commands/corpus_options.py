@@ -59,7 +59,7 @@ def add_bad_documents(parser: CommandParser) -> None:
         "--max-bad FRACTION",
         "fraction of such documents that ends the run (default: "
         f"{DEFAULT_MAX_BAD:g}); needs --skip-bad",
-        type=_parse_share,
+        type=parse_share,
     )
 
 
@@ -132,7 +132,8 @@ def kinds_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[st
     return {name.startswith("txt") for name in formats}
 
 
-def _parse_share(text: str) -> float:
+def parse_share(text: str) -> float:
+    """The fraction of an option."""
     try:
         share = float(text)
     except ValueError:

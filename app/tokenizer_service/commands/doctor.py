@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.model_folder import ids_label, ids_of_folder
-from tokenizer_service.commands.command_line import CommandError, add_command
+from tokenizer_service.commands.command_line import CommandError, UsageError, add_command
 from tokenizer_service.commands.outputs import print_json
 
 
@@ -30,6 +30,8 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
     then choose:  tokenizer import SmolLM2-135M --name smollm2 --ids transformers5
     """
+    if not arguments.folder.is_dir():
+        raise UsageError(f"{arguments.folder} is no folder; name the folder of a model")
     try:
         found = ids_of_folder(arguments.folder)
     except FormatError as error:

@@ -178,6 +178,9 @@ def test_a_failed_encoding_leaves_nothing(tmp_path):
         with pytest.raises(error, match=match):
             encode_corpus(files=[file], folder=tmp_path / "tokens", **given)
         assert list(tmp_path.iterdir()) == [file]
+    file.write_text('{"text": null}\n{"text": "<|end|>"}\n')
+    with pytest.raises(SpecialTokenForbiddenError, match="line 2"):
+        encode_corpus(NARROW, [file], tmp_path / "tokens", forbids, max_bad=0.9)
     with pytest.raises(TokenFilesError, match="no ids were written"):
         encode(tmp_path, ["", ""])
     assert list(tmp_path.iterdir()) == [file]

@@ -122,7 +122,7 @@ def test_a_shard_that_became_shorter_after_opening_is_refused(tmp_path):
 def test_another_tokenizer_is_refused(tmp_path):
     write_texts(tmp_path / "t")
     files = TokenFiles.open(tmp_path / "t", NARROW)
-    with pytest.raises(TokenizerMismatchError, match="open that tokenizer, or write the files"):
+    with pytest.raises(TokenizerMismatchError, match="name that tokenizer"):
         TokenFiles.open(tmp_path / "t", WIDE)
     with pytest.raises(TokenizerMismatchError):
         files.decode_document(0, WIDE)

@@ -162,6 +162,7 @@ def test_control_tokens_of_templates_and_of_the_option(cli):
 
 def test_the_ids_of_a_folder_are_examined_chosen_and_recorded(cli):
     folder = make_folder(cli.folder / "model", **DIFFERING["smollm"])
+    assert "name the folder of a model" in cli.fail("doctor", "model/tokenizer.json", code=2)
     out, _ = cli.run("doctor", "model", code=3)
     lines = out.decode().splitlines()
     assert lines[0] == "file           tokenizer.json       its own ids"

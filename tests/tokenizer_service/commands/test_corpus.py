@@ -267,7 +267,7 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--turn-end=<|endoftext|>"], 2, "belong to --format chat"),
         (["--begin-of-document=<|none|>"], 1, "special token"),
         (["--tokenizer=bare"], 1, "with --end-of-document"),
-        (["--validation-share=2"], 1, "validation"),
+        (["--validation-share=2"], 2, "--validation-share"),
         (["--validation-share=0.5", "--seed=-1"], 1, "seed"),
         (["--separator=\udcff"], 2, "--separator: it is not UTF-8"),
         (["--allowed-special=<|x|>"], 2, "it has: <|endoftext|>"),
