@@ -54,9 +54,14 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
 
     def __init__(self, token: str, place: str = "") -> None:
         self.token, self.place = token, place
-        where = f"{place}: " if place else ""
+        if place:
+            super().__init__(
+                f"{place}: the document holds the special token {token!r}, and nothing allows it: "
+                f"allowed_special 'all' takes it as the token, 'none' as text"
+            )
+            return
         super().__init__(
-            f"{where}the text holds the special token {token!r}, which disallowed_special forbids. "
+            f"the text holds the special token {token!r}, which disallowed_special forbids. "
             f"To have it recognised, name it in allowed_special and not in disallowed_special; to "
             f"take it as plain text, pass allowed_special='none' and no disallowed_special."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from tokenizer_core.registry import ArtifactRef
 
 _MOST_USED: Final = 5
+_CONTROL_TOKEN: Final = re.compile(r"<\|[^<>|\s]{1,40}\|>")
 _COUNTED: Final = {
     "messages_left_out": "messages have a content or calls of which the template writes nothing",
     "reasoning_left_out": "messages have reasoning of which the template writes nothing",
@@ -268,6 +270,16 @@ def run_encode(arguments: argparse.Namespace) -> None:
             quiet=arguments.quiet,
         )
     _print_manifest(manifest, arguments.output, as_json=arguments.json)
+    n_documents = sum(split.n_documents for split in manifest.splits)
+    if (
+        arguments.separator
+        and is_given(arguments, "separator")
+        and n_documents <= len(manifest.sources)
+    ):
+        print(
+            f"the separator {arguments.separator!r} occurs nowhere: each file is one document",
+            file=sys.stderr,
+        )
     if arguments.validation_share and len(manifest.splits) == 1:
         print(
             f"all documents are in the split {manifest.splits[0].name}: with --validation-share "
@@ -346,6 +358,15 @@ def _conversation_encoder(
                 f"the chat template {arguments.chat_template!r} is neither a file ({error}) nor "
                 f"one of the tokenizer's ({known})"
             ) from None
+    sources = tokenizer.chat_templates
+    written = [*sources.values()] if template is None else [sources.get(template, template)]
+    names = set(_CONTROL_TOKEN.findall(" ".join(written)))
+    if unknown := sorted(names - tokenizer.spec.added_ids.keys()):
+        print(
+            f"the chat template writes {', '.join(unknown)}, no token of this tokenizer: such text "
+            f"in a message gives the same ids; train with --special-token",
+            file=sys.stderr,
+        )
     return ConversationEncoder(
         tokenizer,
         loss=arguments.loss or "auto",
@@ -456,6 +477,9 @@ def run_inspect(arguments: argparse.Namespace) -> None:
             ids = files.document(arguments.document, arguments.split)
             print(" ".join(map(str, ids.tolist())))
             return
+        writer = TokenFiles.open(arguments.folder, cache=arguments.cache).manifest.plan.tokenizer
+        if writer.name and not (arguments.tokenizer or arguments.files):
+            arguments.tokenizer = f"{writer.name}@{writer.version}"
         tokenizer = load_tokenizer(arguments)
         files = TokenFiles.open(arguments.folder, tokenizer, cache=arguments.cache)
         print(files.decode_document(arguments.document, tokenizer, arguments.split))
@@ -490,6 +514,8 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         print(f"documents left out: {manifest.bad_documents}")
     if manifest.document_encoder is not None:
         print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
+    if manifest.counts and any(split.lost and split.lost.n_cut for split in manifest.splits):
+        print("  before documents were truncated:")
     for name, count in manifest.counts.items():
         print(f"  {count:,} {_COUNTED.get(name, name.replace('_', ' '))}")
     print(plan.end_in_words)

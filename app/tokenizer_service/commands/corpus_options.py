@@ -90,6 +90,8 @@ def files_in_order(inputs: Sequence[str | os.PathLike[str]]) -> list[str]:
     """The files that the arguments name, each once, in the order of the arguments; those of a
     pattern are sorted.
     """
+    if "-" in map(str, inputs):
+        raise UsageError("a corpus is not read from standard input; write it to a file first")
     files = set(find_corpus_files(inputs))
     named = (file for each in inputs for file in find_corpus_files([each]))
     return [file for file in dict.fromkeys(named) if file in files]

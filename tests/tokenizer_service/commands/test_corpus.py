@@ -148,6 +148,13 @@ def test_conversations_are_encoded_with_their_mask(cli):
     left_out = "documents left out: 1 bad (no_conversation 1: chats.jsonl line 2)"
     assert left_out in out.decode().splitlines()
     assert "  1 turns are learned with their end\n" in out.decode()
+    Path("own.jinja").write_text(Path("chat.jinja").read_text().replace("endoftext", "end"))
+    own = [*encode[:5], "--chat-template", "own.jinja", "--skip-bad", "--max-bad=0.5", "--output"]
+    _, told = cli.run(*own, "whole")
+    assert "writes <|end|>, no token of this tokenizer" in told
+    length = len(TokenFiles.open("whole").document(0))
+    out, _ = cli.run(*own, "cut", f"--max-length={length - 1}")
+    assert "  before documents were truncated:\n  1 turns" in out.decode()
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
@@ -233,7 +240,10 @@ def test_without_a_separator_a_file_is_one_document(cli):
     command = ("corpus", "encode", "stories.txt", "--separator", "", "--output")
     out, _ = cli.run(*command, "plain", "--allowed-special", "none")
     assert out.decode().startswith("train: 1 documents")
-    cli.run(*command, "recognised")
+    _, told = cli.run(*command, "recognised")
+    assert "separator" not in told
+    _, told = cli.run(*command[:-2], "\\n", "--output", "nowhere")
+    assert "the separator '\\\\n' occurs nowhere" in told
     assert 256 not in TokenFiles.open("plain").document(0)[:-1]
     assert 256 in TokenFiles.open("recognised").document(0)[:-1]
     out, _ = cli.run("corpus", "inspect", "recognised")
@@ -273,6 +283,7 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--allowed-special=<|x|>"], 2, "it has: <|endoftext|>"),
     ):
         assert said in cli.fail(*ENCODE, "tokens", *options, code=code)
+    assert "write it to a file first" in cli.fail("corpus", "encode", "-", "-o", "tokens", code=2)
     for name, said in (("nope.txt", "check the path"), ("*.nope", "no file matches")):
         assert said in cli.fail("corpus", "encode", name, "--output", "tokens")
     assert not Path("tokens").exists()
@@ -281,6 +292,8 @@ def test_errors_are_one_line_with_the_remedy(cli):
     cli.run(*ENCODE, "tokens")
     assert "is there already" in cli.fail(*ENCODE, "tokens")
     cli.run("train", "stories.txt", "--vocab-size", "265", "--name", "other")
+    cli.run("promote", "other")
+    cli.run("corpus", "inspect", "tokens", "--document=0")  # with the tokenizer that wrote it
     for options, code, said in (
         (["--document=2"], 1, "no document 2"),
         (["--ids"], 2, "--document"),
