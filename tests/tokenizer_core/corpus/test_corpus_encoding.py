@@ -207,7 +207,7 @@ def test_a_bad_document_is_reported_with_file_and_place(
         tokenizer, end_of_document="", allowed_special="none", disallowed_special="all"
     )
     for text, error, message in (
-        ("a long text " * 100 + "<|end|> and", SpecialTokenForbiddenError, "the text holds"),
+        ("a long text " * 100 + "<|end|> and", SpecialTokenForbiddenError, "the document holds"),
         ("one two " * 100 + "ACGT" * 1000, CorpusError, "a document has no"),
     ):
         texts[30] = text
