@@ -36,7 +36,12 @@ from tokenizer_core.documents import (
     raise_not_utf8,
 )
 from tokenizer_core.documents.remote_files import StoreReadError
-from tokenizer_core.errors import CorpusError, DocumentRefusedError, RunError
+from tokenizer_core.errors import (
+    CorpusError,
+    DocumentRefusedError,
+    RunError,
+    SpecialTokenForbiddenError,
+)
 from tokenizer_core.parallel import map_ahead, run_ahead
 from tokenizer_core.splitting.patterns import UNICODE_TABLES
 
@@ -139,7 +144,10 @@ def encode_shard(encoding: ShardEncoding, shard: Part, attempt: Attempt) -> dict
     except DocumentRefusedError as error:
         place = place_of_document(source.path, reader.format, error.number, start=shard.start)
         source.check()
-        raise CorpusError(f"the corpus file {source.shown!r}, {place}: {error.reason}") from None
+        where = f"the corpus file {source.shown!r}, {place}"
+        if error.forbidden is not None:
+            raise CorpusError(str(SpecialTokenForbiddenError(error.forbidden, where))) from None
+        raise CorpusError(f"{where}: {error.reason}") from None
     except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
     for name in (IDS_NAME, DOCUMENTS_NAME):

@@ -253,7 +253,7 @@ def test_an_encoder_is_made_once_in_a_process():
     assert pickle.loads(data) is pickle.loads(data)
 
 
-FORBIDDEN = r"the text holds .*<\|end\|>"
+FORBIDDEN = r"the document holds .*<\|end\|>"
 
 
 @pytest.mark.parametrize(
