@@ -56,8 +56,8 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
         self.token, self.place = token, place
         if place:
             super().__init__(
-                f"{place}: the document holds the special token {token!r}, and nothing allows it: "
-                f"allowed_special 'all' takes it as the token, 'none' as text"
+                f"{place}: the document holds the special token {token!r}, and nothing allows it. "
+                f"allowed_special all (--allowed-special all) takes it as the token, none as text"
             )
             return
         super().__init__(

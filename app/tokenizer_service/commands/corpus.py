@@ -27,7 +27,7 @@ from tokenizer_core.corpus import (
 )
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
-from tokenizer_core.errors import CorpusError, SpecialTokenForbiddenError, TokenFilesCorruptError
+from tokenizer_core.errors import CorpusError, TokenFilesCorruptError
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
@@ -323,12 +323,6 @@ def _encode(
                 document_encoder=encoder,
                 max_bad=max_bad_of(arguments),
             )
-        except SpecialTokenForbiddenError as error:
-            raise CommandError(
-                f"{error.place}: the document holds the special token {error.token!r}, and nothing "
-                f"says whether it is meant as one: --allowed-special all takes it as the token, "
-                f"--allowed-special none as text"
-            ) from None
         except CorpusError as error:
             if arguments.checkpoint_dir is None and can_resume(folder):
                 raise CommandError(
