@@ -1,5 +1,5 @@
-"""The splits of a corpus: SplitDraw says which documents go to which, and SplitWriter appends their
-checked ids to the shards, document ends and counts of one."""
+"""The splits of a corpus. SplitDraw draws the split of each document. SplitWriter checks the ids of
+one split, and appends them to its shards, document ends and counts."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class UsageError(CommandError):
 
 class _StoreOnce(argparse.Action):
     """Stores the value of an option. Given again, an option of several values adds to them, and one
-    of a single value is an error: argparse would silently take the last. So is an empty value, as a
-    shell's variable that is not set: for most options it would be the default."""
+    of a single value is an error: argparse would silently take the last. An empty value, such as a
+    shell variable that is not set, is an error too: most options would take it for the default."""
 
     def __call__(
         self,
