@@ -239,24 +239,22 @@ def take_turns(plan, addresses, bodies, **options):
 
 def measure_first(plan, servers):
     """Send each large body once to each of these fresh servers, a few in a turn. Returns MB of
-    bodies per second of the processor time of each."""
+    bodies per second of the processor time that each used in its turns."""
     bodies = plan.large.read_bytes().splitlines()
     part = plan.folder / "part"
-    n_bytes = 0
-    before = [processor_seconds(address) for address, _ in servers]
+    n_bytes, seconds = 0, [0.0] * len(servers)
     for at in range(0, len(bodies), FIRST_AT_ONCE):
         few = bodies[at : at + FIRST_AT_ONCE]
         part.write_bytes(b"\n".join(few) + b"\n")
         n_bytes += sum(map(len, few))
-        for address, accept in servers:
+        for n, (address, accept) in enumerate(servers):
             job = {"is_once": True, "n_connections": 1, "accept": accept}
+            start = processor_seconds(address)
             first = put_load(address, part, FIRST_SECONDS, **job)
+            seconds[n] += processor_seconds(address) - start
             if first["n_requests"] != len(few):
                 raise SystemExit(f"only {first['n_requests']} requests in {FIRST_SECONDS} seconds")
-    return [
-        n_bytes / (processor_seconds(address) - start) / 1e6
-        for (address, _), start in zip(servers, before, strict=True)
-    ]
+    return [n_bytes / one / 1e6 for one in seconds]
 
 
 def processor_seconds(address):

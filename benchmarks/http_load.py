@@ -90,6 +90,8 @@ class Connection(asyncio.Protocol):
             self._load.note(self._sent_at, 0, is_right=False)
 
     def _send_next(self):
+        if self._load.all_are_sent():
+            return
         wait = self._load.seconds_until_due()
         if wait > 0:
             asyncio.get_running_loop().call_later(wait, self._send)
@@ -112,7 +114,7 @@ class Load:
         self.is_over = False
         lines = Path(job.bodies).read_bytes().splitlines()
         self._requests = [self._request(line) for line in lines]
-        self._next = self._n_sent = 0
+        self._n_sent = 0
         self._next_due = 0.0
         self._from = self._until = 0.0
 
@@ -150,6 +152,9 @@ class Load:
         if self._job.is_once and self._result.n_requests == len(self._requests):
             self._all_are_answered.set()
 
+    def all_are_sent(self):
+        return self._job.is_once and self._n_sent == len(self._requests)
+
     def seconds_until_due(self):
         if not self._job.requests_per_second:
             return 0.0
@@ -157,10 +162,9 @@ class Load:
         return self._next_due - time.perf_counter()
 
     def next_request(self):
-        request, size = self._requests[self._next]
-        self._next = (self._next + 1) % len(self._requests)
+        request, size = self._requests[self._n_sent % len(self._requests)]
+        self._n_sent += 1
         if self._job.has_ids:
-            self._n_sent += 1
             line, _, rest = request.partition(b"\r\n")
             request = b"%b\r\nX-Request-Id: %d\r\n%b" % (line, self._n_sent, rest)
         return request, size
