@@ -23,7 +23,7 @@ from tokenizer_core.corpus.split_writer import DocumentIds, SplitPart, choose_do
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import LostTokens
 from tokenizer_core.corpus.token_plan import SPLITS, Split
-from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
+from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume, name_differences
 from tokenizer_core.documents.bad_documents import (
     NO_BAD_DOCUMENTS,
     BadDocuments,
@@ -267,19 +267,11 @@ class _Run:
         for name in [*self._settings, *settings]:
             before, now = settings.get(name), self._settings.get(name)
             if before != now:
-                which = f"{name.replace('_', ' ')}{_differences(before, now)}"
+                which = f"{name.replace('_', ' ')}{name_differences(before, now)}"
                 raise TokenFilesPlanError(
                     f"the token files were begun with another {which}; go on with the same, or "
                     f"start anew, without resume"
                 )
-
-
-def _differences(before: object, now: object) -> str:
-    """Which fields of two objects differ, in brackets."""
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        return ""
-    names = sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n))
-    return f" ({', '.join(name.replace('_', ' ') for name in names)})"
 
 
 class LengthLimit:

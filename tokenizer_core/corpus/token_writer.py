@@ -314,10 +314,12 @@ class TokenFilesWriter:
                 f"the checkpoint of {self.folder.name!r:.80} cannot be gone on from ({error}); "
                 f"start anew, without resume"
             ) from None
-        if fields["plan"] != render_plan(self.plan):
+        before, now = fields["plan"], render_plan(self.plan)
+        if before != now:
             raise TokenFilesPlanError(
-                f"{self.folder.name!r:.80} was begun with another plan or tokenizer; go on with "
-                f"that one, or start anew, without resume"
+                f"{self.folder.name!r:.80} was begun with another plan"
+                f"{name_differences(before, now)}; go on with that one, or start anew, without "
+                f"resume"
             )
         self._marks, mark = fields["marks"], fields
         while not self._is_current(mark["position"]):
@@ -381,6 +383,14 @@ class TokenFilesWriter:
     def _require_open(self) -> None:
         if not self._staged.is_held:
             raise TokenFilesError("this writer has finished or failed; open another one")
+
+
+def name_differences(before: object, now: object) -> str:
+    """Which fields of two objects differ, in brackets."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return ""
+    names = sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n))
+    return f" ({', '.join(name.replace('_', ' ') for name in names)})"
 
 
 def can_resume(folder: str | os.PathLike[str]) -> bool:

@@ -99,6 +99,7 @@ def add_parsers(subcommands: Any) -> None:
     verify = add_command(below, run_verify, help=about)
     _add_folder(verify)
     verify.add("--json", "print the figures as JSON")
+    add_tokenizer_arguments(verify)
     add_quiet(verify)
 
     about = "show the manifest of token files, or one document"
@@ -392,16 +393,23 @@ def _plan(
 
 
 def run_verify(arguments: argparse.Namespace) -> None:
-    """Check everything about token files that can be checked without the corpus. The exit
-    code is 3 if they are damaged.
+    """Check everything about token files that can be checked without the corpus; with a
+    tokenizer also that it wrote them, and that it has each id. The exit code is 3 if they
+    are damaged.
 
-    example:
+    examples:
       tokenizer corpus verify stories-tokens
+      tokenizer corpus verify stories-tokens --tokenizer gpt2
     """
+    is_named = arguments.tokenizer or arguments.files
+    tokenizer = load_tokenizer(arguments) if is_named else None
     try:
         with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
             found = verify_token_files(
-                arguments.folder, cache=arguments.cache, progress=follow(bar)
+                arguments.folder,
+                tokenizer=tokenizer,
+                cache=arguments.cache,
+                progress=follow(bar),
             )
     except TokenFilesCorruptError as error:
         raise CommandError(str(error), exit_code=ANSWER_IS_NO) from error

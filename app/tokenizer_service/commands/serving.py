@@ -47,6 +47,7 @@ from tokenizer_service.access.auth import check_keys
 from tokenizer_service.commands.command_line import (
     DEFAULT_TOKENIZER,
     CommandError,
+    UsageError,
     add_command,
     open_packaged_store,
     unknown_tokenizer,
@@ -115,14 +116,19 @@ def _render_setting(name: str, default: str, meaning: str) -> str:
 def run_serve(arguments: argparse.Namespace) -> None:
     """Serve tokenizers over HTTP. Ctrl-C or SIGTERM ends it."""
     parent = os.getppid()  # before any slow call, during which the parent may end
+    options = {}
     for name in ("host", "port", "workers", "artifacts_dir"):
         value = getattr(arguments, name)
         if value is not None:
             # The serving processes read their settings from the environment.
-            os.environ[f"TOKENIZER_{name.upper()}"] = str(value)
+            variable = f"TOKENIZER_{name.upper()}"
+            os.environ[variable], options[variable] = str(value), f"--{name.replace('_', '-')}"
     try:
         settings = Settings.from_environment()
     except SettingsError as error:
+        variable, _, reason = str(error).partition(": ")
+        if variable in options:
+            raise UsageError(f"{options[variable]}: {reason}") from None
         raise CommandError(str(error)) from None
     _check_settings(settings)
     engine = choose_engine(settings.engine)  # raises if the engine is unavailable

@@ -184,7 +184,7 @@ class JobRunner:
 
     async def _run(self, job: Job) -> None:
         folder = JobFolder.of(self._artifacts_dir, job.id)
-        log.info("job %s: attempt %d begins", job.id, job.attempt)
+        log.info("job %s begins", job.id)
         outcome = outcome_before(job)
         if outcome is None:
             attempt = Attempt(

@@ -88,7 +88,7 @@ def test_an_owner_that_is_gone_loses_its_job_and_publishes_nothing_when_it_wakes
         ]
         slow = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
         job_id = ask(servers[0], "POST", "/train", json=slow)["id"]
-        begun = f"job {job_id}: attempt 1 begins"
+        begun = f"job {job_id} begins"
         wait_until(lambda: any(begun in server.output for server in servers))
         wait_until(lambda: jobs.get(job_id).phase in ("count", "learn"), seconds=240)
         holder, other = sorted(servers, key=lambda server: begun not in server.output)

@@ -300,6 +300,9 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--document=0", "--tokenizer=other"], 1, "tokenizer"),
     ):
         assert said in cli.fail("corpus", "inspect", "tokens", *options, code=code)
+    cli.run("corpus", "verify", "tokens", "--tokenizer=mine")
+    told = cli.fail("corpus", "verify", "tokens", "--tokenizer=other")
+    assert "were written by another tokenizer" in told
     shard = Path("tokens/train.bin")
     shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
     assert "train.bin" in cli.fail("corpus", "verify", "tokens", code=3)
