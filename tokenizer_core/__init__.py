@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokenizer_core.text.alignment import Alignment, align
     from tokenizer_core.text.decode_streams import DecodeStreams, StreamingDecoder
     from tokenizer_core.text.streaming import StreamingEncoder
-    from tokenizer_core.text.truncate import TextPart, chunk_text, truncate_text
+    from tokenizer_core.text.truncate_and_chunk import TextPart, chunk_text, truncate_text
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training import TrainingOptions, train, train_bpe, train_from_iterator
 
@@ -54,17 +54,17 @@ _HOMES: Final = {
     "SplitPattern": "splitting.patterns",
     "StreamingDecoder": "text.decode_streams",
     "StreamingEncoder": "text.streaming",
-    "TextPart": "text.truncate",
+    "TextPart": "text.truncate_and_chunk",
     "Tokenizer": "tokenizer",
     "TokenizerCoreError": "errors",
     "TokenizerSpec": "spec",
     "TrainingOptions": "training",
     "align": "text.alignment",
-    "chunk_text": "text.truncate",
+    "chunk_text": "text.truncate_and_chunk",
     "train": "training",
     "train_bpe": "training",
     "train_from_iterator": "training",
-    "truncate_text": "text.truncate",
+    "truncate_text": "text.truncate_and_chunk",
 }
 
 

@@ -18,7 +18,7 @@ from tokenizer_service.commands.command_line import CommandError, UsageError
 if TYPE_CHECKING:
     from tokenizer_client.client import Client, TokenizerResource
     from tokenizer_client.schemas.tokens import TokenizerSummary
-    from tokenizer_core.text.truncate import TextPart
+    from tokenizer_core.text.truncate_and_chunk import TextPart
 
 _ONE_REQUEST_IDS: Final = 1 << 20
 _BATCH_DOCUMENTS, _BATCH_CHARS = 256, 1 << 18
@@ -83,7 +83,7 @@ class LocalCoder:
 
     def truncate(self, text: str, max_tokens: int, side: Any, allowed: Any) -> dict[str, Any]:
         """The part that remains, as the command prints it."""
-        from tokenizer_core.text.truncate import truncate_text
+        from tokenizer_core.text.truncate_and_chunk import truncate_text
 
         options = {"side": side, "allowed_special": allowed}
         return _as_object(truncate_text(self._tokenizer, text, max_tokens, **options))
@@ -92,7 +92,7 @@ class LocalCoder:
         self, text: str, max_tokens: int, overlap_tokens: int, allowed: Any
     ) -> Iterator[dict[str, Any]]:
         """The chunks, as the command prints them."""
-        from tokenizer_core.text.truncate import chunk_text
+        from tokenizer_core.text.truncate_and_chunk import chunk_text
 
         options = {"overlap_tokens": overlap_tokens, "allowed_special": allowed}
         return map(_as_object, chunk_text(self._tokenizer, text, max_tokens, **options))

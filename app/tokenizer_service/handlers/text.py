@@ -20,7 +20,7 @@ from tokenizer_core import TextPart, truncate_text
 from tokenizer_core.engines import COUNT
 from tokenizer_core.text.alignment import align_spans
 from tokenizer_core.text.round_trips import check_text
-from tokenizer_core.text.truncate import TextChunks
+from tokenizer_core.text.truncate_and_chunk import TextChunks
 from tokenizer_service.access.errors import ChunksTooLargeError, TooManyChunksError
 from tokenizer_service.access.limits import repeat_limit
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory

@@ -16,13 +16,9 @@ from typing import Any, Final, Literal
 from tokenizer_core.errors import DISK_FULL
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.job_limits import JobLimits
 from tokenizer_service.jobs.kinds import KINDS
-from tokenizer_service.jobs.process import (
-    JobProcess,
-    StartProcess,
-    available_memory_bytes,
-    describe_death,
-)
+from tokenizer_service.jobs.process import JobProcess, StartProcess, describe_death
 from tokenizer_service.jobs.queue import Job, JobStore
 
 log = logging.getLogger("tokenizer_service.jobs")
@@ -57,12 +53,8 @@ class Outcome:
 
 
 class Attempt:
-    """One attempt; `run` once.
-
-    `memory_bytes` is the operator's limit, by default three quarters of the memory there is; a
-    request may set a lower one. `start_process` starts
-    the child.
-    """
+    """One attempt; `run` once. `memory_bytes` is the operator's limit, see `JobLimits`;
+    `start_process` starts the child."""
 
     def __init__(
         self,
@@ -77,7 +69,7 @@ class Attempt:
         self._job, self._folder, self._jobs, self._stop = job, folder, jobs, stop
         self._kind = KINDS[job.kind]
         self._start_process = start_process
-        self._memory_limit = _lower_memory_limit(job.request["limits"], memory_bytes)
+        self._limits = JobLimits(job.request["limits"], self._kind, memory_bytes)
         self._phase, self._progress = "start", 0.0
         self._counters: dict[str, int] = {}
         self._written: tuple[str, float, int] = ("", -1.0, 0)
@@ -145,25 +137,9 @@ class Attempt:
         return await self._over_limit(process)
 
     async def _over_limit(self, process: JobProcess) -> Outcome | None:
-        limits = self._job.request["limits"]
-        seconds = time.monotonic() - self._started
-        if limits["seconds"] is not None and seconds > limits["seconds"]:
-            return Outcome(
-                "failed",
-                code="time_limit",
-                detail=f"{self._kind.process} took longer than limits.seconds = "
-                f"{limits['seconds']:g}; raise the limit, or {self._kind.less_text}",
-            )
-        limit_bytes, name = self._memory_limit
-        used = await asyncio.to_thread(process.resident_bytes)
-        if used > limit_bytes:
-            return Outcome(
-                "failed",
-                code="memory_limit",
-                detail=f"the {self._kind.process} processes held {used} bytes, more than "
-                f"{name} = {limit_bytes}; raise the limit, or {self._kind.less_memory}",
-            )
-        return None
+        used_bytes = await asyncio.to_thread(process.resident_bytes)
+        exceeded = self._limits.exceeded(time.monotonic() - self._started, used_bytes)
+        return None if exceeded is None else Outcome("failed", None, *exceeded)
 
     async def _write_progress(self) -> None:
         now = (self._phase, round(self._progress, 4), self._waited_percent)
@@ -243,18 +219,6 @@ class Attempt:
         self._phase = phase
         self._counters |= {f"{phase}_done": done, f"{phase}_total": total}
         self._counters |= event.get("counters", {})
-
-
-def _lower_memory_limit(limits: Mapping[str, Any], operators_bytes: int | None) -> tuple[int, str]:
-    """The lower limit, and the name of the setting or field that raises it."""
-    name = "the server's TOKENIZER_TRAIN_MEMORY_BYTES"
-    if operators_bytes is None:
-        # A quarter is for serving, and for growth until the next look.
-        operators_bytes = available_memory_bytes() * 3 // 4
-        name += ", by default 3/4 of its memory"
-    operators = operators_bytes, name
-    asked = limits["memory_bytes"]
-    return operators if asked is None else min(operators, (asked, "limits.memory_bytes"))
 
 
 def _failed_to_start(error: OSError) -> Outcome:

@@ -20,8 +20,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import IO, Any, Final
 
-import psutil
-
 import tokenizer_core
 import tokenizer_service
 from tokenizer_core.blobs.locks import try_record_lock
@@ -31,9 +29,6 @@ from tokenizer_service.serving.workers import ProcessIdentity
 
 PUBLISH: Final = b"publish\n"
 """The server writes this to the child's standard input when the child may publish."""
-
-_OWN_GROUPS: Final = Path("/proc/self/cgroup")
-_GROUPS: Final = Path("/sys/fs/cgroup")
 
 _LOCK_POLL_SECONDS: Final = 0.05
 _MAX_EVENT_BYTES: Final = 1 << 20
@@ -219,26 +214,6 @@ def signal_group(leader_pid: int, number: signal.Signals) -> None:
     """Send a signal to the process group that `leader_pid` leads, if it still has a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, number)
-
-
-def available_memory_bytes() -> int:
-    """The memory of this machine, or less if a control group (a container) allows less."""
-    limits = [psutil.virtual_memory().total]
-    with contextlib.suppress(OSError):  # no such file: not Linux
-        for line in _OWN_GROUPS.read_text("utf-8").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:  # version 2
-                root, name = _GROUPS, "memory.max"
-            elif "memory" in controllers.split(","):
-                root, name = _GROUPS / "memory", "memory.limit_in_bytes"
-            else:
-                continue
-            group = root / path.lstrip("/")
-            for folder in (group, *group.parents):  # a limit holds for all groups below
-                with contextlib.suppress(OSError, ValueError):  # no such file; "max"
-                    if folder.is_relative_to(root):
-                        limits.append(int((folder / name).read_text("ascii")))
-    return min(limits)
 
 
 def _environment(scratch: Path) -> dict[str, str]:

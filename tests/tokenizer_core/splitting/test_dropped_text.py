@@ -30,7 +30,7 @@ from tokenizer_core.spec import Alphabet, MissingBytes
 from tokenizer_core.specials.parts import NO_TOKENS, text_as_decoded
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
 from tokenizer_core.text.round_trips import check_text
-from tokenizer_core.text.truncate import chunk_text, truncate_text
+from tokenizer_core.text.truncate_and_chunk import chunk_text, truncate_text
 
 # `!` is missing, so that punctuation of one pre-token meets; 0x84 and 0xE4 occur in Chinese.
 VALUES = (0x04, 0x21, 0x84, 0xE4, 0xF1)

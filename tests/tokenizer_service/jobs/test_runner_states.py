@@ -12,7 +12,7 @@ import pytest
 from tests.tokenizer_service.jobs.fake_process import FakeRunner, error_of, running
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.errors import ArtifactCorruptError
-from tokenizer_service.jobs import attempt, restarts, runner
+from tokenizer_service.jobs import attempt, job_limits, restarts, runner
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.kinds import cancel_job
@@ -170,7 +170,7 @@ async def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(fake):
 
 async def test_the_lowest_memory_limit_ends_a_job_also_before_the_first_look(fake, monkeypatch):
     """Of the operator's, the request's and, by default, three quarters of the memory."""
-    monkeypatch.setattr(attempt, "available_memory_bytes", lambda: 16 * MEBIBYTE)
+    monkeypatch.setattr(job_limits, "available_memory_bytes", lambda: 16 * MEBIBYTE)
     default = "TOKENIZER_TRAIN_MEMORY_BYTES, by default 3/4 of its memory = 12582912"
 
     for operators, asked, limit, named in (

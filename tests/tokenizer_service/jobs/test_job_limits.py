@@ -3,8 +3,8 @@
 import psutil
 import pytest
 
-from tokenizer_service.jobs import process
-from tokenizer_service.jobs.process import available_memory_bytes
+from tokenizer_service.jobs import job_limits
+from tokenizer_service.jobs.job_limits import available_memory_bytes
 
 MACHINE = psutil.virtual_memory().total
 VERSION_1 = "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/"
@@ -27,8 +27,8 @@ VERSION_1 = "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/"
 def test_the_memory_is_the_lowest_limit_of_the_groups_above(
     tmp_path, monkeypatch, own, limits, expected
 ):
-    monkeypatch.setattr(process, "_GROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(process, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(job_limits, "_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(job_limits, "_OWN_GROUPS", tmp_path / "own")
     if own is not None:
         (tmp_path / "own").write_text(f"{own}\n")
     for name, value in limits.items():

@@ -11,7 +11,7 @@ from tokenizer_core import Tokenizer, chunk_text, truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError, SpecialTokenForbiddenError
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.text.streaming import StreamingEncoder
-from tokenizer_core.text.truncate import TextChunks
+from tokenizer_core.text.truncate_and_chunk import TextChunks
 
 BYTES = {i: bytes([i]) for i in range(256)}
 WORDS = "the quick brown fox jumps over the lazy dog, don't we'll 12345   \n\n  naïve "
