@@ -938,8 +938,9 @@ class Tokenizer:
         For a conversation with a model: what it has seen and made keeps its ids. `text` is encoded
         by itself, as if a boundary were before it. After an added token it is encoded as `encode`
         does there; after other ids, the normalizer puts no space before it. The special-token
-        options are those of `text`. Of segments, the ids are those of `encode_segments`, with which
-        the whole is compared too, after the trusted text of `ids`.
+        options are those of `text`; `added_tokens="none"` recognises none in it. Of segments, the
+        ids are those of `encode_segments`, with which the whole is compared too, after the trusted
+        text of `ids`.
 
         Raises:
             UnknownTokenIdError, TypeError: as `decode`.
@@ -955,9 +956,12 @@ class Tokenizer:
         given, before = self._checked_ids(ids)
         if isinstance(text, str | bytes):
             require_characters(text)
-            extended = self._continue(given, text, Policy(allowed_special, disallowed_special))
+            policy = Policy.of_text(allowed_special, disallowed_special, added_tokens)
+            extended = self._continue(given, text, policy)
             again = self.encode_to_numpy(before + text)
         else:
+            if allowed_special != "all" or disallowed_special:
+                raise ValueError("allowed_special and disallowed_special belong to a text alone")
             segments, policy = list(text), Policy(added_tokens=added_tokens)
             extended = self._continue(given, segments, policy)
             again = self.encode_source([(before, True), *segments], policy, ARRAY)

@@ -59,7 +59,14 @@ class Policy(NamedTuple):
         disallowed: Disallowed = (),
         added_tokens: AddedTokens = "all",
     ) -> Policy:
-        """That of a text: `allowed`, or with `added_tokens="none"` no added token at all."""
+        """That of a text: `allowed`, or with `added_tokens="none"` no added token at all.
+
+        Raises:
+            ValueError: another `added_tokens`, or `"none"` beside the names of `allowed`.
+        """
+        _check_added_tokens(added_tokens)
+        if added_tokens == "none" and not isinstance(allowed, str):
+            raise ValueError("added_tokens='none' recognises no token of allowed_special; omit one")
         return cls("ordinary" if added_tokens == "none" else allowed, disallowed)
 
     @property
@@ -132,12 +139,9 @@ class PolicyMatchers:
         Raises:
             ValueError: another `added_tokens`.
         """
+        _check_added_tokens(policy.added_tokens)
         if policy.added_tokens == "none":
             return [Trust(self._added, runs)]
-        if policy.added_tokens != "all":
-            raise ValueError(
-                f"added_tokens must be 'all' or 'none', not {policy.added_tokens!r:.40}"
-            )
         control = find_control()
         written = control - self._special if assistant_runs is not None else frozenset[str]()
         own = assistant_runs() if assistant_runs is not None and written else runs
@@ -178,6 +182,11 @@ class PolicyMatchers:
                 id_ = min(reached)
                 raise SpecialTokenReachedError(id_, self._spec.vocab[id_])
         return matcher
+
+
+def _check_added_tokens(value: str) -> None:
+    if value not in ("all", "none"):
+        raise ValueError(f"added_tokens must be 'all' or 'none', not {value!r:.40}")
 
 
 def resolve_policy(
