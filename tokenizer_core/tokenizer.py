@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import Engine, Wanted
     from tokenizer_core.engines.protocol import BodyEncoder, CacheStatistics, Result
+    from tokenizer_core.formats.any_format import Target
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
     from tokenizer_core.specials.segments import Segment
@@ -124,18 +125,16 @@ class Tokenizer:
         import pathlib
 
         from tokenizer_core.formats.chat_template_files import existing_template_file
-        from tokenizer_core.formats.model_folder import WRITTEN, save_model_folder
-        from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+        from tokenizer_core.formats.model_folder import WRITTEN
 
         folder = pathlib.Path(path)
         if folder.suffix == ".json":
-            save_tokenizer_json(self._spec, folder)
+            self.save_tokenizer_json(folder)
             return
         folder.mkdir(parents=True, exist_ok=True)
         if found := existing_template_file(folder):
             raise FormatError(f"{found} would replace the chat templates; remove it")
-        tokenizer_json, config_json, special_tokens_json = (folder / name for name in WRITTEN)
-        save_model_folder(self._spec, tokenizer_json, config_json, special_tokens_json)
+        self._write("transformers", *(folder / name for name in WRITTEN))
 
     @classmethod
     def load(cls, path: Path, *, ids: str | None = None, engine: str = "auto") -> Tokenizer:
@@ -269,15 +268,11 @@ class Tokenizer:
 
     def save_files(self, vocab_filepath: Path, merges_filepath: Path) -> None:
         """Write the vocabulary and merges as pickles."""
-        from tokenizer_core.formats.pickle_files import save_pickles
-
-        save_pickles(self._spec, vocab_filepath, merges_filepath)
+        self._write("pickle", vocab_filepath, merges_filepath)
 
     def save_gpt2_files(self, vocab_json: Path, merges_txt: Path) -> None:
         """Write `vocab.json` and `merges.txt` in GPT-2's alphabet."""
-        from tokenizer_core.formats.gpt2_files import save_gpt2_files
-
-        save_gpt2_files(self._spec, vocab_json, merges_txt)
+        self._write("gpt2", vocab_json, merges_txt)
 
     def save_tiktoken(self, path: Path) -> None:
         """Write a `.tiktoken` rank file.
@@ -285,15 +280,16 @@ class Tokenizer:
         Raises:
             FormatError: no ranks give the same ids as the merges.
         """
-        from tokenizer_core.formats.tiktoken_file import save_tiktoken
-
-        save_tiktoken(self._spec, path)
+        self._write("tiktoken", path)
 
     def save_tokenizer_json(self, path: Path) -> None:
         """Write Hugging Face's `tokenizer.json`."""
-        from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+        self._write("tokenizer.json", path)
 
-        save_tokenizer_json(self._spec, path)
+    def _write(self, target: Target, *paths: Path) -> None:
+        from tokenizer_core.formats.any_format import write_files
+
+        write_files(target, self._spec, *paths)
 
     @property
     def spec(self) -> TokenizerSpec:
