@@ -223,10 +223,8 @@ class Tokenizer:
         These files contain no split pattern. A `manifest.json` in the same folder does, and must
         agree with the arguments. Without one the pattern is `gpt2`, as in the course, and a token
         of the vocabulary that looks special (`<|endoftext|>`) and is not in `special_tokens` is a
-        UserWarning: no text would give its id.
-
-        Raises:
-            FormatError: a file is malformed, or the manifest disagrees with an argument.
+        UserWarning: no text would give its id. Raises FormatError: a file is malformed, or the
+        manifest disagrees with an argument.
         """
         from tokenizer_core.formats.any_format import load_files_spec
 
@@ -275,11 +273,8 @@ class Tokenizer:
         self._write("gpt2", vocab_json, merges_txt)
 
     def save_tiktoken(self, path: Path) -> None:
-        """Write a `.tiktoken` rank file.
-
-        Raises:
-            FormatError: no ranks give the same ids as the merges.
-        """
+        """Write a `.tiktoken` rank file. Raises FormatError: no ranks give the same ids as the
+        merges."""
         self._write("tiktoken", path)
 
     def save_tokenizer_json(self, path: Path) -> None:
@@ -351,11 +346,8 @@ class Tokenizer:
 
     @property
     def eot_token(self) -> int:
-        """The id of the token that ends a document: see `find_document_end`.
-
-        Raises:
-            LookupError: nothing says which token it is.
-        """
+        """The id of the token that ends a document: see `find_document_end`. Raises LookupError:
+        nothing says which token it is."""
         known = self._spec.special_tokens
         try:
             return known[find_document_end(self._spec)[0]]
@@ -375,10 +367,8 @@ class Tokenizer:
         """A copy with these chat templates, name -> Jinja source; the one called `default` is used
         where no name is given. `variables` replace `template_variables`; `control_tokens` are
         further added tokens that no user may write. The ids of a text and the fingerprint stay.
-
-        Raises:
-            InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, or a
-                control token that is no added token.
+        Raises InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one,
+        or a control token that is no added token.
 
         Example:
             >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])

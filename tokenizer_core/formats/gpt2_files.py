@@ -126,11 +126,8 @@ def load_merges_txt(
 
 
 def parse_vocab_json(data: bytes) -> dict[int, bytes]:
-    """Parse a `vocab.json` to id -> bytes.
-
-    Raises:
-        FormatError: not an object of tokens and ids, or an id or a token given twice.
-    """
+    """Parse a `vocab.json` to id -> bytes. Raises FormatError: not an object of tokens and ids, or
+    an id or a token given twice."""
     table = parse_strict_json(data, "the vocabulary")
     if not isinstance(table, dict):
         raise FormatError("the vocabulary must be a JSON object of tokens and their ids")
@@ -158,11 +155,8 @@ def check_id(id_: object, text: str) -> None:
 
 def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
     """The pairs of a `merges.txt`, in order; its first line may be `#version: ...`. Lines may end
-    as on Windows: the byte alphabet has no line breaks.
-
-    Raises:
-        FormatError: a line is not two tokens separated by one space; names the line.
-    """
+    as on Windows: the byte alphabet has no line breaks. Raises FormatError: a line is not two
+    tokens separated by one space; names the line."""
     if data.startswith(_BYTE_ORDER_MARK):
         raise FormatError("the merges begin with a byte order mark; remove it")
     if data.count(b"\n") > MAX_MERGES:

@@ -122,10 +122,8 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
     """The pairs, in rank order, whose merging gives the same ids as `ranks`.
 
     Takes about half a second for o200k's 200,000 tokens, and three without the compiled module.
-
-    Raises:
-        FormatError: some tokens are made by no merge, so a list of merges cannot reach them; the
-            message names the first of them.
+    Raises FormatError: some tokens are made by no merge, so a list of merges cannot reach them; the
+    message names the first of them.
     """
     merges, unreached = recover_reachable_merges(ranks)
     if unreached:
