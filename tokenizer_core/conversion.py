@@ -12,22 +12,20 @@ import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from tokenizer_core.errors import ConversionError, FormatError, InvalidSpecError
+from tokenizer_core.formats.any_format import Target, write_files
 from tokenizer_core.formats.chat_template_files import existing_template_file
-from tokenizer_core.formats.gpt2_files import save_gpt2_files
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
-from tokenizer_core.formats.model_folder import WRITTEN, save_model_folder
-from tokenizer_core.formats.pickle_files import PICKLE_NAMES, save_pickles
-from tokenizer_core.formats.tiktoken_file import save_tiktoken
-from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+from tokenizer_core.formats.model_folder import WRITTEN
+from tokenizer_core.formats.pickle_files import PICKLE_NAMES
 from tokenizer_core.presets import load_path_spec
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.splitting.patterns import CUSTOM
@@ -36,8 +34,6 @@ from tokenizer_core.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.policy import Allowed
-
-Target = Literal["tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"]
 
 FILE_NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -49,16 +45,6 @@ FILE_NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Format -> the names of its files in a folder."""
-
-_WRITERS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
-    {
-        "tokenizer.json": save_tokenizer_json,
-        "transformers": save_model_folder,
-        "tiktoken": save_tiktoken,
-        "gpt2": save_gpt2_files,
-        "pickle": save_pickles,
-    }
-)
 
 _WHOLE: Final = ("tokenizer.json", "transformers")
 """The formats that hold everything that decides ids."""
@@ -110,7 +96,7 @@ def convert_spec(
     try:
         with tempfile.TemporaryDirectory(prefix=".convert.", dir=folder) as aside:
             staged = [Path(aside) / path.name for path in paths]
-            _WRITERS[target](spec, *staged)
+            write_files(target, spec, *staged)
             is_same = _check_read_back(spec, target, staged)
             _check_free(target, paths, overwrite=overwrite)
             _put_in_place(staged, paths, Path(aside))

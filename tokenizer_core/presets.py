@@ -61,11 +61,8 @@ class Preset:
     fingerprints: tuple[str, ...]
 
     def has_pattern(self, pattern: str | SplitPattern | None) -> bool:
-        """Whether the preset has this pattern, a name or an expression; true for None.
-
-        Raises:
-            UnknownPatternError: it is neither a known name nor a valid expression.
-        """
+        """Whether the preset has this pattern, a name or an expression; true for None. Raises
+        UnknownPatternError: it is neither a known name nor a valid expression."""
         return pattern is None or resolve_pattern(pattern) == resolve_pattern(self.pattern)
 
     @property
@@ -87,11 +84,7 @@ class Preset:
             )
 
     def build_spec(self, data: bytes) -> TokenizerSpec:
-        """The spec of the rank file `data`.
-
-        Raises:
-            FormatError: `data` is not the published file.
-        """
+        """The spec of the rank file `data`. Raises FormatError: it is not the published file."""
         from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks
 
         self.check(data)
@@ -171,10 +164,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of this name.
-
-    Raises:
-        PresetError: there is none.
+    """The preset of this name. Raises PresetError: there is none.
 
     Example:
         >>> find_preset("cl100k_base").special_tokens["<|endofprompt|>"]
@@ -266,11 +256,8 @@ def other_way(path: StrPath) -> str:
 
 
 def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
-    """The spec of a preset, from the file at `path`, the package or a cache folder.
-
-    Raises:
-        Exception: as `read_preset`.
-    """
+    """The spec of a preset, from the file at `path`, the package or a cache folder. Raises
+    Exception: as `read_preset`."""
     preset, data = read_preset(name, path)
     return preset.build_spec(data)
 

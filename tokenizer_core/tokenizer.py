@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import Engine, Wanted
     from tokenizer_core.engines.protocol import BodyEncoder, CacheStatistics, Result
+    from tokenizer_core.formats.any_format import Target
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.policy import AddedTokens, Allowed, Disallowed
     from tokenizer_core.specials.segments import Segment
@@ -124,18 +125,16 @@ class Tokenizer:
         import pathlib
 
         from tokenizer_core.formats.chat_template_files import existing_template_file
-        from tokenizer_core.formats.model_folder import WRITTEN, save_model_folder
-        from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+        from tokenizer_core.formats.model_folder import WRITTEN
 
         folder = pathlib.Path(path)
         if folder.suffix == ".json":
-            save_tokenizer_json(self._spec, folder)
+            self.save_tokenizer_json(folder)
             return
         folder.mkdir(parents=True, exist_ok=True)
         if found := existing_template_file(folder):
             raise FormatError(f"{found} would replace the chat templates; remove it")
-        tokenizer_json, config_json, special_tokens_json = (folder / name for name in WRITTEN)
-        save_model_folder(self._spec, tokenizer_json, config_json, special_tokens_json)
+        self._write("transformers", *(folder / name for name in WRITTEN))
 
     @classmethod
     def load(cls, path: Path, *, ids: str | None = None, engine: str = "auto") -> Tokenizer:
@@ -224,10 +223,8 @@ class Tokenizer:
         These files contain no split pattern. A `manifest.json` in the same folder does, and must
         agree with the arguments. Without one the pattern is `gpt2`, as in the course, and a token
         of the vocabulary that looks special (`<|endoftext|>`) and is not in `special_tokens` is a
-        UserWarning: no text would give its id.
-
-        Raises:
-            FormatError: a file is malformed, or the manifest disagrees with an argument.
+        UserWarning: no text would give its id. Raises FormatError: a file is malformed, or the
+        manifest disagrees with an argument.
         """
         from tokenizer_core.formats.any_format import load_files_spec
 
@@ -269,31 +266,25 @@ class Tokenizer:
 
     def save_files(self, vocab_filepath: Path, merges_filepath: Path) -> None:
         """Write the vocabulary and merges as pickles."""
-        from tokenizer_core.formats.pickle_files import save_pickles
-
-        save_pickles(self._spec, vocab_filepath, merges_filepath)
+        self._write("pickle", vocab_filepath, merges_filepath)
 
     def save_gpt2_files(self, vocab_json: Path, merges_txt: Path) -> None:
         """Write `vocab.json` and `merges.txt` in GPT-2's alphabet."""
-        from tokenizer_core.formats.gpt2_files import save_gpt2_files
-
-        save_gpt2_files(self._spec, vocab_json, merges_txt)
+        self._write("gpt2", vocab_json, merges_txt)
 
     def save_tiktoken(self, path: Path) -> None:
-        """Write a `.tiktoken` rank file.
-
-        Raises:
-            FormatError: no ranks give the same ids as the merges.
-        """
-        from tokenizer_core.formats.tiktoken_file import save_tiktoken
-
-        save_tiktoken(self._spec, path)
+        """Write a `.tiktoken` rank file. Raises FormatError: no ranks give the same ids as the
+        merges."""
+        self._write("tiktoken", path)
 
     def save_tokenizer_json(self, path: Path) -> None:
         """Write Hugging Face's `tokenizer.json`."""
-        from tokenizer_core.formats.tokenizer_json.document import save_tokenizer_json
+        self._write("tokenizer.json", path)
 
-        save_tokenizer_json(self._spec, path)
+    def _write(self, target: Target, *paths: Path) -> None:
+        from tokenizer_core.formats.any_format import write_files
+
+        write_files(target, self._spec, *paths)
 
     @property
     def spec(self) -> TokenizerSpec:
@@ -355,11 +346,8 @@ class Tokenizer:
 
     @property
     def eot_token(self) -> int:
-        """The id of the token that ends a document: see `find_document_end`.
-
-        Raises:
-            LookupError: nothing says which token it is.
-        """
+        """The id of the token that ends a document: see `find_document_end`. Raises LookupError:
+        nothing says which token it is."""
         known = self._spec.special_tokens
         try:
             return known[find_document_end(self._spec)[0]]
@@ -379,10 +367,8 @@ class Tokenizer:
         """A copy with these chat templates, name -> Jinja source; the one called `default` is used
         where no name is given. `variables` replace `template_variables`; `control_tokens` are
         further added tokens that no user may write. The ids of a text and the fingerprint stay.
-
-        Raises:
-            InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, or a
-                control token that is no added token.
+        Raises InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one,
+        or a control token that is no added token.
 
         Example:
             >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
@@ -938,8 +924,9 @@ class Tokenizer:
         For a conversation with a model: what it has seen and made keeps its ids. `text` is encoded
         by itself, as if a boundary were before it. After an added token it is encoded as `encode`
         does there; after other ids, the normalizer puts no space before it. The special-token
-        options are those of `text`. Of segments, the ids are those of `encode_segments`, with which
-        the whole is compared too, after the trusted text of `ids`.
+        options are those of `text`; `added_tokens="none"` recognises none in it. Of segments, the
+        ids are those of `encode_segments`, with which the whole is compared too, after the trusted
+        text of `ids`.
 
         Raises:
             UnknownTokenIdError, TypeError: as `decode`.
@@ -955,9 +942,12 @@ class Tokenizer:
         given, before = self._checked_ids(ids)
         if isinstance(text, str | bytes):
             require_characters(text)
-            extended = self._continue(given, text, Policy(allowed_special, disallowed_special))
+            policy = Policy.of_text(allowed_special, disallowed_special, added_tokens)
+            extended = self._continue(given, text, policy)
             again = self.encode_to_numpy(before + text)
         else:
+            if allowed_special != "all" or disallowed_special:
+                raise ValueError("allowed_special and disallowed_special belong to a text alone")
             segments, policy = list(text), Policy(added_tokens=added_tokens)
             extended = self._continue(given, segments, policy)
             again = self.encode_source([(before, True), *segments], policy, ARRAY)

@@ -27,11 +27,11 @@ from tokenizer_core import Tokenizer, TokenizerSpec, compiled
 from tokenizer_core.blobs import atomic_files
 from tokenizer_core.engines.native_engine import NativeEngine
 from tokenizer_core.errors import ArtifactCorruptError, FormatError
+from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.manifest_fields import render_spec_fields
 from tokenizer_core.formats.model_folder import FILE_NAMES
 from tokenizer_core.formats.tokenizer_json.document import (
     render_tokenizer_json,
-    save_tokenizer_json,
 )
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.normalizers.step import NormalizerStep
@@ -86,7 +86,7 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def source(tmp_path):
     """A file with a tokenizer."""
-    save_tokenizer_json(SPECS["merges"], tmp_path / "tokenizer.json")
+    write_files("tokenizer.json", SPECS["merges"], tmp_path / "tokenizer.json")
     return tmp_path / "tokenizer.json"
 
 
@@ -180,7 +180,7 @@ def test_another_source_is_another_tokenizer(cache, source):
     for _ in range(3):
         before = Tokenizer.load(source)
     other = trained_spec(50)
-    save_tokenizer_json(other, source)
+    write_files("tokenizer.json", other, source)
     after = Tokenizer.load(source)
     assert (is_compiled(before), is_compiled(after)) == (True, False)
     assert after.spec.fingerprint == other.fingerprint
@@ -265,7 +265,7 @@ def test_the_least_recently_used_file_is_removed_first(cache, source, monkeypatc
     sources = []
     for n_merges in (10, 20, 30):
         sources.append(source.with_name(f"{n_merges}.json"))
-        save_tokenizer_json(trained_spec(n_merges), sources[-1])
+        write_files("tokenizer.json", trained_spec(n_merges), sources[-1])
     for path in (sources[0], sources[0], sources[1], sources[1]):
         Tokenizer.load(path)
     for number, path in enumerate(cache.iterdir()):

@@ -22,7 +22,7 @@ from tests.tokenizer_core.formats.small_specs import (
 )
 from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import file_of
 from tests.tokenizer_core.formats.tokenizer_json.test_model import clip
-from tokenizer_core import Tokenizer, conversion
+from tokenizer_core import Tokenizer
 from tokenizer_core.blobs import atomic_files as whole_files
 from tokenizer_core.conversion import (
     FILE_NAMES,
@@ -32,8 +32,12 @@ from tokenizer_core.conversion import (
     output_paths,
 )
 from tokenizer_core.errors import ConversionError, FormatError
+from tokenizer_core.formats import any_format
 from tokenizer_core.formats.any_format import load_spec
-from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json, save_tokenizer_json
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes, TokenizerSpec
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import SplitPattern
@@ -83,11 +87,11 @@ def test_nothing_is_overwritten_unasked(target, tmp_path):
 def test_a_file_that_appears_during_the_conversion_is_not_overwritten(tmp_path, monkeypatch):
     target = tmp_path / "x.json"
 
-    def write(spec, path):
-        save_tokenizer_json(spec, path)
+    def render(spec):
         target.write_text("somebody else's")
+        return (render_tokenizer_json(spec),)
 
-    monkeypatch.setattr(conversion, "_WRITERS", {"tokenizer.json": write})
+    monkeypatch.setattr(any_format, "_RENDERERS", {"tokenizer.json": render})
     with pytest.raises(ConversionError, match="is there already"):
         convert_spec(SPEC, "tokenizer.json", target)
     assert contents(tmp_path) == {"x.json": b"somebody else's"}
@@ -148,11 +152,11 @@ def test_a_failure_anywhere_leaves_what_was_there(target, error, tmp_path, monke
 def test_a_file_that_is_another_tokenizer_when_read_back_is_not_kept(
     spec, lie, tmp_path, monkeypatch
 ):
-    writers = {"tokenizer.json": lambda _, path: save_tokenizer_json(lie, path)}
-    monkeypatch.setattr(conversion, "_WRITERS", writers)
+    renderers = {"tokenizer.json": lambda _: (render_tokenizer_json(lie),)}
+    monkeypatch.setattr(any_format, "_RENDERERS", renderers)
     with pytest.raises(ConversionError, match="read back"):
         convert_spec(spec, "tokenizer.json", tmp_path / "x.json")
-    writers["tiktoken"] = lambda _, path: path.write_bytes(b"YQ== 0\n")
+    renderers["tiktoken"] = lambda _: (b"YQ== 0\n",)
     with pytest.raises(ConversionError, match="cannot be read back: the vocabulary has no token"):
         convert_spec(spec, "tiktoken", tmp_path / "x")
     assert contents(tmp_path) == {}

@@ -15,7 +15,7 @@ from tests.tokenizer_core.formats.small_specs import small_tekken
 from tests.tokenizer_service.run_cli import write_tiktoken
 from tokenizer_core import AddedToken, TokenizerSpec
 from tokenizer_core.engines import native_import
-from tokenizer_core.formats.gpt2_files import save_gpt2_files
+from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_service import cli as cli_module
 from tokenizer_service.cli import _COMMANDS, build_whole_parser, main
@@ -305,7 +305,7 @@ def parsers_below(parser):
 
 def test_a_warning_of_the_library_is_one_line(cli):
     vocab = {byte: bytes([byte]) for byte in range(256)} | {256: b"<|endoftext|>"}
-    save_gpt2_files(TokenizerSpec.from_merges(vocab, []), "v.json", "m.txt")
+    write_files("gpt2", TokenizerSpec.from_merges(vocab, []), "v.json", "m.txt")
     out, error = cli.run("encode", "<|endoftext|>", "--files", "v.json", "m.txt")
     assert len(out.split()) == 13
     assert error.startswith("tokenizer: warning: the vocabulary has tokens that look special")

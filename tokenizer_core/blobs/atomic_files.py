@@ -167,12 +167,13 @@ def write_whole_file(
         write_synced(staged, data, mode=mode)
 
 
-def check_size(data: bytes, max_bytes: int, what: str) -> None:
-    """Raise FormatError for a file that `read_whole_file` with this limit would refuse."""
+def check_size(data: bytes, max_bytes: int, what: str) -> bytes:
+    """`data`; raises FormatError for a file that `read_whole_file` with this limit would refuse."""
     if len(data) > max_bytes:
         raise FormatError(
             f"{what} would have {len(data)} bytes, more than the {max_bytes} that can be read again"
         )
+    return data
 
 
 def is_stream(path: Path) -> bool:

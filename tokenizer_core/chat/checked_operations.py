@@ -59,11 +59,7 @@ class Budget:
         self.depth = 0
 
     def take(self, units: int) -> None:
-        """Take units before they are spent.
-
-        Raises:
-            ElsewhereError: there are not as many left.
-        """
+        """Take units before they are spent. Raises ElsewhereError: there are not as many left."""
         self.left -= units
         if self.left < 0:
             raise ElsewhereError

@@ -128,10 +128,8 @@ class ChatEncoding:
         this conversation.
 
         The template writes a text after the last of them. What of it is in `ids` already is found
-        by their last added token: that of the template, or one that ends turns.
-
-        Raises:
-            ChatInputError: as `Tokenizer.extend_chat`.
+        by their last added token: that of the template, or one that ends turns. Raises
+        ChatInputError: as `Tokenizer.extend_chat`.
         """
         n_earlier = len(earlier.messages)
         if list(self.rendered.messages[:n_earlier]) != list(earlier.messages):

@@ -87,11 +87,8 @@ class InProcessTemplate(ChatTemplate):
         self._compiled = make_environment(CheckedEnvironment).from_string(add_checks(tree))
 
     def render_within(self, request: dict[str, Any], budget: Budget) -> tuple[str, Runs]:
-        """As `ChatTemplate.render`; the text is a plain `str`.
-
-        Raises:
-            ElsewhereError: only the child process can say what the result is.
-        """
+        """As `ChatTemplate.render`; the text is a plain `str`. Raises ElsewhereError: only the
+        child process can say what the result is."""
         units = budget.left
         try:
             given = ("messages", "tools", "documents", "variables", "kwargs")

@@ -549,11 +549,8 @@ def _joined(content: str | list[Message]) -> str:
 
 
 def texts_of(content: object, place: str, index: int | None = None) -> list[str]:
-    """The texts of a message's content: a string, parts of text, or nothing.
-
-    Raises:
-        ChatShapeError: another shape, or a part without text.
-    """
+    """The texts of a message's content: a string, parts of text, or nothing. Raises ChatShapeError:
+    another shape, or a part without text."""
     if content is None:
         return []
     if isinstance(content, str):

@@ -66,11 +66,7 @@ _DECODER: Final = json.JSONDecoder(
 
 def _as_object(text: str) -> dict[str, tuple[Any, str]] | None:
     """The members of a JSON object: their values, and their text; None if it is none, or has a key
-    twice.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
+    twice. Raises ValueError: it is no JSON."""
     members: dict[str, tuple[Any, str]] = {}
     at = _skip(text, 0)
     mark = "{"

@@ -66,11 +66,7 @@ _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 class ChatTemplate:
-    """A compiled template.
-
-    Raises:
-        TemplateError: the source is not a template.
-    """
+    """A compiled template. Raises TemplateError: the source is not a template."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -125,11 +121,7 @@ class ChatTemplate:
 
 
 def parse(source: str) -> nodes.Template:
-    """The syntax tree of a template.
-
-    Raises:
-        TemplateError: the source is not a template.
-    """
+    """The syntax tree of a template. Raises TemplateError: the source is not a template."""
     return make_environment().parse(source)
 
 

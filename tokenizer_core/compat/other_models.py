@@ -196,10 +196,7 @@ class LibraryTokenizer(Tokenizer):
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids`, which need not be the text that was encoded; `errors` has no effect.
-
-        Raises:
-            UnknownTokenIdError: an id is not in the vocabulary; names index and id.
-        """
+        Raises UnknownTokenIdError: an id is not in the vocabulary; names index and id."""
         listed = list(map(operator.index, ids))
         for index, id_ in enumerate(listed):
             if id_ < 0 or self._library.id_to_token(id_) is None:

@@ -156,11 +156,8 @@ class Encoding:
         self, text: str, *, allowed_special: Allowed = _NONE, disallowed_special: Disallowed = "all"
     ) -> list[int]:
         """The ids of `text`. Special tokens of `allowed_special` are recognised, those of
-        `disallowed_special` (by default all others) are an error, any others are plain text.
-
-        Raises:
-            SpecialTokenForbiddenError (a ValueError): the text contains a disallowed token.
-        """
+        `disallowed_special` (by default all others) are an error, any others are plain text. Raises
+        SpecialTokenForbiddenError (a ValueError): the text contains a disallowed token."""
         allowed = self._policy([text], allowed_special, disallowed_special)
         return _encode_any(partial(self.tokenizer.encode, allowed_special=allowed), text)
 
@@ -204,10 +201,7 @@ class Encoding:
     ) -> tuple[list[int], list[list[int]]]:
         """The ids that stay the same for every continuation of `text`, and ways to go on from
         there: lists of ids whose bytes begin with the rest of `text`. As complete as tiktoken's.
-
-        Raises:
-            SpecialTokenForbiddenError (a ValueError): as `encode`.
-        """
+        Raises SpecialTokenForbiddenError (a ValueError): as `encode`."""
         allowed = self._policy([text], allowed_special, disallowed_special)
         ids = _encode_any(partial(self.tokenizer.encode, allowed_special=allowed), text)
         n_stable = len(ids) - self._n_unstable(_without_surrogates(text), ids, allowed)
@@ -265,11 +259,8 @@ class Encoding:
         return [self.decode_single_token_bytes(token) for token in tokens]
 
     def decode_with_offsets(self, tokens: Sequence[int]) -> tuple[str, list[int]]:
-        """The text, and for each id the index of the first character with a byte of it.
-
-        Raises:
-            UnicodeDecodeError: the bytes are not UTF-8.
-        """
+        """The text, and for each id the index of the first character with a byte of it. Raises
+        UnicodeDecodeError: the bytes are not UTF-8."""
         parts = self.decode_tokens_bytes(tokens)
         n_starts = [sum(not 0x80 <= byte < 0xC0 for byte in part) for part in parts]
         before = accumulate(n_starts, initial=0)

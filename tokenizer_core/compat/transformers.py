@@ -53,10 +53,8 @@ class PreTrainedTokenizerFast(_Inherited):
       a longer one its state is compared.
 
     The results of a plain call have no `tokens()` and `char_to_token()`; pass
-    `return_offsets_mapping=True` for these.
-
-    Raises:
-        FormatError: `tokenizer.json` cannot be read exactly; names the setting.
+    `return_offsets_mapping=True` for these. Raises FormatError: `tokenizer.json` cannot be read
+    exactly; names the setting.
     """
 
     _exact: Tokenizer | None = None
@@ -69,11 +67,7 @@ class PreTrainedTokenizerFast(_Inherited):
     def from_tokenizer(cls, tokenizer: Tokenizer, **options: Any) -> PreTrainedTokenizerFast:
         """The class for a `Tokenizer`; `options` are those of the constructor (`pad_token` ...).
         The named tokens (`bos_token` ...) and the chat templates are set where the tokenizer has
-        them.
-
-        Raises:
-            FormatError: no `tokenizer.json` can hold the tokenizer.
-        """
+        them. Raises FormatError: no `tokenizer.json` can hold the tokenizer."""
         backend = tokenizers.Tokenizer.from_buffer(render_tokenizer_json(tokenizer.spec))
         named = named_special_tokens(tokenizer.spec)
         sources = tokenizer.chat_templates

@@ -59,13 +59,9 @@ def single_token_share(n_single: int, n_words: int) -> float:
 
 
 def renyi_entropy(counts: NDArray[np.integer], alpha: float = RENYI_ALPHA) -> float:
-    """The Rényi entropy of order `alpha` of the ids' frequencies, in bits:
-    `log2(sum(p ** alpha)) / (1 - alpha)`; for `alpha` 1 its limit, Shannon's `-sum(p log2 p)`.
-    0 if all counts are 0.
-
-    Raises:
-        ValueError: `alpha` is negative.
-    """
+    """The Rényi entropy of order `alpha` of the ids' frequencies, in bits: `log2(sum(p ** alpha)) /
+    (1 - alpha)`; for `alpha` 1 its limit, Shannon's `-sum(p log2 p)`. 0 if all counts are 0. Raises
+    ValueError: `alpha` is negative."""
     if alpha < 0:
         raise ValueError(f"the order of a Rényi entropy is not negative, and alpha is {alpha}")
     came = counts[counts > 0].astype(np.float64)
@@ -158,11 +154,8 @@ _LETTER, _UNSPACED_LETTER = 1, 2
 
 
 def word_spans(text: str) -> NDArray[np.int64]:
-    """The byte offsets (start, end) of the words of `text` in UTF-8: shape (n_words, 2).
-
-    Raises:
-        UnicodeEncodeError: the text contains a lone surrogate.
-    """
+    """The byte offsets (start, end) of the words of `text` in UTF-8: shape (n_words, 2). Raises
+    UnicodeEncodeError: the text contains a lone surrogate."""
     # Arrays of the whole text: matching each word separately took ten times as long as encoding.
     points = _code_points(text)
     is_letter = _classes()[points] == _LETTER
@@ -182,9 +175,7 @@ def word_spans(text: str) -> NDArray[np.int64]:
 
 def count_unspaced_letters(text: str) -> int:
     """The number of letters in scripts without spaces between words; words never include them.
-
-    Raises:
-        UnicodeEncodeError: the text contains a lone surrogate.
+    Raises UnicodeEncodeError: the text contains a lone surrogate.
 
     Example:
         >>> count_unspaced_letters("in 世界")
@@ -258,10 +249,7 @@ def lengths_in_text(spec: TokenizerSpec) -> NDArray[np.int64]:
 
 def save_token_bytes(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
     """Write `token_byte_lengths` to a `.npy` file of exactly this name, completely or not at all.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    Raises OSError: the file cannot be written."""
     data = io.BytesIO()
     np.save(data, token_byte_lengths(spec))
     write_whole_file(path, data.getvalue())

@@ -247,11 +247,8 @@ def _heat_table(
 
 def render_training_page(runs: Mapping[str, Mapping[str, Any]]) -> str:
     """The HTML page for the sizes of one training run, by name; each is the `training` table of a
-    manifest. All text from tokenizers, names and files is escaped.
-
-    Raises:
-        ValueError: `runs` is empty, or a run has no curve.
-    """
+    manifest. All text from tokenizers, names and files is escaped. Raises ValueError: `runs` is
+    empty, or a run has no curve."""
     if not all(run.get("curve") for run in runs.values()) or not runs:
         raise ValueError("nothing to show: no run, or one whose report has no curve")
     largest = max(runs.values(), key=lambda run: int(run["curve"][-1]["vocab_size"]))

@@ -153,11 +153,8 @@ class Report:
         return asdict(self)
 
     def measurement(self, tokenizer: str, corpus: str) -> Measurement:
-        """The figures of this tokenizer on this corpus.
-
-        Raises:
-            LookupError: the report has no such pair.
-        """
+        """The figures of this tokenizer on this corpus. Raises LookupError: the report has no such
+        pair."""
         for found in self.measurements:
             if (found.tokenizer, found.corpus) == (tokenizer, corpus):
                 return found
@@ -203,10 +200,8 @@ def build_report(
     Text is plain text: special tokens in it are not recognised. `seed` is recorded as the sampling
     seed of the corpora; `is_parallel` means that they are line-by-line translations. `progress` is
     called with a label and the bytes processed since the last call, counted once for each
-    tokenizer.
-
-    Raises:
-        CorpusError: a corpus is missing, empty or not UTF-8, or no sample has a character.
+    tokenizer. Raises CorpusError: a corpus is missing, empty or not UTF-8, or no sample has a
+    character.
     """
     show = progress or (lambda _word, _n_bytes: None)
     tallies = {name: {corpus: _Tally(t) for corpus in corpora} for name, t in tokenizers.items()}

@@ -64,11 +64,7 @@ class TextFile:
     piece_bytes: int = PIECE_BYTES
 
     def size_bytes(self) -> int:
-        """The size of the file.
-
-        Raises:
-            CorpusError: the file is empty or not a regular file.
-        """
+        """The size of the file. Raises CorpusError: the file is empty or not a regular file."""
         path = Path(self.path)
         if not path.is_file():
             raise CorpusError(f"the corpus {path} is no regular file; check the path")
@@ -88,12 +84,8 @@ class TextFile:
         return self.corpus_format.separator or ""
 
     def pieces(self) -> Iterator[SamplePiece]:
-        """The pieces in order, without overlap, read lazily.
-
-        Raises:
-            CorpusError: the file is missing, empty, or not UTF-8 (names the byte); or as
-                `open_documents`.
-        """
+        """The pieces in order, without overlap, read lazily. Raises CorpusError: the file is
+        missing, empty, or not UTF-8 (names the byte); or as `open_documents`."""
         size = self.size_bytes()
         if not self.corpus_format.is_plain_text(self.path):
             yield from self._drawn_documents(size)
@@ -249,11 +241,8 @@ class ParallelFile:
         return self.size_bytes()
 
     def pieces(self) -> Iterator[SamplePiece]:
-        """The selected lines in order, grouped into pieces.
-
-        Raises:
-            CorpusError: the file is not UTF-8 (names the byte).
-        """
+        """The selected lines in order, grouped into pieces. Raises CorpusError: the file is not
+        UTF-8 (names the byte)."""
         texts: list[str] = []
         start = held = number = 0
         for text, position in _lines(self.path, self.corpus_format):

@@ -1,4 +1,4 @@
-"""Detects the format of a file, and reads any format.
+"""Detects the format of a file, and reads and writes any format.
 
 If a format has no split pattern, the caller must pass it; it is never guessed. Exceptions are the
 course's pickles and GPT-2's pair of files, whose pattern is `gpt2` by definition.
@@ -7,13 +7,19 @@ course's pickles and GPT-2's pair of files, whose pattern is `gpt2` by definitio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from tokenizer_core.blobs.atomic_files import read_whole_file
+from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError, MissingPatternError
-from tokenizer_core.formats.gpt2_files import load_merges_txt, parse_token, parse_vocab_json
+from tokenizer_core.formats.gpt2_files import (
+    load_merges_txt,
+    parse_token,
+    parse_vocab_json,
+    render_gpt2_files,
+)
 from tokenizer_core.formats.manifest_fields import (
     FORMAT_NAME,
     MANIFEST,
@@ -23,14 +29,15 @@ from tokenizer_core.formats.manifest_fields import (
     declared_gaps,
     parse_chat_file,
 )
-from tokenizer_core.formats.model_folder import load_model_folder
-from tokenizer_core.formats.pickle_files import PICKLE_NAMES, load_pickles
+from tokenizer_core.formats.model_folder import load_model_folder, render_model_folder
+from tokenizer_core.formats.pickle_files import PICKLE_NAMES, load_pickles, render_pickles
 from tokenizer_core.formats.sentencepiece_file import is_sentencepiece, load_sentencepiece
 from tokenizer_core.formats.tekken_file import is_tekken, parse_tekken_document, parse_tekken_table
-from tokenizer_core.formats.tiktoken_file import load_tiktoken_ranks
+from tokenizer_core.formats.tiktoken_file import load_tiktoken_ranks, render_tiktoken
 from tokenizer_core.formats.tokenizer_json.document import (
     parse_tokenizer_document,
     parse_tokenizer_table,
+    render_tokenizer_json,
 )
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
@@ -43,6 +50,17 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
     SpecialTokens = Mapping[str, int] | Iterable[str] | None
+
+Target = Literal["tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"]
+_RENDERERS: Final[Mapping[Target, Callable[[TokenizerSpec], tuple[bytes, ...]]]] = MappingProxyType(
+    {
+        "tokenizer.json": lambda spec: (render_tokenizer_json(spec),),
+        "transformers": render_model_folder,
+        "tiktoken": lambda spec: (render_tiktoken(spec),),
+        "gpt2": render_gpt2_files,
+        "pickle": render_pickles,
+    }
+)
 
 FormatName = Literal["pickle", "gpt2", "tiktoken", "tokenizer_json", "tekken", "sentencepiece"]
 
@@ -296,3 +314,15 @@ def _with_given_ids(
                 f"{given.get(content)} in this vocabulary"
             )
     return spec
+
+
+def write_files(target: Target, spec: TokenizerSpec, *paths: StrPath) -> None:
+    """Write the files of a format, each completely or not at all.
+
+    Raises:
+        FormatError: the format cannot hold what decides ids (named), or a file would be too large
+            to be read.
+        OSError: a file cannot be written.
+    """
+    for path, data in zip(paths, _RENDERERS[target](spec), strict=True):
+        write_whole_file(path, data)

@@ -25,11 +25,8 @@ _EXTRA: Final = ("additional_special_tokens", "extra_special_tokens")
 
 
 def contradictions(files: FolderTables) -> Iterator[str]:
-    """One sentence for each, those that can change ids first.
-
-    Raises:
-        FormatError: a file is malformed, or `tokenizer.json` cannot be read.
-    """
+    """One sentence for each, those that can change ids first. Raises FormatError: a file is
+    malformed, or `tokenizer.json` cannot be read."""
     yield from _of_tokens(files)
     yield from _of_names(files)
     if files.has_file:

@@ -14,7 +14,7 @@ from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import check_is_plain, recover_merges
 from tokenizer_core.spec.checks import MAX_TOKEN_BYTES, MAX_TOKEN_ID
@@ -126,11 +126,8 @@ def load_merges_txt(
 
 
 def parse_vocab_json(data: bytes) -> dict[int, bytes]:
-    """Parse a `vocab.json` to id -> bytes.
-
-    Raises:
-        FormatError: not an object of tokens and ids, or an id or a token given twice.
-    """
+    """Parse a `vocab.json` to id -> bytes. Raises FormatError: not an object of tokens and ids, or
+    an id or a token given twice."""
     table = parse_strict_json(data, "the vocabulary")
     if not isinstance(table, dict):
         raise FormatError("the vocabulary must be a JSON object of tokens and their ids")
@@ -158,11 +155,8 @@ def check_id(id_: object, text: str) -> None:
 
 def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
     """The pairs of a `merges.txt`, in order; its first line may be `#version: ...`. Lines may end
-    as on Windows: the byte alphabet has no line breaks.
-
-    Raises:
-        FormatError: a line is not two tokens separated by one space; names the line.
-    """
+    as on Windows: the byte alphabet has no line breaks. Raises FormatError: a line is not two
+    tokens separated by one space; names the line."""
     if data.startswith(_BYTE_ORDER_MARK):
         raise FormatError("the merges begin with a byte order mark; remove it")
     if data.count(b"\n") > MAX_MERGES:
@@ -211,15 +205,9 @@ def _parse_each_merge(lines: list[str]) -> list[tuple[bytes, bytes]]:
     return merges
 
 
-def save_gpt2_files(
-    spec: TokenizerSpec,
-    vocab_json: str | os.PathLike[str],
-    merges_txt: str | os.PathLike[str],
-) -> None:
-    """Write `spec` as `vocab.json` and `merges.txt`, each completely or not at all.
-
-    The format has no split pattern and does not mark special tokens; pass both separately to the
-    program that reads the files.
+def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
+    """`vocab.json` and `merges.txt` of `spec`. They have no split pattern and do not mark special
+    tokens.
 
     Raises:
         FormatError: ids depend on something that the format cannot store: a normalizer,
@@ -228,17 +216,7 @@ def save_gpt2_files(
             Also for specs on which readers of the format disagree: a special token that the byte
             alphabet spells differently, a merge that looks like the version line. Or a file would
             be too large to be read.
-        OSError: a file cannot be written.
     """
-    vocab, merges = render_gpt2_files(spec)
-    for data in (vocab, merges):
-        check_size(data, MAX_FILE_BYTES, "vocab.json or merges.txt")
-    write_whole_file(vocab_json, vocab)
-    write_whole_file(merges_txt, merges)
-
-
-def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
-    """The bytes of `vocab.json` and `merges.txt`; raises as `save_gpt2_files`."""
     check_is_plain(spec, "GPT-2 files")
     merges = spec.merges
     if spec.kind == "ranks":
@@ -262,7 +240,10 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
             )
     # Render in pieces: `dumps` would block every other thread for 0.1 s at 200,000 tokens.
     pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(table)
-    return "".join(pieces).encode(), ("\n".join(lines) + "\n").encode()
+    files = "".join(pieces).encode(), ("\n".join(lines) + "\n").encode()
+    for data in files:
+        check_size(data, MAX_FILE_BYTES, "vocab.json or merges.txt")
+    return files
 
 
 def check_one_name_an_id(spec: TokenizerSpec, file: str) -> None:

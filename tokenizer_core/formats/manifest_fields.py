@@ -156,11 +156,8 @@ def build_spec(
 
 
 def declared_gaps(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """The gaps in the ids that a manifest declares: the first and last id of each.
-
-    Raises:
-        FormatError: the gaps are missing or malformed.
-    """
+    """The gaps in the ids that a manifest declares: the first and last id of each. Raises
+    FormatError: the gaps are missing or malformed."""
     try:
         return [(typed(first, int), typed(last, int)) for first, last in fields["gaps"]]
     except (KeyError, TypeError, ValueError) as error:
@@ -169,10 +166,7 @@ def declared_gaps(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 def parse_chat_file(fields: Mapping[str, Any], data: bytes) -> ChatTemplates:
     """The chat templates in `data`, which must be what the manifest's `chat_templates` records.
-
-    Raises:
-        FormatError: they are others, or malformed.
-    """
+    Raises FormatError: they are others, or malformed."""
     try:
         chat = ChatTemplates.from_json(data)
     except InvalidSpecError as error:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.engines import create_engine
 from tokenizer_core.errors import FormatError, TokenizerCoreError
 from tokenizer_core.formats.chat_template_files import (
@@ -78,7 +78,7 @@ FILE_NAMES: Final = (
 """The files that are read, as patterns."""
 
 WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
-"""The files that `save_model_folder` writes."""
+"""The files of `render_model_folder`."""
 
 _RANKS: Final = ("tiktoken.model", SENTENCEPIECE)
 
@@ -434,21 +434,9 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
     )
 
 
-def save_model_folder(
-    spec: TokenizerSpec,
-    tokenizer_json: str | os.PathLike[str],
-    config_json: str | os.PathLike[str],
-    special_tokens_json: str | os.PathLike[str],
-) -> None:
-    """Write the files of WRITTEN, which `AutoTokenizer` of transformers 4 and 5 reads as they are.
-    The chat templates are in the second.
-
-    Raises:
-        FormatError: as `save_tokenizer_json`.
-        OSError: a file cannot be written.
-    """
-    rendered = render_tokenizer_json(spec)
-    check_size(rendered, MAX_FILE_BYTES, "the tokenizer.json")
+def render_model_folder(spec: TokenizerSpec) -> tuple[bytes, bytes, bytes]:
+    """The files of WRITTEN, which `AutoTokenizer` of transformers 4 and 5 reads as they are. The
+    chat templates are in the second. Raises as `render_tokenizer_json`."""
     listed = render_added_tokens(spec)
     named: dict[str, Any] = {**_named_with_flags(spec, listed), **named_special_tokens(spec)}
     config: dict[str, Any] = {
@@ -468,9 +456,7 @@ def save_model_folder(
         config["truncation_side"] = spec.chat.truncation_side
     if spec.chat.sources:
         config[CONFIG_FIELD] = template_field(spec.chat.sources)
-    write_whole_file(tokenizer_json, rendered)
-    write_whole_file(config_json, _render(config))
-    write_whole_file(special_tokens_json, _render(named))
+    return render_tokenizer_json(spec), _render(config), _render(named)
 
 
 def _render(table: Mapping[str, Any]) -> bytes:

@@ -19,7 +19,7 @@ import io
 import pickle
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
 from tokenizer_core.errors import FormatError, UnsafePickleError
 from tokenizer_core.formats.gpt2_files import check_one_name_an_id
 from tokenizer_core.formats.tiktoken_file import check_is_plain, recover_merges
@@ -294,26 +294,20 @@ def check_gaps(vocab: Mapping[int, bytes], declared_gaps: Iterable[tuple[int, in
         raise FormatError(f"the manifest declares the gap {missing}, which is not there")
 
 
-def save_pickles(
-    spec: TokenizerSpec, vocab_path: str | os.PathLike[str], merges_path: str | os.PathLike[str]
-) -> None:
-    """Write `spec` as two bare pickles, which `Tokenizer.from_files` reads, each completely or not
-    at all; equal values give equal files.
-
-    They do not record which tokens are special: pass those again when loading.
+def render_pickles(spec: TokenizerSpec) -> tuple[bytes, bytes]:
+    """`spec` as two bare pickles, which `Tokenizer.from_files` reads; equal values give equal
+    files. They do not record which tokens are special: pass those again when loading.
 
     Raises:
         FormatError: ids depend on what bare pickles cannot record: another split pattern than gpt2,
             a normalizer, `ignore_merges`, missing bytes, ranks with tokens that no merge makes,
             gaps, a special token that is spelt like another token. Publish an artifact instead. Or
             a file would be too large to be read.
-        OSError: a file cannot be written.
     """
     files = render_pickle(spec.vocab), render_pickle(_check_bare(spec))
     for data in files:
         check_size(data, MAX_PICKLE_BYTES, "the pickle of the vocabulary or the merges")
-    for path, data in zip((vocab_path, merges_path), files, strict=True):
-        write_whole_file(path, data)
+    return files
 
 
 def _check_bare(spec: TokenizerSpec) -> Sequence[tuple[bytes, bytes]]:

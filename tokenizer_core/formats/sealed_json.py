@@ -29,11 +29,8 @@ class SealedFormat:
     max_bytes: int
 
     def render(self, fields: Mapping[str, object]) -> bytes:
-        """Render a manifest: its format, `fields`, and the sha256 that seals them.
-
-        Raises:
-            FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
-        """
+        """Render a manifest: its format, `fields`, and the sha256 that seals them. Raises
+        FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate)."""
         table = {"format": self.name, "format_version": self.version, **fields}
         try:
             return _render({**table, "checksum": _checksum(table)})
@@ -41,11 +38,8 @@ class SealedFormat:
             raise FormatError(f"the manifest cannot be written as JSON: {error!s:.120}") from None
 
     def parse(self, data: bytes) -> dict[str, Any]:
-        """Parse a manifest; checks and removes its seal.
-
-        Raises:
-            FormatError: the format or version is different, or the manifest was changed.
-        """
+        """Parse a manifest; checks and removes its seal. Raises FormatError: the format or version
+        is different, or the manifest was changed."""
         if len(data) > self.max_bytes:
             raise FormatError(f"the manifest is larger than {self.max_bytes} bytes")
         table = parse_strict_json(data, "the manifest")
@@ -75,11 +69,8 @@ def typed(value: Any, kind: type[_T]) -> _T:
 
 def parse_record(kind: Any, value: Any) -> Any:
     """The value of a type in what JSON gave for it: a dataclass, a tuple of any length, a mapping,
-    one of these or None, or a simple type. A class with `from_fields` reads its own fields.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: a field is missing, unknown or of another
-            type.
+    one of these or None, or a simple type. A class with `from_fields` reads its own fields. Raises
+    KeyError, TypeError, ValueError, AttributeError: a field is missing, unknown or of another type.
 
     Example:
         >>> parse_record(dict[str, int | None], {"a": 1, "b": None})

@@ -23,7 +23,7 @@ import heapq
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
 from tokenizer_core.engines.native_calls import left_sizes, read_rank_lines
 from tokenizer_core.errors import FormatError
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
@@ -122,10 +122,8 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
     """The pairs, in rank order, whose merging gives the same ids as `ranks`.
 
     Takes about half a second for o200k's 200,000 tokens, and three without the compiled module.
-
-    Raises:
-        FormatError: some tokens are made by no merge, so a list of merges cannot reach them; the
-            message names the first of them.
+    Raises FormatError: some tokens are made by no merge, so a list of merges cannot reach them; the
+    message names the first of them.
     """
     merges, unreached = recover_reachable_merges(ranks)
     if unreached:
@@ -218,25 +216,15 @@ def check_is_plain(spec: TokenizerSpec, files: str) -> None:
         raise FormatError(f"{files} cannot say {found}; save a tokenizer.json{way_on}")
 
 
-def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
-    """Write the learned tokens of `spec` as a `.tiktoken` file, completely or not at all.
-
-    The format has no split pattern, special tokens or post-processor; pass them separately to the
-    program that reads the file.
+def render_tiktoken(spec: TokenizerSpec) -> bytes:
+    """The learned tokens of `spec` as a `.tiktoken` file, which has no split pattern, special
+    tokens or post-processor.
 
     Raises:
         FormatError: the spec has a normalizer, missing bytes, merges that ranks do not reproduce,
             one token with two ids, or a special token that is also a learned token; or the file
             would be too large to be read.
-        OSError: the file cannot be written.
     """
-    rendered = render_tiktoken(spec)
-    check_size(rendered, MAX_FILE_BYTES, "the .tiktoken file")
-    write_whole_file(path, rendered)
-
-
-def render_tiktoken(spec: TokenizerSpec) -> bytes:
-    """The bytes of the `.tiktoken` file; raises as `save_tiktoken`."""
     check_is_plain(spec, "a .tiktoken file")
     ranks = spec.token_to_id
     for token in spec.added_tokens:
@@ -259,7 +247,7 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
         (rank, token) for token, rank in [*ranks.items(), *((b"", id_) for id_ in empty)]
     )
     lines = ((base64.b64encode(token) or _EMPTY) + b" %d\n" % rank for rank, token in pairs)
-    return b"".join(lines)
+    return check_size(b"".join(lines), MAX_FILE_BYTES, "the .tiktoken file")
 
 
 def _check_ranks_reproduce(spec: TokenizerSpec, ranks: Mapping[bytes, int]) -> None:

@@ -44,11 +44,8 @@ class SearchedToken(Protocol):
 
 
 def normalizer_of(name: str, steps: tuple[NormalizerStep, ...] = ()) -> Normalizer:
-    """The normalizer with this name.
-
-    Raises:
-        InvalidSpecError: an unknown name, or steps that are missing or that this one does not take.
-    """
+    """The normalizer with this name. Raises InvalidSpecError: an unknown name, or steps that are
+    missing or that this one does not take."""
     if name not in _NAMES:
         raise InvalidSpecError(f"unknown normalizer {name!r:.40}: one of {', '.join(_NAMES)}")
     if (name in OF_STEPS) != bool(steps):

@@ -143,11 +143,7 @@ class TokenizerSpec:
     ) -> TokenizerSpec:
         """The same spec with these added tokens, checked; tokens not in the vocabulary get the next
         free ids. `known`, as in the constructor, may have `merge_ids`: looking them up takes most
-        of the time of this call.
-
-        Raises:
-            InvalidSpecError: as `from_merges`.
-        """
+        of the time of this call. Raises InvalidSpecError: as `from_merges`."""
         alphabet = self.alphabet
         # `dict` of a proxy would look up each key.
         vocab: dict[int, bytes] = self.vocab.copy()  # type: ignore[attr-defined]
@@ -241,11 +237,8 @@ class TokenizerSpec:
         return TokenizerSpec, (self.kind, dict(self.vocab), *values[2:])
 
     def with_chat(self, chat: ChatTemplates) -> TokenizerSpec:
-        """The same spec with these chat templates.
-
-        Raises:
-            InvalidSpecError: `control_tokens` names a token that is no added token.
-        """
+        """The same spec with these chat templates. Raises InvalidSpecError: `control_tokens` names
+        a token that is no added token."""
         unknown = next((t for t in chat.control_tokens if t not in self.added_ids), None)
         if unknown is not None:
             raise InvalidSpecError(
@@ -311,10 +304,7 @@ class TokenizerSpec:
     @cached_property
     def merge_ids(self) -> array[int]:
         """The ids of both sides and of the product of each merge, in turn, as words of four bytes.
-
-        Raises:
-            KeyError: one of them is not in `token_to_id`.
-        """
+        Raises KeyError: one of them is not in `token_to_id`."""
         ids = map(self.token_to_id.__getitem__, chain.from_iterable(self.merges))
         products = map(self.token_to_id.__getitem__, starmap(add, self.merges))
         sides, found = array("I", ids), array("I", bytes(12 * len(self.merges)))

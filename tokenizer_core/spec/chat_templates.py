@@ -136,11 +136,8 @@ class ChatTemplates:
         return {**_record(self.to_json()), "templates": records}
 
     def to_json(self) -> bytes:
-        """The content of `chat_templates.json`.
-
-        Raises:
-            InvalidSpecError: it would have more than 32 MiB.
-        """
+        """The content of `chat_templates.json`. Raises InvalidSpecError: it would have more than 32
+        MiB."""
         table = {"templates": self.sources} | {name: getattr(self, name) for name in _OTHERS}
         data = (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
         if len(data) > MAX_CHAT_FILE_BYTES:
@@ -190,11 +187,8 @@ def choose_template(
     templates: Mapping[str, str], name: str | ChosenTemplate | None, *, with_tools: bool
 ) -> ChosenTemplate:
     """The template that renders a conversation, as transformers chooses it; a `name` with braces is
-    a source, and one that was chosen stays.
-
-    Raises:
-        ChatTemplateMissingError: there is none of that name.
-    """
+    a source, and one that was chosen stays. Raises ChatTemplateMissingError: there is none of that
+    name."""
     if isinstance(name, ChosenTemplate):
         return name
     if name is None:

@@ -41,10 +41,8 @@ def find_document_end(spec: TokenizerSpec) -> tuple[str, str]:
 
     It is the only one of DOCUMENT_ENDS in the vocabulary, or the one of several that is the eos
     token. Another eos must be known to end turns: a chat template writes it, or
-    `generation_config.json` lists the document end as well.
-
-    Raises:
-        LookupError: nothing says which token it is; names those that come into question.
+    `generation_config.json` lists the document end as well. Raises LookupError: nothing says which
+    token it is; names those that come into question.
 
     Example:
         >>> from tokenizer_core.spec import TokenizerSpec

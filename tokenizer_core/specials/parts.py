@@ -84,11 +84,8 @@ def text_as_decoded(
     spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str, *, with_lost: bool = True
 ) -> str:
     """The text that the ids of `text` decode to. By default with the text that encoding loses: what
-    the split pattern drops (but not with a `word_suffix`), and bytes without a token.
-
-    Raises:
-        CancelledError: another thread cancelled the call.
-    """
+    the split pattern drops (but not with a `word_suffix`), and bytes without a token. Raises
+    CancelledError: another thread cancelled the call."""
     parts: list[bytes] = []
     added = {token.content: token for token in spec.added_tokens}
     for plain, token in normalized_parts(spec, matcher, text):

@@ -59,7 +59,11 @@ class Policy(NamedTuple):
         disallowed: Disallowed = (),
         added_tokens: AddedTokens = "all",
     ) -> Policy:
-        """That of a text: `allowed`, or with `added_tokens="none"` no added token at all."""
+        """That of a text: `allowed`, or with `added_tokens="none"` no added token at all. Raises
+        ValueError: another `added_tokens`, or `"none"` beside the names of `allowed`."""
+        _check_added_tokens(added_tokens)
+        if added_tokens == "none" and not isinstance(allowed, str):
+            raise ValueError("added_tokens='none' recognises no token of allowed_special; omit one")
         return cls("ordinary" if added_tokens == "none" else allowed, disallowed)
 
     @property
@@ -127,17 +131,10 @@ class PolicyMatchers:
     ) -> list[Trust]:
         """Where the guarded tokens count, which are the control tokens, or all by
         `added_tokens="none"`: in the trusted `runs`. In a conversation those of them that are not
-        special count in the assistant's messages too.
-
-        Raises:
-            ValueError: another `added_tokens`.
-        """
+        special count in the assistant's messages too. Raises ValueError: another `added_tokens`."""
+        _check_added_tokens(policy.added_tokens)
         if policy.added_tokens == "none":
             return [Trust(self._added, runs)]
-        if policy.added_tokens != "all":
-            raise ValueError(
-                f"added_tokens must be 'all' or 'none', not {policy.added_tokens!r:.40}"
-            )
         control = find_control()
         written = control - self._special if assistant_runs is not None else frozenset[str]()
         own = assistant_runs() if assistant_runs is not None and written else runs
@@ -158,11 +155,8 @@ class PolicyMatchers:
         begins: Literal["text", "part", "inside"] = "text",
     ) -> SpecialTokenMatcher:
         """What finds the added tokens of a text with these trusts; the runs of the first are within
-        those of the others. `begins` as `normalized_parts`.
-
-        Raises:
-            SpecialTokenReachedError: plain text gives the id of a guarded token.
-        """
+        those of the others. `begins` as `normalized_parts`. Raises SpecialTokenReachedError: plain
+        text gives the id of a guarded token."""
         if trusts[0].runs == [(0, len(text))]:
             return self.all
         matcher: SpecialTokenMatcher
@@ -178,6 +172,11 @@ class PolicyMatchers:
                 id_ = min(reached)
                 raise SpecialTokenReachedError(id_, self._spec.vocab[id_])
         return matcher
+
+
+def _check_added_tokens(value: str) -> None:
+    if value not in ("all", "none"):
+        raise ValueError(f"added_tokens must be 'all' or 'none', not {value!r:.40}")
 
 
 def resolve_policy(

@@ -34,10 +34,8 @@ class Trust(NamedTuple):
 
 
 def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
-    """The joined text, and the runs of it that are trusted: start and end in characters.
-
-    Raises:
-        TypeError: a segment is no pair of a `str` and a `bool`.
+    """The joined text, and the runs of it that are trusted: start and end in characters. Raises
+    TypeError: a segment is no pair of a `str` and a `bool`.
 
     Example:
         >>> join_segments([("ab", True), ("", False), ("c", True), ("d", False)])

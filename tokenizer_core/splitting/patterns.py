@@ -263,10 +263,8 @@ def superword_pattern(pattern: SplitPattern) -> SplitPattern:
     """The named pattern with each run of words joined, and of single marks between or after them.
 
     Its pre-tokens are whole pre-tokens of the pattern, one or several. Numbers, runs of marks and
-    white space other than the space before a word stay apart, so that none crosses a line.
-
-    Raises:
-        UnknownPatternError: the pattern has no name, so its words are unknown.
+    white space other than the space before a word stay apart, so that none crosses a line. Raises
+    UnknownPatternError: the pattern has no name, so its words are unknown.
 
     Example:
         >>> superword_pattern(PATTERNS["gpt2"]).compile().findall("on the way, 12 of us\\n")
@@ -484,13 +482,10 @@ def resolve_pattern(
 ) -> SplitPattern:
     """The split pattern of a name, an alias, or an expression.
 
-    A string that is neither a name nor a published spelling is a custom expression if it contains
-    a character that no name has. A misspelt name is an error, never an expression. `dialect` and
-    `unmatched` are those of a string; a SplitPattern has its own.
-
-    Raises:
-        UnknownPatternError: the name is unknown, or the expression does not compile or cannot be
-            translated exactly.
+    A string that is neither a name nor a published spelling is a custom expression if it contains a
+    character that no name has. A misspelt name is an error, never an expression. `dialect` and
+    `unmatched` are those of a string; a SplitPattern has its own. Raises UnknownPatternError: the
+    name is unknown, or the expression does not compile or cannot be translated exactly.
 
     Example:
         >>> resolve_pattern("qwen3").name

@@ -77,10 +77,8 @@ _LAST_CUT_CHARS: Final = 1 << 12
 def split(text: str, pattern: SplitPattern) -> list[str]:
     """All pre-tokens of `text`, in order; joined they equal `text`, unless the pattern drops text.
 
-    Text that a custom pattern does not match becomes separate pre-tokens, or is left out.
-
-    Raises:
-        SplitTooSlowError: a custom pattern exceeds its time.
+    Text that a custom pattern does not match becomes separate pre-tokens, or is left out. Raises
+    SplitTooSlowError: a custom pattern exceeds its time.
 
     Example:
         >>> from tokenizer_core.splitting.patterns import PATTERNS
@@ -223,11 +221,8 @@ def find_kept_spans(text: str, pattern: SplitPattern) -> list[tuple[int, int]]:
 
 def find_matches(text: str, pattern: SplitPattern) -> Iterator[tuple[int, int]]:
     """Start and end in `text` of all matches of a custom pattern without steps, in order, also
-    empty ones. An empty one may occur twice.
-
-    Raises:
-        SplitTooSlowError: the pattern exceeds its time.
-    """
+    empty ones. An empty one may occur twice. Raises SplitTooSlowError: the pattern exceeds its
+    time."""
     return (span for spans in _find_matches(text, pattern) for span in spans)
 
 

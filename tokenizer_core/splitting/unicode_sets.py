@@ -146,12 +146,8 @@ def compile_exactly(expression: str, flags: int = 0) -> regex.Pattern[str]:
 def for_installed_regex(expression: str, *, has_nested_sets: bool = True) -> str:
     r"""An expression that the installed `regex` matches as the release of the tables matches the
     given one. `has_nested_sets`: it is for version 1; in version 0, classes that differ are written
-    out whole, which is slower.
-
-    Raises:
-        UnknownPatternError: the installed release differs, and the expression names a property
-            that is not in the tables.
-    """
+    out whole, which is slower. Raises UnknownPatternError: the installed release differs, and the
+    expression names a property that is not in the tables."""
     if _is_table_release():
         return expression
     return _Rewriter(expression, has_nested_sets=has_nested_sets).rewritten()

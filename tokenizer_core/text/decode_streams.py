@@ -196,11 +196,8 @@ class DecodeStreams:
         include_stop: bool = False,
         skip_special_tokens: bool = False,
     ) -> None:
-        """The options are those of each stream that `open` gives no others.
-
-        Raises:
-            ValueError: a stop string is empty, or they have more than `MAX_STOP_BYTES`.
-        """
+        """The options are those of each stream that `open` gives no others. Raises ValueError: a
+        stop string is empty, or they have more than `MAX_STOP_BYTES`."""
         spec = tokenizer.spec
         self._tokenizer = tokenizer
         self._options = _stops_of(stop), include_stop, skip_special_tokens
@@ -234,10 +231,8 @@ class DecodeStreams:
 
         `after` are the ids before the stream (the prompt). Their text is not given out, except what
         they leave incomplete. Without them, a space that encoding puts before a text (Llama 2,
-        Mistral) is left out at the beginning, as `decode` does.
-
-        Raises:
-            ValueError: as the constructor; or an id of `after` is not in the vocabulary.
+        Mistral) is left out at the beginning, as `decode` does. Raises ValueError: as the
+        constructor; or an id of `after` is not in the vocabulary.
         """
         stops, includes, skips = self._options
         stops = stops if stop is None else _stops_of(stop)
@@ -293,11 +288,8 @@ class DecodeStreams:
 
     def finish(self, streams: Sequence[int] | NDArray[np.integer]) -> list[str]:
         """End streams, and return the remaining text of each: what was held back for a stop string,
-        and U+FFFD for an incomplete character.
-
-        Raises:
-            LookupError: no stream of that number is open.
-        """
+        and U+FFFD for an incomplete character. Raises LookupError: no stream of that number is
+        open."""
         numbers = list(map(self._open_number, _listed(streams)))
         self._is_finished.update(dict.fromkeys(numbers, True))
         if self._native is not None:
@@ -305,11 +297,7 @@ class DecodeStreams:
         return [self._streams[number].finish() for number in numbers]
 
     def close(self, stream: int) -> None:
-        """Forget a stream, finished or not.
-
-        Raises:
-            LookupError: no stream of that number is open.
-        """
+        """Forget a stream, finished or not. Raises LookupError: no such stream is open."""
         number = self._open_number(stream)
         del self._is_finished[number]
         if self._native is not None:

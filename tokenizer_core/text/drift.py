@@ -110,10 +110,7 @@ def decode_rows(rows: list[Row], decode: Callable[[Row], str]) -> list[str]:
 
 def rows_of(batch: Batch, offsets: NDArray[np.integer] | None = None) -> list[Row]:
     """The rows of a batch; with `offsets`, which ascend from 0, those of one array of all ids.
-
-    Raises:
-        ValueError: the offsets do not fit, or an array without them has no rows.
-    """
+    Raises ValueError: the offsets do not fit, or an array without them has no rows."""
     import numpy as np
 
     if offsets is None:

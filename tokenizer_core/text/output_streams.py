@@ -68,11 +68,8 @@ def begin_output(
     tokenizer: EncodesStreams, form: OutputFormat | None, prompt: Sequence[int]
 ) -> OutputState:
     """The state of an output after a prompt (or the end of it). It begins with reasoning if the
-    prompt ends with the first mark of it, and white space.
-
-    Raises:
-        UnknownTokenIdError: an id is not in the vocabulary.
-    """
+    prompt ends with the first mark of it, and white space. Raises UnknownTokenIdError: an id is not
+    in the vocabulary."""
     text = tokenizer.engine.decode(list(prompt[-_PROMPT_END:]), "replace").rstrip()
     opens = form is not None and form.reasoning_marks and text.endswith(form.reasoning_marks[0])
     return OutputState("reasoning" if opens else "start", is_first=not len(prompt))

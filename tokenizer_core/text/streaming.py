@@ -174,11 +174,8 @@ class StreamingEncoder:
         return ids
 
     def finish(self) -> list[int]:
-        """Return the ids of the remaining text, which ends here.
-
-        Raises:
-            SpecialTokenForbiddenError, PreTokenTooLongError, ValueError: as `feed`.
-        """
+        """Return the ids of the remaining text, which ends here. Raises SpecialTokenForbiddenError,
+        PreTokenTooLongError, ValueError: as `feed`."""
         self._require_open()
         ids: list[int] = []
         self._look(ids)
@@ -304,11 +301,8 @@ def encode_pieces(
     tokenizer: Tokenizer, pieces: Iterable[tuple[str, bool]], **options: Any
 ) -> Iterator[list[int]]:
     """Yield the ids of documents that come in pieces, each with whether it is the last of its
-    document. The options are those of `Tokenizer.encode` and of StreamingEncoder.
-
-    Raises:
-        Exception: as these two.
-    """
+    document. The options are those of `Tokenizer.encode` and of StreamingEncoder. Raises Exception:
+    as these two."""
     stream = None
     for text, is_last in pieces:
         if stream is None and is_last:

@@ -12,7 +12,7 @@ from tests.tokenizer_core.formats.tokenizer_json.test_metaspace import table_of 
 from tests.tokenizer_core.formats.tokenizer_json.test_model import clip
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.gpt2_files import save_gpt2_files
+from tokenizer_core.formats.any_format import write_files
 
 pytestmark = pytest.mark.skipif(
     not TransformersReader.is_there(), reason="make test-integration installs transformers"
@@ -120,7 +120,7 @@ def test_a_folder_of_clip(has_two_files, tmp_path):
 def test_a_folder_of_two_files(kind, prefix_space, tmp_path):
     specials = ["<s>", "<pad>", "</s>", "<unk>", "<|endoftext|>", "<mask>"]
     spec = trained_spec(60, special_tokens=specials)
-    save_gpt2_files(spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    write_files("gpt2", spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
     config = {"tokenizer_class": kind, "pad_token": "<pad>", "mask_token": "<mask>"}
     write(tmp_path, tokenizer_config=config | {"add_prefix_space": prefix_space})
     check(tmp_path, [*adversarial_texts(), *TEXTS])

@@ -14,6 +14,7 @@ from tokenizer_core.formats.any_format import (
     load_files_spec,
     load_spec,
     load_vocab_and_merges,
+    write_files,
 )
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
@@ -22,12 +23,10 @@ from tokenizer_core.formats.gpt2_files import (
     parse_tokens,
     parse_vocab_json,
     render_token,
-    save_gpt2_files,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST, render_spec_fields
-from tokenizer_core.formats.pickle_files import render_pickle, save_pickles
-from tokenizer_core.formats.tiktoken_file import save_tiktoken
-from tokenizer_core.formats.tokenizer_json.document import load_tokenizer_json, save_tokenizer_json
+from tokenizer_core.formats.pickle_files import render_pickle
+from tokenizer_core.formats.tokenizer_json.document import load_tokenizer_json
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -36,10 +35,10 @@ SPEC = trained_spec()
 
 @pytest.fixture
 def files(tmp_path):
-    save_pickles(SPEC, tmp_path / "vocab.pkl", tmp_path / "merges.pkl")
-    save_gpt2_files(SPEC, tmp_path / "vocab.json", tmp_path / "merges.txt")
-    save_tiktoken(SPEC, tmp_path / "x.tiktoken")
-    save_tokenizer_json(SPEC, tmp_path / "tokenizer.json")
+    write_files("pickle", SPEC, tmp_path / "vocab.pkl", tmp_path / "merges.pkl")
+    write_files("gpt2", SPEC, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    write_files("tiktoken", SPEC, tmp_path / "x.tiktoken")
+    write_files("tokenizer.json", SPEC, tmp_path / "tokenizer.json")
     return tmp_path
 
 
@@ -79,7 +78,7 @@ def test_every_format_is_read_to_the_same_spec(files):
     ranks = load_spec([files / "x.tiktoken"], pattern="gpt2", special_tokens={"<|endoftext|>": 356})
     text = "the <|endoftext|> newest"
     assert Tokenizer.from_spec(ranks).encode(text) == Tokenizer.from_spec(SPEC).encode(text)
-    save_gpt2_files(ranks, files / "v", files / "m")
+    write_files("gpt2", ranks, files / "v", files / "m")
     assert load_vocab_and_merges(files / "v", files / "m")[1] == list(SPEC.merges)
 
 
@@ -160,7 +159,7 @@ def test_what_disagrees_with_the_manifest_is_refused_and_one_of_another_program_
         with pytest.raises(FormatError, match=message):
             load_files_spec(*paths)
     manifest.write_text('{"name": "my web app"}')
-    save_pickles(SPEC, *paths)
+    write_files("pickle", SPEC, *paths)
     assert load_files_spec(*paths, ["<|endoftext|>"]).fingerprint == SPEC.fingerprint
 
 
@@ -170,7 +169,7 @@ def test_tokens_that_look_special_and_are_not_declared_are_a_warning(tmp_path):
     for token in ("<|endoftext|>", "</s>", "[CLS]", "[A_1]"):
         remedy = f"special_tokens=[{token!r}], or on the command line --special '{token}=256'"
         vocab = BYTES | {256: token.encode()}
-        save_gpt2_files(TokenizerSpec.from_merges(vocab, []), *paths)
+        write_files("gpt2", TokenizerSpec.from_merges(vocab, []), *paths)
         with pytest.raises(UserWarning, match=re.escape(remedy)):
             Tokenizer.from_files(*paths)
         with pytest.warns(UserWarning, match=re.escape(remedy)) as warned:
@@ -182,7 +181,7 @@ def test_tokens_that_look_special_and_are_not_declared_are_a_warning(tmp_path):
     learned = {256 + i: left + right for i, (left, right) in enumerate(merges)}
     plain = [b"<>", b"<?>", b"a<s>", b"< s>", b"<<s>", b"[]", b"[a]", b"[0]", b"<|", b"\xff<s>"]
     vocab = BYTES | learned | dict(enumerate(plain, start=258))
-    save_gpt2_files(TokenizerSpec.from_merges(vocab, merges), *paths)
+    write_files("gpt2", TokenizerSpec.from_merges(vocab, merges), *paths)
     Tokenizer.from_files(*paths)
 
 
@@ -239,7 +238,7 @@ def test_merges_without_version_or_last_newline_and_of_number_signs():
 def test_a_special_token_that_vocab_json_spells_as_it_is_has_no_other_id(special, tmp_path):
     """`tokenizers` writes it so, where the alphabet would spell its UTF-8."""
     spec = trained_spec(20, special_tokens=[])
-    save_gpt2_files(spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    write_files("gpt2", spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
     table = json.loads((tmp_path / "vocab.json").read_bytes())
     table.setdefault(special, len(table))
     (tmp_path / "vocab.json").write_text(json.dumps(table))

@@ -22,7 +22,7 @@ from tests.tokenizer_core.formats.record_folder_ids import RECORDED, TEXTS
 from tests.tokenizer_core.formats.small_specs import small_tekken, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.gpt2_files import save_gpt2_files
+from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.transformers_releases import RELEASES
 
 
@@ -178,14 +178,14 @@ def test_ranks_and_two_files_are_refused_with_the_way_on(tmp_path):
     (tmp_path / "other.tiktoken").write_bytes(ranks)
     with pytest.raises(FormatError, match="a folder must have one of them"):
         Tokenizer.load(tmp_path)
-    save_gpt2_files(trained_spec(1, special_tokens=[]), tmp_path / "v.json", tmp_path / "m.txt")
+    write_files("gpt2", trained_spec(1, special_tokens=[]), tmp_path / "v.json", tmp_path / "m.txt")
     with pytest.raises(FormatError, match="from_files"):
         Tokenizer.load(tmp_path / "v.json")
 
 
 def test_the_class_of_a_folder_of_two_files_builds_the_tokenizer(tmp_path):
     spec = trained_spec(60, special_tokens=["<s>", "</s>", "<unk>", "<pad>", "<mask>"])
-    save_gpt2_files(spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    write_files("gpt2", spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
     with pytest.raises(FormatError, match="its class, TokenizersBackend, is none that builds"):
         Tokenizer.load(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "roberta"}')

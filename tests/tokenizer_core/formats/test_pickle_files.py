@@ -12,11 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenizer_core.errors import FormatError, UnsafePickleError
+from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.pickle_files import (
     load_pickles,
     parse_plain_pickle,
     render_pickle,
-    save_pickles,
 )
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
@@ -178,7 +178,7 @@ def test_plain_values_come_back(value, protocol):
 
 def test_save_and_load(tmp_path):
     paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
-    save_pickles(TokenizerSpec.from_merges(VOCAB, MERGES), *paths)
+    write_files("pickle", TokenizerSpec.from_merges(VOCAB, MERGES), *paths)
     vocab, merges = load_pickles(*paths)
     assert (vocab, merges) == (VOCAB, MERGES)
     assert merges[1][0] is vocab[256]  # one object, to save memory
@@ -201,7 +201,7 @@ def test_only_what_can_be_read_again_is_saved_and_gaps_are_declared(tmp_path):
         (large, "more than the 33554432 that can be read"),
     ):
         with pytest.raises(FormatError, match=told):
-            save_pickles(TokenizerSpec.from_merges(wrong, MERGES), *paths)
+            write_files("pickle", TokenizerSpec.from_merges(wrong, MERGES), *paths)
         assert list(tmp_path.iterdir()) == []
     paths[0].write_bytes(render_pickle(vocab))
     paths[1].write_bytes(render_pickle(MERGES))

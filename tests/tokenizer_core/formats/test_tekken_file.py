@@ -11,8 +11,12 @@ from tests.parity.vocabularies import TEKKEN_SPECIALS
 from tests.tokenizer_core.formats.small_specs import DROP, changed, small_tekken, wild_texts
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
-from tokenizer_core.formats.any_format import detect_file, load_spec, load_vocab_and_merges
-from tokenizer_core.formats.gpt2_files import save_gpt2_files
+from tokenizer_core.formats.any_format import (
+    detect_file,
+    load_spec,
+    load_vocab_and_merges,
+    write_files,
+)
 from tokenizer_core.formats.tekken_file import load_tekken, parse_tekken
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
@@ -185,5 +189,5 @@ def test_the_file_is_detected_and_read_like_every_format(tmp_path, engine):
     assert tokenizer.engine_name == engine
     # A vocabulary with the words config and vocab is GPT-2's.
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"config", 257: b"vocab"}
-    save_gpt2_files(TokenizerSpec.from_merges(vocab, []), tmp_path / "v", tmp_path / "m")
+    write_files("gpt2", TokenizerSpec.from_merges(vocab, []), tmp_path / "v", tmp_path / "m")
     assert detect_file(tmp_path / "v").format == "gpt2"

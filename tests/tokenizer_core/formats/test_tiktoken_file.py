@@ -17,13 +17,13 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import tiktoken_file
+from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.tiktoken_file import (
     load_tiktoken_ranks,
     parse_tiktoken_ranks,
     recover_merges,
     recover_reachable_merges,
     render_tiktoken,
-    save_tiktoken,
 )
 from tokenizer_core.reference import apply_merges, apply_ranks
 from tokenizer_core.spec import TokenizerSpec
@@ -90,7 +90,7 @@ RANKED = [TokenizerSpec.from_ranks(wild_ranks(i), {"<|x|>": 999}, pattern="gpt2"
 
 @pytest.mark.parametrize("spec", [*RANKED, trained_spec()], ids=range(3))
 def test_a_saved_file_gives_the_ids_of_tiktoken(spec, tmp_path, monkeypatch):
-    save_tiktoken(spec, tmp_path / "x.tiktoken")
+    write_files("tiktoken", spec, tmp_path / "x.tiktoken")
     ranks = load_tiktoken_bpe(str(tmp_path / "x.tiktoken"))
     assert load_tiktoken_ranks(tmp_path / "x.tiktoken") == ranks
     assert ranks == {spec.vocab[id_]: id_ for id_ in range(len(ranks))}
@@ -122,7 +122,7 @@ def merges_spec(merges, order=None, **fields):
 )
 def test_merges_that_ranks_do_not_reproduce_are_refused(spec, message, tmp_path):
     with pytest.raises(FormatError, match=message):
-        save_tiktoken(spec, tmp_path / "x.tiktoken")
+        write_files("tiktoken", spec, tmp_path / "x.tiktoken")
     assert list(tmp_path.iterdir()) == []
     # Whole pre-tokens are looked up anyway.
     looked_up = merges_spec([(b"a", b"b")], [b"ab", b"xyz"], ignore_merges=True)

@@ -198,6 +198,15 @@ def test_where_ids_drift(engine):
     # A forged special token stays text.
     forged = tokenizer.extend([end], "<|e|>", allowed_special="none")
     assert forged == ([end, *b"<|e|>"], 1)
+    assert tokenizer.extend([end], "<|e|>", added_tokens="none") == forged
+    for text, options in (
+        ("<|e|>", {"added_tokens": "none", "allowed_special": ["<|e|>"]}),
+        ("<|e|>", {"added_tokens": "some"}),
+        ([("<|e|>", True)], {"allowed_special": "none"}),
+        ([("<|e|>", True)], {"disallowed_special": "all"}),
+    ):
+        with pytest.raises(ValueError, match=r"added_tokens|belong to a text"):
+            tokenizer.extend([end], text, **options)
     with pytest.raises(SpecialTokenForbiddenError):
         tokenizer.extend([end], "<|e|>", allowed_special="none", disallowed_special="all")
     batch = np.array([[259, 32], [257, 258], [end, end]])

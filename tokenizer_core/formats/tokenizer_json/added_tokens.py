@@ -33,11 +33,8 @@ MAX_ADDED_TOKENS: Final = 1 << 17
 
 
 def parse_added_tokens(value: object, normalizer: ParsedNormalizer) -> list[AddedToken]:
-    """The added tokens in the file's order.
-
-    Raises:
-        FormatError: a token is malformed, or cannot be found exactly.
-    """
+    """The added tokens in the file's order. Raises FormatError: a token is malformed, or cannot be
+    found exactly."""
     if not isinstance(value, list):
         raise FormatError("tokenizer.json: added_tokens is no list")
     if len(value) > MAX_ADDED_TOKENS:

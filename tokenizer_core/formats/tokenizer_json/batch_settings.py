@@ -49,10 +49,8 @@ _OPTIONAL: Final = ("direction of truncation", "pad_to_multiple_of of padding")
 
 
 def parse_batch_settings(root: Mapping[str, Any]) -> dict[str, Any]:
-    """The `truncation` and `padding` of `root`, without those that are null or absent.
-
-    Raises:
-        FormatError: a field of them is missing, unknown or malformed; tokenizers would not load it.
+    """The `truncation` and `padding` of `root`, without those that are null or absent. Raises
+    FormatError: a field of them is missing, unknown or malformed; tokenizers would not load it.
 
     Example:
         >>> parse_batch_settings({"truncation": None, "model": {}})

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
 from tokenizer_core.engines.native_calls import read_packed_model
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_one_name_an_id
@@ -119,23 +119,15 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     return spec
 
 
-def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
-    """Write `spec` for the same ids in Hugging Face `tokenizers`, completely or not at all.
+def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
+    """The `tokenizer.json` of `spec` for the same ids in Hugging Face `tokenizers`.
 
     Ranks are written as their equivalent merges (see `tiktoken_file`) with `ignore_merges`.
 
     Raises:
         FormatError: a custom split pattern of another dialect, two names for an id, or tokens whose
             spelling means another token to `tokenizers`; or it would be too large to be read.
-        OSError: the file cannot be written.
     """
-    rendered = render_tokenizer_json(spec)
-    check_size(rendered, MAX_FILE_BYTES, "the tokenizer.json")
-    write_whole_file(path, rendered)
-
-
-def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
-    """Render the `tokenizer.json` as UTF-8; raises as `save_tokenizer_json`."""
     check_one_name_an_id(spec, "a tokenizer.json")
     table: dict[str, object] = {
         "version": "1.0",
@@ -150,4 +142,4 @@ def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
     }
     # Render in pieces: `dumps` would block every other thread for 0.2 s at 200,000 tokens.
     pieces = json.JSONEncoder(ensure_ascii=False).iterencode(table)
-    return "".join([*pieces, "\n"]).encode()
+    return check_size("".join([*pieces, "\n"]).encode(), MAX_FILE_BYTES, "the tokenizer.json")

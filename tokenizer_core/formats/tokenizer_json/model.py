@@ -102,11 +102,8 @@ def parse_model(
     by_characters: bool,
 ) -> Model:
     """Parse the model of a file with these added tokens, whose pre-tokenizer has these `cuts`.
-
-    Raises:
-        FormatError: a field that cannot be read exactly (named), or an added token has another id
-            than `tokenizers` would give it.
-    """
+    Raises FormatError: a field that cannot be read exactly (named), or an added token has another
+    id than `tokenizers` would give it."""
     fields = check_fields(
         value,
         "model",
@@ -326,10 +323,7 @@ def _merges_of_characters(listed: list[Any]) -> list[Merge]:
 
 def _parse_byte_ids(entries: Entries, contents: Collection[str]) -> tuple[int, ...]:
     """The ids of the 256 bytes, -1 for one that no text needs. `contents`: of the added tokens.
-
-    Raises:
-        FormatError: a byte has no token, or a token means two things.
-    """
+    Raises FormatError: a byte has no token, or a token means two things."""
     plain = frozenset(contents)
     for content in sorted(plain):
         if len(content) == 1 and content not in entries:

@@ -137,11 +137,7 @@ def _parse_step(value: object, where: str) -> NormalizerStep:
 
 
 def render_normalizer(spec: TokenizerSpec) -> dict[str, object] | None:
-    """The `normalizer` of a spec.
-
-    Raises:
-        FormatError: rules of SentencePiece that no such file has.
-    """
+    """The `normalizer` of a spec. Raises FormatError: SentencePiece rules that no file has."""
     name = spec.normalizer.name
     if name == "metaspace-steps":
         raise FormatError(

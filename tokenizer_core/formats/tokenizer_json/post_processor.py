@@ -30,11 +30,8 @@ _EITHER: Final = (True, False)
 
 
 def parse_post_processor(value: object) -> Ends:
-    """The ids to insert before and after a single text.
-
-    Raises:
-        FormatError: a post-processor other than ByteLevel, TemplateProcessing, RobertaProcessing
-            and BertProcessing (named).
+    """The ids to insert before and after a single text. Raises FormatError: a post-processor other
+    than ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing (named).
 
     Example:
         >>> parse_post_processor({"type": "ByteLevel", "trim_offsets": False})

@@ -152,10 +152,7 @@ class PreTokenizer(NamedTuple):
 
 def parse_pre_tokenizer(value: object, *, by_characters: bool = False) -> PreTokenizer:
     """Parse a `pre_tokenizer`: ByteLevel, alone or among other steps; of a vocabulary of
-    characters, Metaspace or steps that change nothing.
-
-    Raises:
-        FormatError: any other value (named).
+    characters, Metaspace or steps that change nothing. Raises FormatError: any other value (named).
 
     Example:
         >>> parse_pre_tokenizer({"type": "ByteLevel", "add_prefix_space": True}).puts_space
@@ -353,12 +350,8 @@ def _are_splits_of_deepseek(steps: list[Any]) -> bool:
 
 
 def render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object] | None:
-    """The `pre_tokenizer` of a spec.
-
-    Raises:
-        FormatError: as `render_pattern`; or a space before a text, which this file cannot put
-            there.
-    """
+    """The `pre_tokenizer` of a spec. Raises FormatError: as `render_pattern`; or a space before a
+    text, which this file cannot put there."""
     if spec.alphabet.has_characters:
         scheme = spec.normalizer.name.removeprefix("metaspace-")
         return _render_metaspace(scheme) if scheme in SCHEMES else None
@@ -378,12 +371,8 @@ def render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object] | None:
 
 
 def render_pattern(pattern: SplitPattern) -> dict[str, object]:
-    """The `pre_tokenizer` that splits like `pattern`.
-
-    Raises:
-        FormatError: a custom pattern of another dialect than Oniguruma, unless it is DeepSeek's or
-            that of other steps than Splits.
-    """
+    """The `pre_tokenizer` that splits like `pattern`. Raises FormatError: a custom pattern of
+    another dialect than Oniguruma, unless it is DeepSeek's or that of other steps than Splits."""
     if pattern == _WHOLE_TEXT:
         return render_byte_level(use_regex=False)
     steps = [*pattern.before, pattern.alone()]

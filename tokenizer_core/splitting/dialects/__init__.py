@@ -40,11 +40,8 @@ class Translation:
 
 
 def translate(expression: str, dialect: str) -> Translation:
-    """Translate an expression of `fancy-regex` or `oniguruma`.
-
-    Raises:
-        UnknownPatternError: a construct that has no certain equal (named, with its offset), or
-            that can take exponential time.
+    """Translate an expression of `fancy-regex` or `oniguruma`. Raises UnknownPatternError: a
+    construct that has no certain equal (named, with its offset), or that can take exponential time.
 
     Example:
         >>> translate(r"[a-c[x-z]]\\h$", "fancy-regex").expression

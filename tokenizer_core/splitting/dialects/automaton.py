@@ -121,11 +121,7 @@ class SplitAutomaton:
 
 
 def build_automaton(steps: Listed[Step]) -> SplitAutomaton:
-    """Make the automaton of a pattern.
-
-    Raises:
-        NoAutomatonError: an expression has none here.
-    """
+    """Make the automaton of a pattern. Raises NoAutomatonError: an expression has none here."""
     if any(lengths(step.node)[0] == 0 for step in steps):
         raise NoAutomatonError("an expression that can match nothing")
     firsts, numbers, masks = classes_of([step.node for step in steps])

@@ -26,13 +26,13 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
+from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids
 from tokenizer_core.formats.tokenizer_json.document import (
     parse_tokenizer_json,
     render_tokenizer_json,
-    save_tokenizer_json,
 )
 from tokenizer_core.presets import load_preset_spec
 from tokenizer_core.spec import AddedToken, Alphabet, TokenizerSpec
@@ -181,7 +181,7 @@ def test_files_that_tokenizers_wrote_are_read():
 )
 def test_a_spec_that_the_format_cannot_hold_is_refused(spec, message, tmp_path):
     with pytest.raises(FormatError, match=message):
-        save_tokenizer_json(spec, tmp_path / "tokenizer.json")
+        write_files("tokenizer.json", spec, tmp_path / "tokenizer.json")
     assert list(tmp_path.iterdir()) == []
 
 
