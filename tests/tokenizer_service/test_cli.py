@@ -193,6 +193,7 @@ ERRORS = [
     ((), 2, "--help"),
     (("frobnicate",), 2, "there is no command"),
     (("enocde", "a"), 2, "did you mean encode?"),
+    (("extend", "a"), 2, "see train --extend"),
     (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
     (("encode", "a", "b"), 2, "quotes"),
     (("encode", "--pieces", "--json", "x"), 2, "not allowed with argument"),

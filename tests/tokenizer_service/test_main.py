@@ -62,7 +62,9 @@ def test_errors_outside_routes_are_problems_too(shared_client):
         problem = response.json()
         assert problem["status"] == status
         assert set(problem) >= {"type", "title", "detail", "instance", "code", "error"}
-    assert shared_client.delete("/encode").headers["Allow"] == "POST"
+    refused = shared_client.delete("/encode")
+    assert refused.headers["Allow"] == "POST"
+    assert refused.json()["detail"] == "This route does not support DELETE; it has POST."
 
 
 def test_promotion_over_http(client, store, other_spec):

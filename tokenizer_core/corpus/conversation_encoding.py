@@ -49,8 +49,8 @@ class ConversationEncoder:
 
     The manifest counts the messages with a content or calls of which the template writes nothing
     (`messages_left_out`), those with such reasoning (`reasoning_left_out`), and the turns that are
-    learned with their end (`turns_with_end`), without it or not at all, by reason (`turns_` and a
-    `chat.renderer.TurnProblem`).
+    learned with their end (`turns_with_end`), without it or not at all, by reason (`turns_` and
+    `weight_0` or a `chat.renderer.TurnProblem`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
@@ -119,15 +119,21 @@ class ConversationEncoder:
             raise ConversationError(str(error), error.code) from error
         _check_unlearned(encoded, conversation)
         mask = encoded.mask_of(turns)
+        n_unlearned = sum(
+            conversation.messages[index].get("role") == "assistant"
+            for index in conversation.unlearned
+        )
         if not mask.any():
+            which = " and whose weight is not 0" if n_unlearned else ""
             raise ConversationError(
-                "nothing of the conversation is to be learned: it has no turn of the assistant "
-                "that the template writes; add one, or leave the conversation out",
+                f"nothing of the conversation is to be learned: it has no turn of the assistant "
+                f"that the template writes{which}; add one, or leave the conversation out",
                 "nothing_to_learn",
             )
         counts = Counter(f"turns_{turn.problem or 'with_end'}" for turn in turns)
         missing = left_out(encoded.rendered)
         counts["messages_left_out"] = len({index for index, name in missing if name != "reasoning"})
+        counts["turns_weight_0"] = n_unlearned
         counts["reasoning_left_out"] = sum(name == "reasoning" for _, name in missing)
         return EncodedConversation(encoded.ids, mask, +counts)
 

@@ -14,6 +14,7 @@ from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batch
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_files import check_tokenizer
 from tokenizer_core.documents import (
+    ENDS_OF_TEXT,
     BadDocument,
     CorpusFormat,
     corpus_file_identity,
@@ -63,14 +64,15 @@ def encode_corpus(
 ) -> TokenManifest:
     """Encode all documents of `files`, in order, into the new folder `folder`; return the manifest.
 
-    The plan gives the ids around each document, and decides which special tokens in the text are
-    recognised. With a `validation_share` each document goes to the split `validation` with that
-    probability, drawn from the plan's seed (0 without one). The files have the same bytes for any
-    number of `workers`: threads with the native engine, processes with the Python engine. With
-    `shuffle` each split has its documents in a random order, an exact permutation drawn from the
-    same seed. A plan with `max_length` truncates or drops longer documents, and the manifest counts
-    them. A `document_encoder` gives ids and masks of complete documents, in worker processes; it
-    belongs to a plan with a `loss_mask`. `progress` is called after each batch.
+    Without a `corpus_format`, `<|endoftext|>` ends a document in plain text. The plan gives the ids
+    around each document, and decides which special tokens in the text are recognised. With a
+    `validation_share` each document goes to the split `validation` with that probability, drawn
+    from the plan's seed (0 without one). The files have the same bytes for any number of `workers`:
+    threads with the native engine, processes with the Python engine. With `shuffle` each split has
+    its documents in a random order, an exact permutation drawn from the same seed. A plan with
+    `max_length` truncates or drops longer documents, and the manifest counts them. A
+    `document_encoder` gives ids and masks of complete documents, in worker processes; it belongs to
+    a plan with a `loss_mask`. `progress` is called after each batch.
 
     A bad document (see `documents.bad_documents`) ends the call. With `max_bad` such documents are
     left out, and the manifest counts them by reason and has the places of the first ten. More than
@@ -107,7 +109,7 @@ def encode_corpus(
     skip_bad = max_bad is not None
     encoder = BatchEncoder(tokenizer, plan, validation_share, document_encoder, skip_bad=skip_bad)
     has_threads = tokenizer.engine.has_threads and document_encoder is None
-    corpus_format = corpus_format or CorpusFormat()
+    corpus_format = corpus_format or ENDS_OF_TEXT
     settings = corpus_settings(paths, corpus_format, validation_share, document_encoder)
     corpus = _Files(encoder, paths, corpus_format, settings, workers, has_threads=has_threads)
     return write_encoded(

@@ -269,8 +269,8 @@ class _Run:
             if before != now:
                 which = f"{name.replace('_', ' ')}{name_differences(before, now)}"
                 raise TokenFilesPlanError(
-                    f"the token files were begun with another {which}; go on with the same, or "
-                    f"start anew, without resume"
+                    f"the token files were begun with other settings: {which}; go on with the "
+                    f"same, or start anew, without resume"
                 )
 
 

@@ -21,6 +21,7 @@ from tokenizer_core.corpus.best_fit import fewest_sequences, pack_lengths
 from tokenizer_core.corpus.document_index import iterate_ends
 from tokenizer_core.corpus.marked_ids import NO_LOSS
 from tokenizer_core.corpus.staging import StagedFile, StagedFolder
+from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, PACK_FORMAT, Tally, read_manifest
 from tokenizer_core.corpus.token_plan import split_stem
 from tokenizer_core.corpus.token_samples import RankedSamples
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.corpus.token_files import TokenFiles
     from tokenizer_core.corpus.token_manifest import SplitRecord
 
 MAX_PACK_LENGTH: Final = 1 << 22
@@ -111,14 +111,15 @@ def default_pack_folder(folder: Path, length: int) -> Path:
 
 
 def pack_token_files(
-    files: TokenFiles,
+    files: TokenFiles | str | os.PathLike[str],
     length: int,
     folder: str | os.PathLike[str] | None = None,
     *,
     split_documents: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> PackManifest:
-    """Pack the documents of `files` into sequences of at most `length` ids; return the manifest.
+    """Pack the documents of `files` (or of a folder) into sequences of at most `length` ids; return
+    the manifest.
 
     Best-fit decreasing, or first-fit decreasing where that needs fewer sequences. Each document is
     in one sequence, once. With `split_documents` a longer one is cut after every `length` ids. The
@@ -135,6 +136,7 @@ def pack_token_files(
         raise TokenFilesPlanError(
             f"the length of a sequence is {length}; it must be between 1 and {MAX_PACK_LENGTH}"
         )
+    files = files if isinstance(files, TokenFiles) else TokenFiles.open(files)
     path = Path(folder) if folder is not None else default_pack_folder(files.folder, length)
     if path.resolve().is_relative_to(files.folder.resolve()):
         raise TokenFilesPlanError(

@@ -24,7 +24,7 @@ from tokenizer_core.blobs.atomic_files import (
 )
 from tokenizer_core.blobs.local_files import BINARY, NO_LINK
 from tokenizer_core.blobs.locks import FolderLock, try_lock
-from tokenizer_core.corpus.token_manifest import TokenFile
+from tokenizer_core.corpus.token_manifest import TokenFile, partial_folder
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
 
 if TYPE_CHECKING:
@@ -36,12 +36,7 @@ _BLOCK_BYTES: Final = 1 << 20
 
 def checkpoint_path(folder: Path) -> Path:
     """The path of the checkpoint for the token files of `folder`."""
-    return _staged_path(folder) / _CHECKPOINT_NAME
-
-
-def _staged_path(folder: Path) -> Path:
-    # Not with_name, which raises ValueError for `.` and `/`: they are there already, which is said.
-    return folder.parent / f".{folder.name}.partial"
+    return partial_folder(folder) / _CHECKPOINT_NAME
 
 
 class StagedFolder:
@@ -54,7 +49,7 @@ class StagedFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._path = _staged_path(folder)
+        self._path = partial_folder(folder)
         self.files = self._path / "files"
         self.scratch = self._path / "scratch"
         if folder.exists() and not self._path.exists():

@@ -17,6 +17,7 @@ import numpy as np
 from tokenizer_core.corpus.document_index import document_range
 from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
 from tokenizer_core.corpus.token_manifest import TokenManifest, check_size, read_manifest
+from tokenizer_core.corpus.token_plan import spec_of
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
 
@@ -233,10 +234,10 @@ class _SplitReader:
 
 def check_tokenizer(plan: TokenFilesPlan, tokenizer: Tokenizer) -> None:
     """Raise TokenizerMismatchError unless the plan is for `tokenizer`."""
-    fingerprint = tokenizer.spec.fingerprint
+    fingerprint = spec_of(tokenizer).fingerprint
     if fingerprint != plan.tokenizer.fingerprint:
         raise TokenizerMismatchError(
             f"these token files were written by another tokenizer ({plan.tokenizer}) than the one "
-            f"given (fingerprint {fingerprint[:12]}), and the same ids may mean other text; name "
-            f"that tokenizer (--tokenizer), or write the files anew with this one"
+            f"given or active (fingerprint {fingerprint[:12]}), and the same ids may mean other "
+            f"text; name that tokenizer (--tokenizer), or write the files anew with this one"
         )

@@ -293,15 +293,24 @@ def read_manifest(folder: Path) -> bytes:
             return read_file_in(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     except (FileNotFoundError, NotADirectoryError, FormatError) as error:
         name = folder.name or str(folder)
-        if not folder.exists():
-            raise TokenFilesError(
-                f"{name!r:.80} holds no token files: there is no such folder; check the path"
-            ) from None
+        if not folder.is_dir():
+            remedy = "there is no such folder; check the path"
+            if folder.exists():
+                remedy = "it is a file; name the folder"
+            elif partial_folder(folder).exists():
+                remedy = "they are not finished; go on with resume (--resume)"
+            raise TokenFilesError(f"{name!r:.80} holds no token files: {remedy}") from None
         raise TokenFilesError(
             f"{name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
             f"written last, so they were never finished, or it was removed; name another "
             f"folder, or write them anew"
         ) from None
+
+
+def partial_folder(folder: Path) -> Path:
+    """Where the files of a folder grow until they are complete."""
+    # Not with_name, which raises ValueError for `.` and `/`: they are there already, which is said.
+    return folder.parent / f".{folder.name}.partial"
 
 
 def check_size(path: Path, size_bytes: int) -> None:

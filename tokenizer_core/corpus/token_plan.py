@@ -218,7 +218,7 @@ def plan_token_files(
         raise TokenFilesPlanError(
             "the layout parquet needs the extra parquet; pip install 'tokenizer-service[parquet]'"
         )
-    spec = tokenizer.spec
+    spec = spec_of(tokenizer)
     default = find_layout(layout).default_tokens_per_shard
     recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
     try:
@@ -254,6 +254,15 @@ def plan_token_files(
     )
     plan.check()
     return plan
+
+
+def spec_of(tokenizer: Tokenizer | str) -> TokenizerSpec:
+    """The spec of `tokenizer`; raises TypeError for the name of one."""
+    if isinstance(tokenizer, str):
+        raise TypeError(
+            f"{tokenizer!r:.80} is a name; give a Tokenizer (Tokenizer.load, Tokenizer.from_preset)"
+        )
+    return tokenizer.spec
 
 
 def specials_of_documents(

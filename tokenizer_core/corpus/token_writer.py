@@ -235,9 +235,11 @@ class TokenFilesWriter:
     def _require_nothing_lost(self, split: Split, lost: LostTokens) -> None:
         """Raise if documents of a split that has none were left out: nothing would show it."""
         if n_lost := lost.n_dropped + lost.n_without_loss:
+            within = "nothing to learn" if lost.n_without_loss else "no whole document"
             raise TokenFilesError(
-                f"all {n_lost} documents of {split} were left out, because they are too long; give "
-                f"a greater max_length, another seed, or no validation_share"
+                f"all {n_lost} documents of {split} were left out: there is {within} within "
+                f"max_length; give a greater one"
+                f"{', another seed, or no validation_share' if len(self._splits) > 1 else ''}"
             )
 
     @property

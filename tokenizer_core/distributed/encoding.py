@@ -33,7 +33,13 @@ from tokenizer_core.distributed.encode_shards import (
     read_encoded_shard,
 )
 from tokenizer_core.distributed.runs import Run, Stage
-from tokenizer_core.documents import BadDocuments, CorpusFormat, CorpusSource, corpus_file_name
+from tokenizer_core.documents import (
+    ENDS_OF_TEXT,
+    BadDocuments,
+    CorpusFormat,
+    CorpusSource,
+    corpus_file_name,
+)
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.parallel import map_ahead
@@ -103,7 +109,7 @@ def encode_distributed(
     check_max_bad(max_bad)
     if shard_bytes is not None and shard_bytes < 1:
         raise TokenFilesPlanError("shard_bytes must be at least 1")
-    corpus_format = corpus_format or CorpusFormat()
+    corpus_format = corpus_format or ENDS_OF_TEXT
     sources = [file if isinstance(file, SourceFile) else SourceFile.examine(file) for file in files]
     for source in sources:
         source.check_content(corpus_format)

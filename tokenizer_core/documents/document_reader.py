@@ -42,6 +42,7 @@ from tokenizer_core.documents.document_pieces import (
 from tokenizer_core.documents.json_lines import DEFAULT_FIELD, DEFAULT_LINE_BYTES, read_json_lines
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
 from tokenizer_core.errors import CorpusChangedError, CorpusError
+from tokenizer_core.spec.document_end import END_OF_TEXT
 
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 """The names of the formats; the extension of a file selects one."""
@@ -120,6 +121,9 @@ class CorpusFormat:
 
 BY_NAME: Final = CorpusFormat()
 """The format of each file is that of its name."""
+
+ENDS_OF_TEXT: Final = CorpusFormat(separator=END_OF_TEXT)
+"""The same; in plain text `<|endoftext|>` ends a document."""
 
 
 @dataclass(frozen=True, slots=True)

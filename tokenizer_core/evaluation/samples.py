@@ -24,16 +24,14 @@ from typing import BinaryIO, Final
 
 import regex
 
-from tokenizer_core.documents import CorpusFormat, DocumentSample, open_documents
+from tokenizer_core.documents import ENDS_OF_TEXT, CorpusFormat, DocumentSample, open_documents
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.spec.document_end import END_OF_TEXT
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.splitting.pretokenize import find_safe_cut
 
 PIECE_BYTES: Final = 1 << 18
 """Approximate size of a piece: long enough to time; the default sample has sixteen."""
 
-_ENDS_OF_TEXT: Final = CorpusFormat(separator=END_OF_TEXT)
 _WINDOW_BYTES: Final = 1 << 16
 _MOST_WINDOWS: Final = 16
 _LINE_START: Final = regex.compile(r"(?<=\S\n)(?=[^\s/])")
@@ -60,7 +58,7 @@ class TextFile:
     path: str | os.PathLike[str]
     sample_bytes: int | None = None
     seed: int = 0
-    corpus_format: CorpusFormat = _ENDS_OF_TEXT
+    corpus_format: CorpusFormat = ENDS_OF_TEXT
     piece_bytes: int = PIECE_BYTES
 
     def size_bytes(self) -> int:
@@ -230,7 +228,7 @@ class ParallelFile:
     stride: int
     offset: int
     piece_bytes: int = PIECE_BYTES
-    corpus_format: CorpusFormat = _ENDS_OF_TEXT
+    corpus_format: CorpusFormat = ENDS_OF_TEXT
 
     def size_bytes(self) -> int:
         """The size of the file."""
@@ -263,7 +261,7 @@ def parallel_files(
     paths: Sequence[str | os.PathLike[str]],
     sample_bytes: int | None = None,
     seed: int = 0,
-    corpus_format: CorpusFormat = _ENDS_OF_TEXT,
+    corpus_format: CorpusFormat = ENDS_OF_TEXT,
 ) -> list[ParallelFile]:
     """Select the same lines of each file: enough for about `sample_bytes` of the largest file
     (None: all). `seed` selects the lines. In a file that is not plain text, documents count as

@@ -200,8 +200,8 @@ def choose_template(
     known = ", ".join(templates) or "none"
     raise ChatTemplateMissingError(
         f"the tokenizer has no chat template {name!r:.80} (it has: {known}); load the model folder "
-        f"that has one, or add it: with_chat_templates in Python, --chat-template FILE for "
-        f"tokenizer import"
+        f"that has one, or give it: with_chat_templates in Python, --chat-template FILE for "
+        f"tokenizer import and corpus encode"
     )
 
 

@@ -127,7 +127,10 @@ def run_list(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps([{**_identity(ref), "active": ref == active} for ref in refs]))
     elif not refs:
-        print("no tokenizer yet; see tokenizer train --help and tokenizer import --help")
+        print(
+            "no tokenizer yet, so commands use the packaged starter; see tokenizer train --help "
+            "and tokenizer import --help"
+        )
     else:
         for ref in refs:
             print(f"{'*' if ref == active else ' '} {ref}  {ref.digest[:16]}")

@@ -162,7 +162,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     import difflib  # only here: commands without a mistake do not load it
 
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -77,6 +77,7 @@ _COUNTED: Final = {
     "turns_unanswered": "turns are not learned: the template cannot be asked where they begin",
     "turns_no_prompt": "turns are not learned: no generation prompt is in front of them",
     "turns_interleaved": "turns are not learned: the text of another message is inside them",
+    "turns_weight_0": "turns are not learned: their weight is 0",
     "turns_no_text": "turns are not learned: the template writes no text of them",
 }
 
@@ -178,8 +179,8 @@ def _add_encode(subcommands: Any) -> None:
     )
     parser.add(
         "--allowed-special all|none|TOKEN,TOKEN",
-        "special tokens to recognise in the text; others are plain text (default: all in plain "
-        "text; in JSON lines and Parquet a special token in a document is an error)",
+        "special tokens to recognise in the text; others are plain text (default: all if every "
+        "file is plain text; else a special token in a document is an error)",
     )
     parser.add(
         "--max-length N", "most tokens of a document, with those around it (default: any number)"

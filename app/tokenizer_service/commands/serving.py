@@ -468,7 +468,6 @@ def _bind_unix(path: Path, mode: int) -> socket.socket:
     except CommandError:
         listener.close()
         raise
-    listener.set_inheritable(True)
     return listener
 
 
@@ -509,7 +508,6 @@ def _bind(settings: Settings) -> socket.socket:
             f"cannot listen on {settings.host}:{settings.port} ({error.strerror}); choose another "
             f"TOKENIZER_PORT or TOKENIZER_HOST, or stop the program that uses it"
         ) from error
-    listener.set_inheritable(True)
     return listener
 
 

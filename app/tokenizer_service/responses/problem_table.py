@@ -164,7 +164,7 @@ def _problem_of_job_database(error: JobDatabaseError) -> Problem:
 def _problem_of_http_error(error: HTTPException) -> Problem:
     details = {
         404: ("not_found", "No such route; /docs lists the routes."),
-        405: ("method_not_allowed", "This route does not support that method; see Allow."),
+        405: ("method_not_allowed", "This route does not support that method."),
     }
     status = error.status_code
     code, detail = details.get(
@@ -480,7 +480,8 @@ async def _handle(request: Request, error: Exception) -> Response:
     if problem is None:  # a class is registered but not mapped
         problem = internal_error(error, request.scope)
     if problem.status == 405:
-        problem.headers["Allow"] = ", ".join(_allowed_methods(request))
+        allowed = problem.headers["Allow"] = ", ".join(_allowed_methods(request))
+        problem.detail = f"This route does not support {request.method}; it has {allowed}."
     return problem_response(problem, request.scope)
 
 

@@ -261,6 +261,7 @@ def test_a_system_prompt_beside_the_messages_is_the_first_of_them():
 
 BAD = {
     "no assistant": (openai("user:a"), "nothing of the conversation is to be learned"),
+    "nothing is learned": (openai("user:a", "assistant:b!"), "whose weight is not 0; add one"),
     "the template refuses": (openai("odd:a", "assistant:b"), "no odd roles"),
     "no conversation": ({"text": "a"}, "the record has no messages"),
 }
@@ -285,15 +286,15 @@ def test_bad_conversations_are_left_out_and_counted(tmp_path):
     files = encode(tmp_path / "t", [path], max_bad=1.0)
     (split,) = files.manifest.splits
     found = files.manifest.bad_documents
-    assert found.reasons == {"chat_template_failed": 1, "no_conversation": 1, "nothing_to_learn": 2}
+    assert found.reasons == {"chat_template_failed": 1, "no_conversation": 1, "nothing_to_learn": 3}
     assert [(one.file, one.number) for one in found.first] == [
-        ("chats.jsonl", number) for number in (3, 4, 5, len(CHATS) + 4)
+        ("chats.jsonl", number) for number in (3, 4, 5, 6, len(CHATS) + 5)
     ]
     assert split.n_documents == len(CHATS)
     assert [learned(files, index) for index in range(len(CHATS))] == ANSWERS
     kept = sum(len(json.dumps(chat, ensure_ascii=False).encode()) for chat in CHATS)
     assert split.n_bytes == kept
-    with pytest.raises(TokenFilesError, match=r"written for train and validation \(3 bad \("):
+    with pytest.raises(TokenFilesError, match=r"written for train and validation \(4 bad \("):
         encode(tmp_path / "n", [write_lines(tmp_path / "n.jsonl", bad)], max_bad=1.0)
 
 
@@ -344,7 +345,12 @@ def test_turns_without_a_learned_end_are_counted_by_reason(tmp_path):
         {"messages": [*openai("user:q", "assistant:a", "user:r")["messages"], call]},
     ]
     path = write_lines(tmp_path / "chats.jsonl", chats)
-    expected = {"turns_with_end": 3, "turns_end_of_conversation": 1, "turns_no_prompt": 1}
+    expected = {
+        "turns_with_end": 3,
+        "turns_end_of_conversation": 1,
+        "turns_no_prompt": 1,
+        "turns_weight_0": 1,
+    }
     plan = plan_token_files(BY_ROLES, loss_mask=True)
     for shuffle in (False, True):
         folder = tmp_path / str(shuffle)
@@ -391,7 +397,9 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     with pytest.raises(StopIteration):
         encode(tmp_path / "t", [path], progress=lambda _: next(stops), **how)
     other = {**how, "encoder": ConversationEncoder(TOKENIZER, chat_template="tagged")}
-    with pytest.raises(TokenFilesPlanError, match=r"another encoder \(chat templates, loss\)"):
+    with pytest.raises(
+        TokenFilesPlanError, match=r"other settings: encoder \(chat templates, loss\)"
+    ):
         encode(tmp_path / "t", [path], resume=True, **other)
     encode(tmp_path / "t", [path], resume=True, **how)
     encode_distributed(
@@ -409,7 +417,7 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     for name in ("t", "by workers"):
         assert content(tmp_path / name) == content(tmp_path / "expected")
         counts = TokenFiles.open(tmp_path / name).manifest.counts
-        assert counts == {"messages_left_out": 4, "turns_with_end": 18}
+        assert counts == {"messages_left_out": 4, "turns_weight_0": 2, "turns_with_end": 18}
 
 
 def sha256(text):

@@ -70,6 +70,17 @@ def encode(folder, texts, tokenizer=NARROW, **options):
     return encode_corpus(tokenizer, file, folder / "tokens", plan, **options)
 
 
+def test_the_end_of_text_ends_a_document_of_plain_text(tmp_path):
+    (tmp_path / "a.txt").write_text("one<|endoftext|>two")
+    plan = plan_token_files(NARROW, end_of_document="")
+    for corpus_format, n_documents in ((None, 2), (CorpusFormat(), 1)):
+        folder = tmp_path / str(n_documents)
+        manifest = encode_corpus(
+            NARROW, tmp_path / "a.txt", folder, plan, corpus_format=corpus_format
+        )
+        assert manifest.splits[0].n_documents == n_documents
+
+
 @examples(1 / 5)  # other threads run meanwhile
 @given(
     documents,
@@ -390,14 +401,18 @@ def test_other_files_or_settings_are_refused(tmp_path):
         with pytest.raises(TokenFilesPlanError, match=match):
             encode_until(tmp_path / name, files, plan, resume=True, **how)
 
-    refused("another validation share; go on with the same, or start anew", validation_share=0.2)
-    refused("another separator", corpus_format=CorpusFormat(separator="<|begin|>"))
-    refused("another files", files=files[::-1])
-    refused("another files", files=files[:1])
-    refused("begun with another shuffle", shuffle=True)
-    refused("begun with another shuffle", "shuffled")
+    refused(
+        "other settings: validation share; go on with the same, or start anew", validation_share=0.2
+    )
+    refused("other settings: separator", corpus_format=CorpusFormat(separator="<|begin|>"))
+    refused("other settings: files", files=files[::-1])
+    refused("other settings: files", files=files[:1])
+    refused("begun with other settings: shuffle", shuffle=True)
+    refused("begun with other settings: shuffle", "shuffled")
     for shuffle in (False, True):
-        refused("another files; go on with the same, or", "another caller's", shuffle=shuffle)
+        refused(
+            "other settings: files; go on with the same, or", "another caller's", shuffle=shuffle
+        )
     begun = files[0].stat()
     os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns + 1))
     refused("'a.txt' has changed since encoding was", "shuffled", shuffle=True)

@@ -150,7 +150,7 @@ def dataset(tmp_path):
         documents,
         validation=validation,
     )
-    pack_token_files(TokenFiles.open(tmp_path / "t"), 16)
+    pack_token_files(tmp_path / "t", 16)
     return TokenDataset.open(tmp_path / "t")
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import struct
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -88,11 +89,24 @@ def test_a_damaged_document_index_is_refused(place, value, tmp_path):
         TokenFiles.open(tmp_path / "t").document(1)
 
 
+def test_a_name_is_no_tokenizer(tmp_path):
+    write_texts(tmp_path / "t")
+    for call in (plan_token_files, partial(TokenFiles.open, tmp_path / "t")):
+        with pytest.raises(TypeError, match="'gpt2' is a name; give a Tokenizer"):
+            call("gpt2")
+
+
 def test_a_folder_without_token_files_is_refused(tmp_path):
     write_texts(tmp_path / "t")
     (tmp_path / "t" / "manifest.json").rename(tmp_path / "manifest.json")
     (tmp_path / "file").write_bytes(b"")
-    for name, why in (("t", "write them"), ("absent", "check the path"), ("file", "write them")):
+    (tmp_path / ".begun.partial").mkdir()
+    for name, why in (
+        ("t", "write them"),
+        ("absent", "check the path"),
+        ("file", "name the folder"),
+        ("begun", "go on with resume"),
+    ):
         with pytest.raises(TokenFilesError, match=f"'{name}' holds no token files.*{why}"):
             TokenFiles.open(tmp_path / name)
     (tmp_path / "t" / "manifest.json").symlink_to(tmp_path / "manifest.json")

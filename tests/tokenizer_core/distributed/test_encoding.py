@@ -186,11 +186,11 @@ def test_a_run_is_resumed_only_with_its_own_inputs_and_settings(tmp_path, corpus
         with pytest.raises(error, match=match):
             distribute(tmp_path, files, plan, resume=True, **{"validation_share": 0.3} | how)
 
-    refused(TokenFilesPlanError, "another validation share", validation_share=0.2)
+    refused(TokenFilesPlanError, "other settings: validation share", validation_share=0.2)
     other = {"shard_bytes": 999, "storage": tmp_path / "other"}
-    refused(TokenFilesPlanError, "begun with another run", **other)
+    refused(TokenFilesPlanError, "begun with other settings: run", **other)
     how = {"corpus_format": SEPARATED, "validation_share": 0.3, "resume": True}
-    with pytest.raises(TokenFilesPlanError, match="begun with another run"):
+    with pytest.raises(TokenFilesPlanError, match="begun with other settings: run"):
         encode_corpus(NARROW, files, tmp_path / "tokens", plan, **how)
     assert can_resume(tmp_path / "tokens")
     refused(RunConflictError, r"another run \(inputs differ\)", files[:2])

@@ -92,7 +92,7 @@ def test_an_error_is_one_line_with_the_remedy(trained):
 
 
 def test_a_full_disk_keeps_the_earlier_file(trained, monkeypatch):
-    def write(spec, path):
+    def write(target, spec, path):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -101,7 +101,7 @@ def test_a_full_disk_keeps_the_earlier_file(trained, monkeypatch):
     convert = ("convert", "worked", "--to=tokenizer.json", "--output=t.json")
     assert "t.json is there already; give another output, or --force" in trained.fail(*convert)
     with monkeypatch.context() as patch:
-        patch.setattr(conversion, "_WRITERS", {"tokenizer.json": write})
+        patch.setattr(conversion, "write_files", write)
         assert "device); what was there still is" in trained.fail(*convert, "--force")
     assert (trained.folder / "t.json").read_text() == "mine"
     assert sorted(path.name for path in trained.folder.iterdir()) == before

@@ -96,6 +96,7 @@ def test_only_a_folder_that_nothing_names_gets_the_starter(tmp_path, monkeypatch
 @contextlib.contextmanager
 def listening(path, mode="660"):
     with _listening(Settings(host=f"unix:{path}", socket_mode=mode)) as listener:
+        assert not listener.get_inheritable()
         try:
             yield
         finally:
@@ -118,6 +119,11 @@ def test_a_unix_socket_has_its_permissions_and_replaces_a_left_over_one(tmp_path
     with listening(path), socket.socket(socket.AF_UNIX) as client:
         client.settimeout(10)
         client.connect(str(path))
+
+
+def test_the_child_of_a_job_does_not_keep_the_port():
+    with _listening(Settings(host="127.0.0.1", port=0)) as listener, listener:
+        assert not listener.get_inheritable()
 
 
 def test_a_port_or_socket_in_use_and_other_files_stay(tmp_path):
