@@ -262,20 +262,3 @@ def test_the_same_key_many_times_at_once_is_one_job(service):
     problem(service.train(body | {"vocab_size": 302}, **key), 422, "idempotency_key_reused")
     assert len(service.jobs.latest()) == 1
     assert len(list((service.settings.artifacts_dir / "jobs").iterdir())) == 1
-
-
-@pytest.mark.row(32)
-def test_a_full_queue_refuses_until_a_job_leaves_it(start_service):
-    service = start_service(train_queue=1)
-    service.stop_runner()
-    service.start()
-    waiting = service.start(input_paths=None, documents=["a b"])
-    documents = service.settings.artifacts_dir / "jobs" / waiting / "documents"
-    assert documents.exists()
-    found = problem(service.train({"documents": ["x x"]}), 409, "training_queue_full")
-    assert (found["limit"], found["actual"]) == (1, 1)
-    for _ in range(2):
-        answer = service.client.delete(f"/train/{waiting}")
-        assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
-    assert not documents.exists()
-    service.start()
