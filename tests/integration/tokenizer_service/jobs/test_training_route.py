@@ -94,40 +94,18 @@ def test_documents_and_corpora_train_as_their_file_would(shared_service):
 
 
 def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service):
-    service = shared_service
-    options = {
-        "min_frequency": 2,
-        "max_token_length": 4,
-        "seed_tokens": ["qua"],
-        "reserved": 6,
-        "superwords_from": 275,
-        "pad_to_multiple": 5,
-    }
-    text = "low low lower newest newest widest widest"
-    asked = {"input_paths": None, "documents": [text], "vocab_size": 281}
-    job = service.wait(service.start(**asked, **options))
+    service, text = shared_service, "low low lower newest newest widest widest"
+    options = {"min_frequency": 2, "max_token_length": 4, "superwords_from": 275}
+    options["pad_to_multiple"] = 5
+    asked = {"documents": [text], "vocab_size": 281, "reserved": 6, "seed_tokens": ["qua"]}
+    job = service.wait(service.start(input_paths=None, **asked, **options))
     assert job["state"] == "live", job
-    wanted = VocabularyOptions(
-        min_frequency=2,
-        max_token_length=4,
-        seed_tokens=("qua",),
-        n_reserved=6,
-        superwords_from=275,
-        pad_to_multiple=5,
-    )
+    wanted = VocabularyOptions(**options, seed_tokens=("qua",), n_reserved=6)
     trained = trained_by_library(service, text, vocab_size=281, vocabulary=wanted)
     assert job["result"]["digest"] == trained.fingerprint
     # Each option changes the result, so that the test detects a lost one.
-    defaults = VocabularyOptions()
-    for name in (
-        "min_frequency",
-        "max_token_length",
-        "seed_tokens",
-        "n_reserved",
-        "superwords_from",
-        "pad_to_multiple",
-    ):
-        fewer = dataclasses.replace(wanted, **{name: getattr(defaults, name)})
+    for name in (*options, "seed_tokens", "n_reserved"):
+        fewer = dataclasses.replace(wanted, **{name: getattr(VocabularyOptions(), name)})
         other = trained_by_library(service, text, vocab_size=281, vocabulary=fewer)
         assert other.fingerprint != trained.fingerprint, name
 
