@@ -23,6 +23,7 @@ from tests.parity.vocabularies import (
     vocabulary_file,
 )
 from tokenizer_core.presets import find_preset
+from tokenizer_core.registry.golden_text import check_round_trip
 
 DIGESTS = json.loads(Path(__file__).with_name("digests.json").read_text(encoding="utf-8"))
 
@@ -57,6 +58,7 @@ def test_ids_have_the_digests_of_the_references(name, engine, shared_data):
     assert hashlib.sha256(data).hexdigest() == DIGESTS["vocabularies"][name], "another vocabulary"
     tokenizer, texts = load_ours(shared_data, name, engine), texts_of(shared_data, engine)
     assert tokenizer.spec.fingerprint == DIGESTS["fingerprints"][name]
+    check_round_trip(tokenizer)  # as before it is published
     ids = {text: digest_of_ids(tokenizer.encode, parts) for text, parts in texts.items()}
     assert ids == DIGESTS["ids"][name][engine]
     if tokenizer.spec.normalizer.name == "none":

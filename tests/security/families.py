@@ -83,6 +83,11 @@ class Family:
         )
 
 
+def tokens(text):
+    """The tokens of a text, separated by spaces."""
+    return tuple(text.split())
+
+
 # What several families write alike.
 TOOLS_AS_JSON = "{% for t in tools or [] %}{{ t|tojson }}\n{% endfor %}"
 DOCUMENTS = "{% for d in documents or [] %}{{ d.title }}{{ d.text }}{{ d|tojson }}{% endfor %}"
@@ -135,14 +140,9 @@ FAMILIES = {
     ),
     "Qwen 2.5 VL": Family(
         MESSAGES + "CONTENT{{ '<|im_start|>' ~ m.role ~ '\n' ~ c }}<|im_end|>\n{% endfor %}",
-        (
-            "<|endoftext|>",
-            "<|im_start|>",
-            "<|im_end|>",
-            "<|vision_start|>",
-            "<|vision_end|>",
-            "<|image_pad|>",
-            "<|video_pad|>",
+        tokens(
+            "<|endoftext|> <|im_start|> <|im_end|> <|vision_start|> <|vision_end|> <|image_pad|> "
+            "<|video_pad|>"
         ),
         media="<|vision_start|><|image_pad|><|vision_end|>",
     ),
@@ -158,20 +158,11 @@ FAMILIES = {
         "+ '<｜tool▁call▁end｜><｜tool▁calls▁end｜>' }}{% endfor %}<｜end▁of▁sentence｜>"
         "{% endif %}{% endfor %}{% if add_generation_prompt %}<｜Assistant｜><think>{% endif %}",
         ("<｜begin▁of▁sentence｜>", "<｜▁pad▁｜>", "<｜end▁of▁sentence｜>"),
-        (
-            "<｜User｜>",
-            "<｜Assistant｜>",
-            "<think>",
-            "</think>",
-            "<｜tool▁calls▁begin｜>",
-            "<｜tool▁calls▁end｜>",
-            "<｜tool▁call▁begin｜>",
-            "<｜tool▁call▁end｜>",
-            "<｜tool▁sep｜>",
-            "<｜tool▁outputs▁begin｜>",
-            "<｜tool▁outputs▁end｜>",
-            "<｜tool▁output▁begin｜>",
-            "<｜tool▁output▁end｜>",
+        tokens(
+            "<｜User｜> <｜Assistant｜> <think> </think> <｜tool▁calls▁begin｜> "
+            "<｜tool▁calls▁end｜> <｜tool▁call▁begin｜> <｜tool▁call▁end｜> <｜tool▁sep｜> "
+            "<｜tool▁outputs▁begin｜> <｜tool▁outputs▁end｜> <｜tool▁output▁begin｜> "
+            "<｜tool▁output▁end｜>"
         ),
         ("<｜fim▁hole｜>", "<｜fim▁begin｜>", "<｜fim▁end｜>"),
         shared="vocab_open/deepseek_v3.tokenizer.json",
@@ -188,15 +179,9 @@ FAMILIES = {
     ),
     "StarCoder 2": Family(
         "{{ bos_token }}" + MESSAGES + "CONTENT{{ m.role|upper }}\n{{ c }}\n\n{% endfor %}",
-        (
-            "<|endoftext|>",
-            "<fim_prefix>",
-            "<fim_middle>",
-            "<fim_suffix>",
-            "<fim_pad>",
-            "<repo_name>",
-            "<file_sep>",
-            "<issue_start>",
+        tokens(
+            "<|endoftext|> <fim_prefix> <fim_middle> <fim_suffix> <fim_pad> <repo_name> "
+            "<file_sep> <issue_start>"
         ),
     ),
     "Code Llama": Family(
@@ -225,13 +210,9 @@ FAMILIES = {
         "{% else %}{{ c|trim if m.role != 'tool' else c|tojson }}{{ '<|eot_id|>' }}{% endif %}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|"
         ">\n\n' }}{% endif %}",
-        (
-            "<|begin_of_text|>",
-            "<|start_header_id|>",
-            "<|end_header_id|>",
-            "<|python_tag|>",
-            "<|eom_id|>",
-            "<|eot_id|>",
+        tokens(
+            "<|begin_of_text|> <|start_header_id|> <|end_header_id|> <|python_tag|> <|eom_id|> "
+            "<|eot_id|>"
         ),
         shared="vocab/llama3_1.tokenizer.json",
     ),
@@ -244,22 +225,10 @@ FAMILIES = {
         '{% set out = call.function|tojson %}{{ out[:-1] }}, "id": "{{ call.id }}"}{% endfor %}]'
         "{{ eos_token }}{% elif m.role == 'system' %}[SYSTEM_PROMPT]{{ c }}[/SYSTEM_PROMPT]"
         "{% else %} {{ c }}{{ eos_token }}{% endif %}{% endfor %}",
-        (
-            "<s>",
-            "[INST]",
-            "[/INST]",
-            "[AVAILABLE_TOOLS]",
-            "[/AVAILABLE_TOOLS]",
-            "[TOOL_CALLS]",
-            "[TOOL_RESULTS]",
-            "[/TOOL_RESULTS]",
-            "[SYSTEM_PROMPT]",
-            "[/SYSTEM_PROMPT]",
-            "[PREFIX]",
-            "[MIDDLE]",
-            "[SUFFIX]",
-            "[IMG]",
-            "</s>",
+        tokens(
+            "<s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_CALLS] [TOOL_RESULTS] "
+            "[/TOOL_RESULTS] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [PREFIX] [MIDDLE] [SUFFIX] [IMG] "
+            "</s>"
         ),
         media="[IMG]",
     ),
@@ -302,16 +271,9 @@ FAMILIES = {
         "c|tojson + '<|end|>' }}{% else %}{{ '<|start|>' + m.role + '<|message|>' + c }}"
         "{{ '<|return|>' if loop.last else '<|end|>' }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}<|start|>assistant{% endif %}",
-        (
-            "<|startoftext|>",
-            "<|start|>",
-            "<|message|>",
-            "<|channel|>",
-            "<|call|>",
-            "<|end|>",
-            "<|constrain|>",
-            "<|endofprompt|>",
-            "<|return|>",
+        tokens(
+            "<|startoftext|> <|start|> <|message|> <|channel|> <|call|> <|end|> <|constrain|> "
+            "<|endofprompt|> <|return|>"
         ),
     ),
     "GLM 4.5": Family(
@@ -327,26 +289,10 @@ FAMILIES = {
         "</arg_key><arg_value>{{ v|tojson if v is not string else v }}</arg_value>{% endfor %}"
         "</tool_call>{% endfor %}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
-        (
-            "<|endoftext|>",
-            "[gMASK]",
-            "<sop>",
-            "<|system|>",
-            "<|user|>",
-            "<|assistant|>",
-            "<|observation|>",
-        ),
-        (
-            "<think>",
-            "</think>",
-            "<tool_call>",
-            "</tool_call>",
-            "<tool_response>",
-            "</tool_response>",
-            "<arg_key>",
-            "</arg_key>",
-            "<arg_value>",
-            "</arg_value>",
+        tokens("<|endoftext|> [gMASK] <sop> <|system|> <|user|> <|assistant|> <|observation|>"),
+        tokens(
+            "<think> </think> <tool_call> </tool_call> <tool_response> </tool_response> "
+            "<arg_key> </arg_key> <arg_value> </arg_value>"
         ),
         ("<|code_prefix|>", "<|code_middle|>", "<|code_suffix|>"),
     ),
@@ -362,24 +308,13 @@ FAMILIES = {
         "## Return of {{ m.tool_call_id }}\n{{ c }}{% else %}{{ c }}{% endif %}<|im_end|>"
         "{% endfor %}{% if add_generation_prompt %}<|im_assistant|>assistant<|im_middle|>"
         "{% endif %}",
-        (
-            "[BOS]",
-            "<|im_end|>",
-            "<|im_user|>",
-            "<|im_assistant|>",
-            "<|im_system|>",
-            "<|im_middle|>",
-            "[EOT]",
-            "<|media_start|>",
-            "<|media_pad|>",
-            "[EOS]",
+        tokens(
+            "[BOS] <|im_end|> <|im_user|> <|im_assistant|> <|im_system|> <|im_middle|> [EOT] "
+            "<|media_start|> <|media_pad|> [EOS]"
         ),
-        (
-            "<|tool_calls_section_begin|>",
-            "<|tool_calls_section_end|>",
-            "<|tool_call_begin|>",
-            "<|tool_call_argument_begin|>",
-            "<|tool_call_end|>",
+        tokens(
+            "<|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> "
+            "<|tool_call_argument_begin|> <|tool_call_end|>"
         ),
     ),
     "Command R7B": Family(
@@ -395,24 +330,13 @@ FAMILIES = {
         '<|SYSTEM_TOKEN|><|START_TOOL_RESULT|>{"tool_call_id": "{{ m.tool_call_id }}", '
         '"content": {{ c|tojson }}}<|END_TOOL_RESULT|>{% else %}<|SYSTEM_TOKEN|>{{ c }}'
         "{% endif %}<|END_OF_TURN_TOKEN|>{% endfor %}",
-        (
-            "<BOS_TOKEN>",
-            "<|START_OF_TURN_TOKEN|>",
-            "<|END_OF_TURN_TOKEN|>",
-            "<|USER_TOKEN|>",
-            "<|CHATBOT_TOKEN|>",
-            "<|SYSTEM_TOKEN|>",
-            "<EOS_TOKEN>",
+        tokens(
+            "<BOS_TOKEN> <|START_OF_TURN_TOKEN|> <|END_OF_TURN_TOKEN|> <|USER_TOKEN|> "
+            "<|CHATBOT_TOKEN|> <|SYSTEM_TOKEN|> <EOS_TOKEN>"
         ),
-        (
-            "<|START_THINKING|>",
-            "<|END_THINKING|>",
-            "<|START_ACTION|>",
-            "<|END_ACTION|>",
-            "<|START_RESPONSE|>",
-            "<|END_RESPONSE|>",
-            "<|START_TOOL_RESULT|>",
-            "<|END_TOOL_RESULT|>",
+        tokens(
+            "<|START_THINKING|> <|END_THINKING|> <|START_ACTION|> <|END_ACTION|> "
+            "<|START_RESPONSE|> <|END_RESPONSE|> <|START_TOOL_RESULT|> <|END_TOOL_RESULT|>"
         ),
     ),
     "Granite 3": Family(
@@ -424,15 +348,9 @@ FAMILIES = {
         "{% if m.tool_calls %}<|tool_call|>" + CALLS_AS_JSON + "{% endif %}{% endfor %}"
         "{% if controls %}{{ '<|start_of_role|>assistant ' + controls|tojson + '<|end_of_role|>' }}"
         "{% endif %}",
-        (
-            "<|end_of_text|>",
-            "<fim_prefix>",
-            "<fim_middle>",
-            "<fim_suffix>",
-            "<fim_pad>",
-            "<|start_of_role|>",
-            "<|end_of_role|>",
-            "<|tool_call|>",
+        tokens(
+            "<|end_of_text|> <fim_prefix> <fim_middle> <fim_suffix> <fim_pad> <|start_of_role|> "
+            "<|end_of_role|> <|tool_call|>"
         ),
         others=("    ",),
     ),

@@ -56,19 +56,6 @@ def rejected(server, reason):
 
 
 @pytest.mark.row(16)
-def test_a_client_that_never_reads_is_disconnected(server):
-    wait_until_it_left(server)
-    text = b'{"text":"' + b"x" * (BODY_LIMIT - 20) + b'"}'
-    request = head("POST /encode HTTP/1.1", JSON, f"Content-Length: {len(text)}")
-    with connect(server.port, receive_buffer=4096) as connection:
-        send(connection, request)
-        wait_until(lambda: connections(server) == 1)
-        send(connection, text)
-        wait_until_it_left(server)
-        assert read_answer(connection).end == "reset"
-
-
-@pytest.mark.row(16)
 @pytest.mark.parametrize(
     "sent",
     [
@@ -268,24 +255,6 @@ def test_a_bad_chunk_ends_a_stream_that_has_begun(server):
     assert b'"done"' not in begun + rest
     assert b"HTTP/1.1" not in rest
     assert not rest.endswith(b"0\r\n\r\n")  # which would mark the response as complete
-
-
-@pytest.mark.row(20)
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/encode", "multipart/form-data; boundary=x"),
-        ("/train", "application/x-www-form-urlencoded"),
-    ],
-)
-def test_a_flood_of_form_data_is_415_and_is_not_read(server, path, kind):
-    headers = (f"Content-Type: {kind}", CHUNKED, "X-API-Key: end-to-end-key")
-    request = head(f"POST {path} HTTP/1.1", *headers)
-    with connect(server.port) as connection:
-        connection.sendall(request + b"10000\r\n" + b"a" * 65536 + b"\r\n")
-        answer = read_answer(connection)
-    assert (answer.status, answer.end) == (415, "closed")
-    assert answer.headers["connection"] == "close"
 
 
 @contextlib.contextmanager

@@ -134,6 +134,7 @@ def test_sigterm_while_training_requeues_and_the_next_start_finishes(artifacts, 
 
 
 @pytest.mark.promise(2, 17)
+@pytest.mark.parametrize("engine", ["native"], indirect=True)  # the others train in Python
 def test_kill_9_of_trainer_and_server_fails_their_jobs_only(tmp_path, engine):
     artifacts = Artifacts(tmp_path, engine)
     with artifacts.serve() as server, server.client() as client:

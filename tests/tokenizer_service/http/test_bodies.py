@@ -11,7 +11,7 @@ from tests.tokenizer_service.access.test_auth import ADMIN, READ
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tests.tokenizer_service.http.clients import Client
 from tests.tokenizer_service.routes.exchanges import problem
-from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
+from tokenizer_service.access.errors import OverloadedError
 from tokenizer_service.http import bodies
 from tokenizer_service.http.bodies import COLLECT, body_windows, read_body
 from tokenizer_service.http.headers import accepts
@@ -49,17 +49,6 @@ def test_a_body_is_joined_and_its_bytes_are_reserved():
     assert sum(reserved) == 3
     with pytest.raises(ClientDisconnect):
         read(request_of(Client(b"a", then="leave")))
-
-
-@pytest.mark.row(9)
-def test_one_byte_over_the_limit_is_refused_and_ends_the_reading():
-    for client, headers in (
-        (Client(b"ab", b"cd", b"ef", then="end"), {}),
-        (Client(), {"Content-Length": "4"}),  # known from the header: no byte is read
-    ):
-        with pytest.raises(BodyTooLargeError) as caught:
-            read(request_of(client, headers), max_bytes=3)
-        assert (caught.value.limit, caught.value.actual) == (3, 4)
 
 
 class Collected(Client):

@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.tokenizer_core.formats.small_specs import trained_spec
 from tests.tokenizer_service.routes.exchanges import problem
+from tokenizer_core.training import TrainingOptions, train_from_iterator
 
 
 @pytest.fixture
@@ -134,6 +136,17 @@ def test_a_tokenizer_to_extend_is_resolved_when_it_is_asked_for(service):
         request = service.jobs.get(answer.json()["id"]).request
         assert request["extend"] == active
         assert request["corpus_format"]["separator"] == "<|endoftext|>"
+
+
+def test_a_job_extends_a_published_tokenizer(service):
+    base = trained_spec(special_tokens=["<|other|>"])
+    asked = {"documents": ["zebra zebras", "zebra"], "vocab_size": len(base.vocab) + 3}
+    ref = str(service.store.publish(base, name="base"))
+    service.wait(service.start(input_paths=None, **asked, name="more", extend=ref), "live")
+    expected = train_from_iterator(
+        asked["documents"], TrainingOptions(extend=base, vocab_size=asked["vocab_size"])
+    )
+    assert service.store.open(service.store.resolve("more")) == expected.spec
 
 
 @pytest.mark.row(36)

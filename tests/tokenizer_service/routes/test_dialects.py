@@ -238,23 +238,6 @@ def test_unknown_fields_are_listed_and_near_misses_refused(client, refused, path
     assert (answer.content, "Ignored-Fields" in plain.headers) == (plain.content, False)
 
 
-def test_a_request_may_name_a_tokenizer_or_its_digest(client, post, small_tokenizer):
-    starter = {"If-Match": f'"{small_tokenizer.spec.fingerprint}"'}
-    for path, fields in (
-        ("/tokenize", {"prompt": "the"}),
-        ("/detokenize", {"tokens": [97]}),
-        ("/decode", {"ids": [97]}),
-    ):
-        assert client.post(path, json=fields).headers["Tokenizer-Version"].startswith("around@")
-        assert client.post(path, json=fields, headers=starter).status_code == 412
-        named = client.post(path, json={**fields, "tokenizer": "starter"}, headers=starter)
-        assert named.headers["Tokenizer-Version"].startswith("starter@")
-        assert client.post(path, json={**fields, "tokenizer": "nope"}).status_code == 404
-    # A trained tokenizer adds nothing.
-    plain = post("/tokenize", prompt="the", tokenizer="starter")
-    assert plain["tokens"] == small_tokenizer.encode("the")
-
-
 def test_tokenizer_info(client):
     info = client.get("/tokenizer_info").json()
     assert info["tokenizer_class"] == "PreTrainedTokenizerFast"

@@ -281,30 +281,14 @@ def test_input_of_responses(post, refused):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"n": 0},
-        {"n": "x"},
-        {"n": 1.5},
-        {"seed": "1.5"},
-        {"seed": 2**63},
-        {"thinking_token_budget": "5"},
-        {"prompt_logprobs": "1"},
-        {"ignore_eos": 2},
-        {"stop": [1]},
-        {"stop_token_ids": ["a"]},
-        {"logit_bias": {"5": "x"}},
-        {"top_k": 1.5},
-        {"temperature": -0.1},
-        {"temperature": "2.1"},
-        {"top_p": 0},
-        {"top_k": -2},
-        {"min_p": 1.1},
-        {"presence_penalty": 2.1},
-        {"frequency_penalty": -2.1},
-        {"repetition_penalty": 0},
-        {"min_tokens": 10, "max_tokens": 5},
-        {"top_logprobs": 3},
+        {"n": 0}, {"n": "x"}, {"n": 1.5}, {"seed": "1.5"}, {"seed": 2**63},
+        {"thinking_token_budget": "5"}, {"prompt_logprobs": "1"}, {"ignore_eos": 2}, {"stop": [1]},
+        {"stop_token_ids": ["a"]}, {"logit_bias": {"5": "x"}}, {"top_k": 1.5},
+        {"temperature": -0.1}, {"temperature": "2.1"}, {"top_p": 0}, {"top_k": -2}, {"min_p": 1.1},
+        {"presence_penalty": 2.1}, {"frequency_penalty": -2.1}, {"repetition_penalty": 0},
+        {"min_tokens": 10, "max_tokens": 5}, {"top_logprobs": 3},
     ],
-)
+)  # fmt: skip
 def test_a_value_that_vllm_does_not_take(refused, wrong):
     assert refused(CHAT, messages=HELLO, **wrong) == ("invalid_request", f"/{next(iter(wrong))}")
 

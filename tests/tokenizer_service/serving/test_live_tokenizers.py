@@ -21,8 +21,6 @@ from types import SimpleNamespace
 import pytest
 
 from tests.native_module import native_module
-from tests.parity.vocabularies import NAMES, OPEN_FILES, load_ours
-from tests.profiles import first_and_thorough
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
@@ -301,16 +299,6 @@ def test_tokens_with_flags_or_one_id_pass_the_round_trip_check():
     spec = TokenizerSpec.from_merges(vocab, [], tokens)
     assert Tokenizer.from_spec(spec).encode("a<b>") != [259]
     check_round_trip(Tokenizer.from_spec(spec))
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("name", first_and_thorough([*OPEN_FILES, *NAMES, "o200k_harmony"]))
-def test_published_vocabularies_pass_the_round_trip_check(name, shared_data):
-    if name == "o200k_harmony":
-        path = shared_data / "vocab" / "o200k_base.tiktoken"
-        check_round_trip(Tokenizer.from_preset(name, path=path))
-    else:
-        check_round_trip(load_ours(shared_data, name, "auto"))
 
 
 @pytest.mark.row(31)

@@ -33,22 +33,6 @@ def render(template=CHATML, messages=MESSAGES, **options):
     return render_chat(template, messages, **options)
 
 
-def test_text_and_spans():
-    chat = render(add_generation_prompt=True, with_turn_borders=True)
-    assert [chat.text[start:end] for start, end in chat.trusted_runs] == [
-        "<|im_start|>user\n",
-        "<|im_end|>\n<|im_start|>assistant\n",
-        "<|im_end|>\n<|im_start|>assistant\n",
-    ]
-    assert chat.message_spans(3) == [(17, 21), (54, 56), None]
-    (turn,) = chat.turns
-    assert (turn.message, chat.text[turn.prompt : turn.start]) == (1, "<|im_start|>assistant\n")
-    assert chat.text[turn.text_end : turn.own_end] == "<|im_end|>\n"
-    assert chat.generated_spans == []
-    chat = render("a{% generation %}b{{ messages[0].role }}{% endgeneration %}c")
-    assert [chat.text[start:end] for start, end in chat.generated_spans] == ["buser"]
-
-
 @pytest.mark.parametrize(
     ("template", "message"),
     [

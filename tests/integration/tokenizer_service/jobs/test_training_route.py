@@ -94,40 +94,18 @@ def test_documents_and_corpora_train_as_their_file_would(shared_service):
 
 
 def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service):
-    service = shared_service
-    options = {
-        "min_frequency": 2,
-        "max_token_length": 4,
-        "seed_tokens": ["qua"],
-        "reserved": 6,
-        "superwords_from": 275,
-        "pad_to_multiple": 5,
-    }
-    text = "low low lower newest newest widest widest"
-    asked = {"input_paths": None, "documents": [text], "vocab_size": 281}
-    job = service.wait(service.start(**asked, **options))
+    service, text = shared_service, "low low lower newest newest widest widest"
+    options = {"min_frequency": 2, "max_token_length": 4, "superwords_from": 275}
+    options["pad_to_multiple"] = 5
+    asked = {"documents": [text], "vocab_size": 281, "reserved": 6, "seed_tokens": ["qua"]}
+    job = service.wait(service.start(input_paths=None, **asked, **options))
     assert job["state"] == "live", job
-    wanted = VocabularyOptions(
-        min_frequency=2,
-        max_token_length=4,
-        seed_tokens=("qua",),
-        n_reserved=6,
-        superwords_from=275,
-        pad_to_multiple=5,
-    )
+    wanted = VocabularyOptions(**options, seed_tokens=("qua",), n_reserved=6)
     trained = trained_by_library(service, text, vocab_size=281, vocabulary=wanted)
     assert job["result"]["digest"] == trained.fingerprint
     # Each option changes the result, so that the test detects a lost one.
-    defaults = VocabularyOptions()
-    for name in (
-        "min_frequency",
-        "max_token_length",
-        "seed_tokens",
-        "n_reserved",
-        "superwords_from",
-        "pad_to_multiple",
-    ):
-        fewer = dataclasses.replace(wanted, **{name: getattr(defaults, name)})
+    for name in (*options, "seed_tokens", "n_reserved"):
+        fewer = dataclasses.replace(wanted, **{name: getattr(VocabularyOptions(), name)})
         other = trained_by_library(service, text, vocab_size=281, vocabulary=fewer)
         assert other.fingerprint != trained.fingerprint, name
 
@@ -262,20 +240,3 @@ def test_the_same_key_many_times_at_once_is_one_job(service):
     problem(service.train(body | {"vocab_size": 302}, **key), 422, "idempotency_key_reused")
     assert len(service.jobs.latest()) == 1
     assert len(list((service.settings.artifacts_dir / "jobs").iterdir())) == 1
-
-
-@pytest.mark.row(32)
-def test_a_full_queue_refuses_until_a_job_leaves_it(start_service):
-    service = start_service(train_queue=1)
-    service.stop_runner()
-    service.start()
-    waiting = service.start(input_paths=None, documents=["a b"])
-    documents = service.settings.artifacts_dir / "jobs" / waiting / "documents"
-    assert documents.exists()
-    found = problem(service.train({"documents": ["x x"]}), 409, "training_queue_full")
-    assert (found["limit"], found["actual"]) == (1, 1)
-    for _ in range(2):
-        answer = service.client.delete(f"/train/{waiting}")
-        assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
-    assert not documents.exists()
-    service.start()
