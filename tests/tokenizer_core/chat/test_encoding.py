@@ -72,13 +72,6 @@ def learned(tokenizer, encoding, rule="auto", **options):
     return [tokenizer.decode(encoding.ids[a:b]) for a, b in zip(starts, ends, strict=True)]
 
 
-def test_only_the_template_gives_special_tokens(tokenizer):
-    encoding = tokenizer.encode_chat(CHAT, add_generation_prompt=True)
-    assert tokenizer.decode(encoding.ids) == encoding.text
-    special = [tokenizer.decode([id_]) for id_ in encoding.ids.tolist() if id_ >= 256]
-    assert special == ["<|im_start|>", "<|im_end|>"] * 5 + ["<|im_start|>"]
-
-
 @given(
     st.lists(
         st.tuples(st.text("ab \u00e9\u4e2d\U0001f600", max_size=4), st.integers(0, 4)), max_size=9
