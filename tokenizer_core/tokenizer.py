@@ -212,7 +212,7 @@ class Tokenizer:
         cls,
         vocab_filepath: Path,
         merges_filepath: Path,
-        special_tokens: Iterable[str] | None = None,
+        special_tokens: Mapping[str, int] | Iterable[str] | None = None,
         *,
         pattern: str | SplitPattern | None = None,
         engine: str = "auto",
@@ -220,11 +220,12 @@ class Tokenizer:
         """Load pickles as the trainer writes them, or GPT-2's `vocab.json` and `merges.txt`; the
         content determines the format.
 
-        These files contain no split pattern. A `manifest.json` in the same folder does, and must
-        agree with the arguments. Without one the pattern is `gpt2`, as in the course, and a token
-        of the vocabulary that looks special (`<|endoftext|>`) and is not in `special_tokens` is a
-        UserWarning: no text would give its id. Raises FormatError: a file is malformed, or the
-        manifest disagrees with an argument.
+        `special_tokens` may be a dict with the ids that they must have. These files contain no
+        split pattern. A `manifest.json` in the same folder does, and must agree with the arguments.
+        Without one the pattern is `gpt2`, as in the course, and a token of the vocabulary that
+        looks special (`<|endoftext|>`) and is not in `special_tokens` is a UserWarning: no text
+        would give its id. Raises FormatError: a file is malformed, or the manifest or the ids
+        disagree with an argument.
         """
         from tokenizer_core.formats.any_format import load_files_spec
 
