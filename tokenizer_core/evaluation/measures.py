@@ -22,6 +22,7 @@ import numpy as np
 import regex
 
 from tokenizer_core.blobs.atomic_files import write_whole_file
+from tokenizer_core.spec.alphabet import is_utf8
 
 if TYPE_CHECKING:
     import os
@@ -175,12 +176,7 @@ def word_spans(text: str) -> NDArray[np.int64]:
 
 def count_unspaced_letters(text: str) -> int:
     """The number of letters in scripts without spaces between words; words never include them.
-    Raises UnicodeEncodeError: the text contains a lone surrogate.
-
-    Example:
-        >>> count_unspaced_letters("in 世界")
-        2
-    """
+    Raises UnicodeEncodeError: the text contains a lone surrogate."""
     if text.isascii():
         return 0
     return int(np.count_nonzero(_classes()[_code_points(text)] == _UNSPACED_LETTER))
@@ -270,12 +266,3 @@ def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
     bytes above 0x7F.
     """
     return [id_ for id_, token in sorted(spec.vocab.items()) if not is_utf8(token)]
-
-
-def is_utf8(token: bytes) -> bool:
-    """Whether the bytes are complete characters."""
-    try:
-        token.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.evaluation.markup import shorten
 from tokenizer_core.evaluation.report import Measurement, Parity, Report
 
 if TYPE_CHECKING:
@@ -107,12 +109,7 @@ def sample_of(report: Report) -> str:
 
 
 def show_size(n_bytes: int) -> str:
-    """A number of bytes in readable form.
-
-    Example:
-        >>> show_size(1500), show_size(40_000_000)
-        ('1.5 kB', '40.0 MB')
-    """
+    """A number of bytes in readable form."""
     return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1_000_000 else f"{n_bytes / 1e3:,.1f} kB"
 
 
@@ -205,7 +202,7 @@ def _notes(report: Report) -> str:
     return "\n".join(lines)
 
 
-_CELL_CHARS: Final = 60
+_cut: Final = partial(shorten, n_chars=60)
 
 
 def render_diff(
@@ -317,7 +314,3 @@ def _on_text(found: TextDiff) -> list[str]:
 
 def _share(n: int, n_all: int) -> str:
     return f"{n:,} ({n / n_all:.1%})" if n_all else f"{n:,}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "…"
