@@ -449,12 +449,7 @@ def list_encoding_names() -> list[str]:
 
 
 def encoding_name_for_model(model_name: str) -> str:
-    """The name of the encoding that a model of OpenAI uses; KeyError for an unknown model.
-
-    Example:
-        >>> encoding_name_for_model("gpt-4o-2024-05-13")
-        'o200k_base'
-    """
+    """The name of the encoding that a model of OpenAI uses; KeyError for an unknown model."""
     for encoding, models in _MODELS.items():
         if model_name in models.split():
             return encoding

@@ -47,10 +47,6 @@ def byte_to_unicode() -> Mapping[int, str]:
 
     Bytes 33-126, 161-172 and 174-255 map to themselves; the other 68 map, in order, to U+0100
     onward.
-
-    Example:
-        >>> byte_to_unicode()[0x20], byte_to_unicode()[0x41]
-        ('Ġ', 'A')
     """
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
