@@ -257,10 +257,6 @@ def _parse_step(value: object, where: str) -> SplitPattern:
     return _PARSERS.get(kind if isinstance(kind, str) else "", _parse_split)(value, where)
 
 
-def _parse_digits(value: object, where: str) -> SplitPattern:
-    return _DIGITS[_are_individual(value, where)]
-
-
 def _are_individual(value: object, where: str) -> bool:
     fixed = {"type": ("Digits",), "individual_digits": (True, False)}
     digits = check_fields(value, where, fixed, required=("individual_digits",))
@@ -321,7 +317,7 @@ def _parse_expression(value: object, where: str) -> str:
 
 _PARSERS: Final[Mapping[str, Callable[[object, str], SplitPattern]]] = MappingProxyType(
     {
-        "Digits": _parse_digits,
+        "Digits": lambda value, where: _DIGITS[_are_individual(value, where)],
         "Punctuation": _parse_punctuation,
         "Split": _parse_split,
         **dict.fromkeys(_WORDS, _parse_words),
