@@ -190,12 +190,9 @@ def load_path_spec(
     special_tokens: Mapping[str, int] | Iterable[str] | None = None,
     ids: str | None = None,
 ) -> TokenizerSpec:
-    """The spec of a file, of a vocabulary and its merges, of a model folder (`ids` as in
-    `load_model_folder`) or of the folder of a published version.
-
-    The published rank file of a preset has the special tokens of the preset unless others or
-    another pattern are given; an empty mapping gives none. A folder whose only vocabulary is a rank
-    file is that file. `load_spec` reads everything else.
+    """As `load_spec`, which reads everything but the published rank file of a preset: that has the
+    special tokens of the preset unless others or another pattern are given; an empty mapping gives
+    none. A folder whose only vocabulary is a rank file is that file.
 
     Raises:
         MissingPatternError: a rank file that is no preset's, without its pattern.

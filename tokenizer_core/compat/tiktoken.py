@@ -139,8 +139,9 @@ class Encoding:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._is_preset:
             return get_encoding, (self.name,)
-        fields = (self.name, self._pat_str, self._mergeable_ranks, self._special_tokens)
-        return _encoding_of, (type(self), *fields)
+        ranks, tokens = self._mergeable_ranks, self._special_tokens
+        make = partial(type(self), pat_str=self._pat_str, mergeable_ranks=ranks)
+        return partial(make, special_tokens=tokens), (self.name,)
 
     @cached_property
     def _mergeable_ranks(self) -> dict[bytes, int]:
@@ -392,16 +393,6 @@ class Encoding:
         ids = self.encode_ordinary(valid)
         n_stable = len(ids) - self._n_unstable(valid, ids, "none")
         return ids[:n_stable] + self._merge(self.decode_bytes(ids[n_stable:]) + text[n_valid:])
-
-
-def _encoding_of(
-    class_: type[Encoding],
-    name: str,
-    pat_str: str,
-    ranks: dict[bytes, int],
-    special_tokens: dict[str, int],
-) -> Encoding:
-    return class_(name, pat_str=pat_str, mergeable_ranks=ranks, special_tokens=special_tokens)
 
 
 def _text_of(piece: bytes) -> str | None:

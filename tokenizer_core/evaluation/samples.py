@@ -54,8 +54,7 @@ class SamplePiece:
 @dataclass(frozen=True, slots=True)
 class TextFile:
     """A file to sample: about `sample_bytes` of it (None for all), the `seed` that selects the
-    pieces, and how it holds documents.
-    """
+    pieces, and how it holds documents."""
 
     path: str | os.PathLike[str]
     sample_bytes: int | None = None

@@ -43,7 +43,8 @@ def render_report(report: Report) -> str:
         parts.append(_matrix(report))
     if report.parity is not None:
         parts.append(_parity(report, report.parity))
-    parts += [_vocabularies(report), _longest(report), _notes(report)]
+    vocabularies = align([["vocabulary", *VOCABULARY_COLUMNS], *vocabulary_rows(report)])
+    parts += [vocabularies, _longest(report), _notes(report)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -163,10 +164,6 @@ def _parity(report: Report, parity: Parity) -> str:
         shown = [ratios.get(corpus.name) for corpus in report.corpora]
         rows.append([name, *(ABSENT if ratio is None else f"{ratio:.2f}" for ratio in shown)])
     return f"{parity_title(parity.basis, parity.reference)}\n{align(rows)}"
-
-
-def _vocabularies(report: Report) -> str:
-    return align([["vocabulary", *VOCABULARY_COLUMNS], *vocabulary_rows(report)])
 
 
 def _longest(report: Report) -> str:

@@ -121,8 +121,8 @@ def _reason(tokenizer: Tokenizer, trees: MergeTrees, id_: int) -> Reason | None:
             return "merges"
     texts = _completions(in_text)
     if is_text:
-        text = in_text.decode()
-        texts = (before + text + after for before, after in product(_BEFORE, _AFTER))
+        whole = in_text.decode()
+        texts = (before + whole + after for before, after in product(_BEFORE, _AFTER))
     for text in islice(texts, _TRIES):
         if id_ in tokenizer.encode_ordinary(text):
             return None

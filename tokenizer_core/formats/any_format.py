@@ -237,15 +237,13 @@ def load_spec(
     detected: DetectedFile | None = None,
     ids: str | None = None,
 ) -> TokenizerSpec:
-    """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`, `tokenizer.model`), of
-    two (vocabulary, then merges), of a model folder of Hugging Face, or of the folder of a
-    published version.
+    """The spec of one file, of a vocabulary and its merges, or of a folder (that of a model or of a
+    published version). `presets.load_path_spec`, which calls this, also knows the files of presets.
 
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
     next free ids if the vocabulary lacks them. Other single files and folders say both themselves,
     so neither argument may be given for them. `detected` is the result of `detect_file` for the
     first file, if the caller has it. `ids` is for a folder, as in `load_model_folder`.
-    `presets.load_path_spec` calls this, and alone knows the files of presets.
 
     Raises:
         FormatError: an unknown format, too many or too few files, an argument missing or too much.

@@ -129,10 +129,8 @@ class FolderIds:
 
 
 def load_model_folder(folder: str | os.PathLike[str], *, ids: str | None = None) -> TokenizerSpec:
-    """The spec of a folder with a `tokenizer.json`, or `vocab.json` and `merges.txt`, and the files
-    that belong to it. A folder with neither may have a `tekken.json` or a `tokenizer.model`, read
-    as that file. A `tokenizer.model` beside a `tokenizer.json` that gives other ids is a
-    UserWarning with the first text.
+    """The spec of a folder; see the module. A `tokenizer.model` that gives other ids than the
+    `tokenizer.json` beside it is a UserWarning with the first text.
 
     `ids` is one of IDS. With `file`, the other files give only the chat templates and the tokens
     that these name. Without it, a folder is read if both releases give it the same ids. A release

@@ -165,14 +165,11 @@ class BytesDecoder:
 class DecodeStreams:
     """Decodes many streams of ids, all of them in one call; for a server that generates text.
 
-    A stream gives out text as soon as no later id can change it. With stop strings it holds back
-    what may begin one. The text ends before the stop string that ends first; of several that end
-    there, the longest counts. `include_stop` leaves the stop string in the text, so that nothing is
-    held back for it. Where the ids are cut changes nothing: the parts of a stream, and of its
-    `finish`, join to `decode` of all its ids, up to the stop string.
-
-    A stream takes memory for its stop strings and what it holds back. An instance is not for
-    several threads at once.
+    With stop strings a stream holds back what may begin one. The text ends before the stop string
+    that ends first; of several that end there, the longest counts. `include_stop` leaves the stop
+    string in the text, so that nothing is held back for it. The parts of a stream, and of its
+    `finish`, join to `decode` of all its ids, up to the stop string. An instance is not for several
+    threads at once.
 
     Example:
         >>> from tokenizer_core import Tokenizer
