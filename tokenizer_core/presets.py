@@ -347,18 +347,15 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
         )
     # A server that is no Hub may answer with anything: huggingface_hub then fails with any error.
     except Exception as error:
-        raise _hub_error(name, error) from error
+        reason = " ".join(str(error).split())
+        raise HubError(
+            f"the tokenizer of {name} could not be downloaded ({type(error).__name__}: "
+            f"{reason:.300}); check the name, the revision, HF_TOKEN, the network, HF_ENDPOINT and "
+            f"HF_HUB_OFFLINE"
+        ) from error
     if not has_vocabulary(Path(folder)):
         raise HubError(
             f"the model {name} has no {TOKENIZER}, no {VOCAB} with {MERGES}, no {TEKKEN}, and no "
             f"{SENTENCEPIECE} of SentencePiece; download its vocabulary and load that file"
         )
     return Path(folder)
-
-
-def _hub_error(name: str, error: Exception) -> HubError:
-    reason = " ".join(str(error).split())
-    return HubError(
-        f"the tokenizer of {name} could not be downloaded ({type(error).__name__}: {reason:.300}); "
-        f"check the name, the revision, HF_TOKEN, the network, HF_ENDPOINT and HF_HUB_OFFLINE"
-    )

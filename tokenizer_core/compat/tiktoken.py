@@ -276,14 +276,12 @@ class Encoding:
         self, batch: Sequence[Sequence[int]], *, errors: str = "replace", num_threads: int = 8
     ) -> list[str]:
         """The text of each list of ids. `num_threads` is unused: decoding is that fast."""
-        del num_threads
         return [self.decode(tokens, errors) for tokens in batch]
 
     def decode_bytes_batch(
         self, batch: Sequence[Sequence[int]], *, num_threads: int = 8
     ) -> list[bytes]:
         """The bytes of each list of ids. `num_threads` is unused, as in `decode_batch`."""
-        del num_threads
         return [self.decode_bytes(tokens) for tokens in batch]
 
     def token_byte_values(self) -> list[bytes]:
