@@ -164,12 +164,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of this name. Raises PresetError: there is none.
-
-    Example:
-        >>> find_preset("cl100k_base").special_tokens["<|endofprompt|>"]
-        100276
-    """
+    """The preset of this name. Raises PresetError: there is none."""
     try:
         return PRESETS[name]
     except KeyError:
@@ -189,34 +184,24 @@ def recognise_preset(data: bytes) -> Preset | None:
     return next((preset for preset in found if preset.file_name.startswith(preset.name)), None)
 
 
-def recognise_preset_file(path: StrPath) -> Preset | None:
-    """As `recognise_preset`, for the file at `path`; raises FormatError or OSError."""
-    from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
-
-    return recognise_preset(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
-
-
 def load_path_spec(
     *paths: StrPath,
     pattern: str | SplitPattern | None = None,
     special_tokens: Mapping[str, int] | Iterable[str] | None = None,
     ids: str | None = None,
 ) -> TokenizerSpec:
-    """The spec of a file, of a vocabulary and its merges, of a model folder (`ids` as in
-    `load_model_folder`) or of the folder of a published version.
-
-    The published rank file of a preset has the special tokens of the preset unless others or
-    another pattern are given; an empty mapping gives none. A folder whose only vocabulary is a rank
-    file is that file. `load_spec` reads everything else.
+    """As `load_spec`, which reads everything but the published rank file of a preset: that has the
+    special tokens of the preset unless others or another pattern are given; an empty mapping gives
+    none. A folder whose only vocabulary is a rank file is that file.
 
     Raises:
         MissingPatternError: a rank file that is no preset's, without its pattern.
         FormatError: no supported format, or one that needs more or less than the arguments.
         FileNotFoundError: there is nothing; says which other method takes such a name.
-        OSError: a file cannot be read.
     """
     from tokenizer_core.formats.any_format import detect_file, load_spec
     from tokenizer_core.formats.model_folder import sole_rank_file
+    from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
 
     if len(paths) != 1:
         return load_spec(paths, pattern=pattern, special_tokens=special_tokens)
@@ -227,7 +212,7 @@ def load_path_spec(
         path = sole_rank_file(path) or path
     detected = None if Path(path).is_dir() else detect_file(path)
     if detected is not None and detected.format == "tiktoken" and special_tokens is ids is None:
-        preset = recognise_preset_file(path)
+        preset = recognise_preset(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
         if preset is not None and preset.has_pattern(pattern):
             return load_preset_spec(preset.name, path)
     return load_spec(
@@ -268,7 +253,6 @@ def read_preset(name: str, path: StrPath | None = None) -> tuple[Preset, bytes]:
     Raises:
         PresetError: no preset has this name, or no cache folder has its file.
         FormatError: the file at `path` is not the published one.
-        OSError: the file at `path` cannot be read.
     """
     from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
 
@@ -363,18 +347,15 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
         )
     # A server that is no Hub may answer with anything: huggingface_hub then fails with any error.
     except Exception as error:
-        raise _hub_error(name, error) from error
+        reason = " ".join(str(error).split())
+        raise HubError(
+            f"the tokenizer of {name} could not be downloaded ({type(error).__name__}: "
+            f"{reason:.300}); check the name, the revision, HF_TOKEN, the network, HF_ENDPOINT and "
+            f"HF_HUB_OFFLINE"
+        ) from error
     if not has_vocabulary(Path(folder)):
         raise HubError(
             f"the model {name} has no {TOKENIZER}, no {VOCAB} with {MERGES}, no {TEKKEN}, and no "
             f"{SENTENCEPIECE} of SentencePiece; download its vocabulary and load that file"
         )
     return Path(folder)
-
-
-def _hub_error(name: str, error: Exception) -> HubError:
-    reason = " ".join(str(error).split())
-    return HubError(
-        f"the tokenizer of {name} could not be downloaded ({type(error).__name__}: {reason:.300}); "
-        f"check the name, the revision, HF_TOKEN, the network, HF_ENDPOINT and HF_HUB_OFFLINE"
-    )

@@ -114,8 +114,9 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write a `tokenizer.json` to a path that ends in `.json`, else the folder that
-        `AutoTokenizer` of transformers reads, with the chat templates. `load` reads both. Files of
-        these names are replaced, each completely or not at all.
+        `AutoTokenizer` of transformers reads, with the chat templates (but without stop tokens and
+        named control tokens). `load` reads both. Files of these names are replaced, each completely
+        or not at all.
 
         Raises:
             FormatError: ids depend on what the format cannot hold, or the folder has a file of chat
@@ -172,9 +173,8 @@ class Tokenizer:
         `cl100k_base`, `o200k_base` or `o200k_harmony`.
 
         The preset supplies the split pattern and the special tokens. Its `.tiktoken` file, which
-        must have the pinned sha256, is `path`. Without `path` it is in the package (GPT-2's), in
-        the folder that `TIKTOKEN_CACHE_DIR` or `DATA_GYM_CACHE_DIR` names, or in the cache folder
-        that the command `tokenizer pull` fills. This method downloads nothing.
+        must have the pinned sha256, is `path`, or found by `presets.cached_paths` (the command
+        `tokenizer pull` puts it there). This method downloads nothing.
 
         Raises:
             PresetError: no preset has this name, or its file is not on this machine.
@@ -196,13 +196,10 @@ class Tokenizer:
     ) -> Tokenizer:
         """Download the tokenizer of a model from the Hugging Face Hub and `load` its folder.
 
-        `name` is `owner/name`; `revision` is a branch, a tag or a commit; `ids` is as in `load`.
-        Only the files of the tokenizer are fetched. Needs the extra `hub`; the variables of
-        `huggingface_hub` apply (`HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE`).
-
-        Raises:
-            HubError: `huggingface_hub` is not installed, or the download failed.
-            FormatError, InvalidSpecError: as `load`.
+        `name` is `owner/name`; `revision` is a branch, a tag or a commit. Only the files of the
+        tokenizer are fetched. Needs the extra `hub`; the variables of `huggingface_hub` apply
+        (`HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE`). Raises HubError: `huggingface_hub` is not
+        installed, or the download failed.
         """
         folder = download_model_folder(name, revision)
         return cls.load(folder, ids=ids, engine=engine)
@@ -212,7 +209,7 @@ class Tokenizer:
         cls,
         vocab_filepath: Path,
         merges_filepath: Path,
-        special_tokens: Iterable[str] | None = None,
+        special_tokens: Mapping[str, int] | Iterable[str] | None = None,
         *,
         pattern: str | SplitPattern | None = None,
         engine: str = "auto",
@@ -220,11 +217,12 @@ class Tokenizer:
         """Load pickles as the trainer writes them, or GPT-2's `vocab.json` and `merges.txt`; the
         content determines the format.
 
-        These files contain no split pattern. A `manifest.json` in the same folder does, and must
-        agree with the arguments. Without one the pattern is `gpt2`, as in the course, and a token
-        of the vocabulary that looks special (`<|endoftext|>`) and is not in `special_tokens` is a
-        UserWarning: no text would give its id. Raises FormatError: a file is malformed, or the
-        manifest disagrees with an argument.
+        `special_tokens` may be a dict with the ids that they must have. These files contain no
+        split pattern. A `manifest.json` in the same folder does, and must agree with the arguments.
+        Without one the pattern is `gpt2`, as in the course, and a token of the vocabulary that
+        looks special (`<|endoftext|>`) and is not in `special_tokens` is a UserWarning: no text
+        would give its id. Raises FormatError: a file is malformed, or the manifest or the ids
+        disagree with an argument.
         """
         from tokenizer_core.formats.any_format import load_files_spec
 

@@ -21,10 +21,6 @@ def loops_over_content(source: str) -> bool:
     """Whether the template with this source has a loop over the content of a message.
 
     A template that cannot be parsed has none.
-
-    Example:
-        >>> loops_over_content("{% for m in messages %}{{ m.content }}{% endfor %}")
-        False
     """
     from jinja2 import TemplateError  # here: a process without chats does not load Jinja
 

@@ -252,11 +252,17 @@ def render_chat(
             f"is an argument of its own"
         )
     limits = limits or RenderLimits()
+    request: dict[str, Any] = {
+        "messages": messages,
+        "tools": tools,
+        "documents": documents,
+        "variables": dict(variables),
+        "kwargs": dict(kwargs or {}),
+        "add_generation_prompt": add_generation_prompt,
+        "continue_final_message": continue_final_message,
+    }
     if may_run_here and not with_turn_borders:
-        options = tools, documents, variables, kwargs or {}
-        chat = _render_here(
-            template, messages, options, add_generation_prompt, continue_final_message, limits
-        )
+        chat = _render_here(template, request, limits)
         if chat is not None:
             return chat
     if _calling.without_child:
@@ -267,16 +273,9 @@ def render_chat(
         raise ChatTemplateError(
             "the chat template contains a lone surrogate, which is no character: remove it"
         ) from error
-    request = {
+    request |= {
         "template": digest,
         "source": None,
-        "messages": messages,
-        "tools": tools,
-        "documents": documents,
-        "variables": variables,
-        "kwargs": kwargs or {},
-        "add_generation_prompt": add_generation_prompt,
-        "continue_final_message": continue_final_message,
         "with_borders": with_turn_borders,
         "max_chars": limits.chars,
         "time_limit_seconds": limits.seconds,
@@ -290,12 +289,7 @@ def render_chat(
 
 
 def _render_here(
-    template: str,
-    messages: Sequence[Mapping[str, Any]],
-    options: tuple[Any, Any, Mapping[str, Any], Mapping[str, Any]],
-    add_generation_prompt: bool,
-    continue_final_message: bool | str,
-    limits: RenderLimits,
+    template: str, request: dict[str, Any], limits: RenderLimits
 ) -> RenderedChat | None:
     """The result, if the template can be rendered in this process."""
     # Here: a process without chats does not load Jinja.
@@ -305,15 +299,6 @@ def _render_here(
     admitted = admit(template, only_known=_calling.budget is not None)
     if admitted is None:
         return None
-    request = {
-        "messages": messages,
-        "tools": options[0],
-        "documents": options[1],
-        "variables": dict(options[2]),
-        "kwargs": dict(options[3]),
-        "add_generation_prompt": add_generation_prompt,
-        "continue_final_message": continue_final_message,
-    }
     budget = _calling.budget or Budget(units_within(limits.seconds, limits.memory_bytes))
     try:
         text, runs = admitted.render_within(request, budget)
@@ -322,7 +307,8 @@ def _render_here(
     if len(text) > limits.chars:
         return None  # the child process refuses it
     lengths, origins = (np.array([run[at] for run in runs], np.int32) for at in (0, 1))
-    return RenderedChat(text, lengths, origins, has_generation_tags(template), messages=messages)
+    tags = has_generation_tags(template)
+    return RenderedChat(text, lengths, origins, tags, messages=request["messages"])
 
 
 class ChildNeededError(Exception):

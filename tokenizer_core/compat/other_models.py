@@ -240,7 +240,6 @@ def load_library_tokenizer(path: str | PathLike[str], refused: OtherModelError) 
         OtherModelError: it is a folder, whose ids do not follow from one file, or the library is
             not installed.
         FormatError: the library cannot read it.
-        OSError: the file cannot be read.
     """
     if Path(path).is_dir():
         raise refused

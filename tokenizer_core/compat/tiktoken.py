@@ -139,8 +139,9 @@ class Encoding:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._is_preset:
             return get_encoding, (self.name,)
-        fields = (self.name, self._pat_str, self._mergeable_ranks, self._special_tokens)
-        return _encoding_of, (type(self), *fields)
+        ranks, tokens = self._mergeable_ranks, self._special_tokens
+        make = partial(type(self), pat_str=self._pat_str, mergeable_ranks=ranks)
+        return partial(make, special_tokens=tokens), (self.name,)
 
     @cached_property
     def _mergeable_ranks(self) -> dict[bytes, int]:
@@ -275,14 +276,12 @@ class Encoding:
         self, batch: Sequence[Sequence[int]], *, errors: str = "replace", num_threads: int = 8
     ) -> list[str]:
         """The text of each list of ids. `num_threads` is unused: decoding is that fast."""
-        del num_threads
         return [self.decode(tokens, errors) for tokens in batch]
 
     def decode_bytes_batch(
         self, batch: Sequence[Sequence[int]], *, num_threads: int = 8
     ) -> list[bytes]:
         """The bytes of each list of ids. `num_threads` is unused, as in `decode_batch`."""
-        del num_threads
         return [self.decode_bytes(tokens) for tokens in batch]
 
     def token_byte_values(self) -> list[bytes]:
@@ -394,16 +393,6 @@ class Encoding:
         return ids[:n_stable] + self._merge(self.decode_bytes(ids[n_stable:]) + text[n_valid:])
 
 
-def _encoding_of(
-    class_: type[Encoding],
-    name: str,
-    pat_str: str,
-    ranks: dict[bytes, int],
-    special_tokens: dict[str, int],
-) -> Encoding:
-    return class_(name, pat_str=pat_str, mergeable_ranks=ranks, special_tokens=special_tokens)
-
-
 def _text_of(piece: bytes) -> str | None:
     try:
         return piece.decode()
@@ -449,12 +438,7 @@ def list_encoding_names() -> list[str]:
 
 
 def encoding_name_for_model(model_name: str) -> str:
-    """The name of the encoding that a model of OpenAI uses; KeyError for an unknown model.
-
-    Example:
-        >>> encoding_name_for_model("gpt-4o-2024-05-13")
-        'o200k_base'
-    """
+    """The name of the encoding that a model of OpenAI uses; KeyError for an unknown model."""
     for encoding, models in _MODELS.items():
         if model_name in models.split():
             return encoding

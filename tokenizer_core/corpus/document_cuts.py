@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.specials.matcher import MatchStream
+from tokenizer_core.specials.flags import MatchStream
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.splitting.pretokenize import find_last_safe_cut, split, split_settled
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE

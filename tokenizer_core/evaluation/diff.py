@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -200,7 +201,6 @@ def _extensions_of(a: TokenizerSpec, b: TokenizerSpec) -> list[tuple[str, str, s
 _MAX_DISTINCT: Final = 100_000
 
 _Made = tuple[list[int], list[int]]
-Vocab = Mapping[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,13 +333,20 @@ class _Comparison:
         commonest, kept = self._other_boundaries, self._made_of_recut
         if not commonest:
             commonest, kept = self._other_ids, self._made_of_numbered
-        vocabularies = self._a.spec.vocab, self._b.spec.vocab
-        for pre_token, count in commonest.most_common():
-            if len(self._diff.examples) >= n_examples:
-                break
-            if pre_token in kept:
-                example = _example(pre_token, count, kept[pre_token], vocabularies)
-                self._diff.examples.append(example)
+        vocab_a, vocab_b = self._a.spec.vocab, self._b.spec.vocab
+        known = (item for item in commonest.most_common() if item[0] in kept)
+        for pre_token, count in islice(known, max(n_examples, 0)):
+            ids_a, ids_b = kept[pre_token]
+            self._diff.examples.append(
+                DifferingPreToken(
+                    pre_token=show_token(pre_token.encode()),
+                    count=count,
+                    tokens_a=[show_token(vocab_a[id_]) for id_ in ids_a],
+                    tokens_b=[show_token(vocab_b[id_]) for id_ in ids_b],
+                    ids_a=ids_a,
+                    ids_b=ids_b,
+                )
+            )
         return self._diff
 
 
@@ -351,21 +358,6 @@ def _split_parts(parts: Iterable[Part], pattern: SplitPattern) -> list[str]:
         if token is not None:
             pre_tokens.append(token)
     return pre_tokens
-
-
-def _example(
-    pre_token: str, count: int, made: _Made, vocabularies: tuple[Vocab, Vocab]
-) -> DifferingPreToken:
-    ids_a, ids_b = made
-    vocab_a, vocab_b = vocabularies
-    return DifferingPreToken(
-        pre_token=show_token(pre_token.encode()),
-        count=count,
-        tokens_a=[show_token(vocab_a[id_]) for id_ in ids_a],
-        tokens_b=[show_token(vocab_b[id_]) for id_ in ids_b],
-        ids_a=ids_a,
-        ids_b=ids_b,
-    )
 
 
 def _ids_over(span: tuple[int, int], ids: NDArray[np.int64], ends: NDArray[np.int64]) -> list[int]:

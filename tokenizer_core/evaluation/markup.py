@@ -48,6 +48,11 @@ def joined(*parts: object) -> Markup:
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
+def shorten(text: str, n_chars: int) -> str:
+    """At most this many characters of a text."""
+    return text if len(text) <= n_chars else text[: n_chars - 1] + "…"
+
+
 def page(title: str, header: Markup, main: Markup) -> str:
     """An HTML document without scripts or requests, in the reader's light or dark theme."""
     head = element(

@@ -22,6 +22,8 @@ import numpy as np
 import regex
 
 from tokenizer_core.blobs.atomic_files import write_whole_file
+from tokenizer_core.normalizers.aligned import characters_of
+from tokenizer_core.spec.alphabet import is_utf8
 
 if TYPE_CHECKING:
     import os
@@ -157,37 +159,23 @@ def word_spans(text: str) -> NDArray[np.int64]:
     """The byte offsets (start, end) of the words of `text` in UTF-8: shape (n_words, 2). Raises
     UnicodeEncodeError: the text contains a lone surrogate."""
     # Arrays of the whole text: matching each word separately took ten times as long as encoding.
-    points = _code_points(text)
+    points, starts = characters_of(text)
     is_letter = _classes()[points] == _LETTER
     is_word = is_letter.copy()
     is_between = is_letter[:-2] & is_letter[2:]
     inner = points[1:-1]
     is_word[1:-1] |= is_between & ((inner == ord("'")) | (inner == ord("’")))
     steps = np.diff(is_word.astype(np.int8), prepend=0, append=0)
-    spans = np.flatnonzero(steps).astype(np.int64).reshape(-1, 2)
-    if text.isascii():
-        return spans
-    sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000).astype(np.int64)
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
-    placed: NDArray[np.int64] = starts[spans]
-    return placed
+    spans: NDArray[np.int64] = starts[np.flatnonzero(steps).reshape(-1, 2)]
+    return spans
 
 
 def count_unspaced_letters(text: str) -> int:
     """The number of letters in scripts without spaces between words; words never include them.
-    Raises UnicodeEncodeError: the text contains a lone surrogate.
-
-    Example:
-        >>> count_unspaced_letters("in 世界")
-        2
-    """
+    Raises UnicodeEncodeError: the text contains a lone surrogate."""
     if text.isascii():
         return 0
-    return int(np.count_nonzero(_classes()[_code_points(text)] == _UNSPACED_LETTER))
-
-
-def _code_points(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    return int(np.count_nonzero(_classes()[characters_of(text)[0]] == _UNSPACED_LETTER))
 
 
 @cache
@@ -270,12 +258,3 @@ def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
     bytes above 0x7F.
     """
     return [id_ for id_, token in sorted(spec.vocab.items()) if not is_utf8(token)]
-
-
-def is_utf8(token: bytes) -> bool:
-    """Whether the bytes are complete characters."""
-    try:
-        token.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tokenizer_core.evaluation.markup import Markup, element, joined, page, section, table, wide
+from tokenizer_core.evaluation.markup import (
+    Markup,
+    element,
+    joined,
+    page,
+    section,
+    shorten,
+    table,
+    wide,
+)
 from tokenizer_core.evaluation.plots import bars, columns, lines, swatch
 from tokenizer_core.evaluation.report import Report, ShownToken
 from tokenizer_core.evaluation.tables import (
@@ -318,7 +327,7 @@ def _sizes(runs: Mapping[str, Mapping[str, Any]]) -> Markup:
     rows = [
         [name, f"{run['vocab_size']:,}", f"{run['n_merges']:,}", f"{run['bytes_per_token']:.3f}",
          f"{run['n_tokens']:,}", f"{run['n_reserved']:,}", f"{run['longest_token_bytes']:,} bytes",
-         element("code", repr(_short(run["longest_token_text"])))]
+         element("code", repr(shorten(run["longest_token_text"], _SHOWN_CHARS)))]
         for name, run in runs.items()
     ]  # fmt: skip
     ended = [
@@ -327,10 +336,6 @@ def _sizes(runs: Mapping[str, Mapping[str, Any]]) -> Markup:
         if run["stopped_early"]
     ]
     return element("div", table(header, rows, n_text=1), *ended)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
 
 
 def _run(run: Mapping[str, Any]) -> Markup:

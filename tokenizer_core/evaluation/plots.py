@@ -8,10 +8,10 @@ also shows its data as a table.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
-from tokenizer_core.evaluation.markup import STYLE, Markup, element
+from tokenizer_core.evaluation.markup import STYLE, Markup, element, shorten
 
 WIDTH: Final = 380
 N_COLOURS: Final = 8
@@ -35,12 +35,12 @@ def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) 
     drawn: list[Markup] = []
     y = 4.0
     for heading, group in groups:
-        drawn.append(element("text", _short(heading, 50), x=0, y=y + 12, class_="head"))
+        drawn.append(element("text", shorten(heading, 50), x=0, y=y + 12, class_="head"))
         y += 20
         for index, (name, value) in enumerate(group):
             width = max(room * value / largest, 1)
             drawn += [
-                element("text", _short(name, 18), x=label - 6, y=y + 11, class_="end"),
+                element("text", shorten(name, 18), x=label - 6, y=y + 11, class_="end"),
                 _rect(label, y + 1, width, 13, index),
                 element("text", f"{value:.2f}", x=label + width + 5, y=y + 11),
             ]
@@ -58,9 +58,8 @@ def lines(
     """
     points = [point for _, line in series for point in line]
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    x_axis = _LogAxis(xs, _LEFT, WIDTH - _RIGHT, is_snug=y_is_linear)
-    kind = _LinearAxis if y_is_linear else _LogAxis
-    y_axis = kind(ys, _HEIGHT - _BOTTOM, _TOP)
+    x_axis = _log_axis(xs, _LEFT, WIDTH - _RIGHT, is_snug=y_is_linear)
+    y_axis = (_linear_axis if y_is_linear else _log_axis)(ys, _HEIGHT - _BOTTOM, _TOP)
     drawn = [*_grid(x_axis, y_axis), *_axis_titles(x_title, y_title)]
     for index, (_, line) in enumerate(series):
         path = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in line)
@@ -127,61 +126,52 @@ def picture(plot: Markup, names: Sequence[str] = ()) -> str:
     )
 
 
-class _LogAxis:
-    """A logarithmic axis from one coordinate to another, extended to whole powers of ten or just
-    as long as its values need."""
+class _Axis(NamedTuple):
+    """An axis from one coordinate to another: the ends and the ticks of its values."""
 
-    def __init__(
-        self, values: Sequence[float], start: float, end: float, *, is_snug: bool = False
-    ) -> None:
-        low, high = (
-            math.log10(value) for value in (min(values, default=1), max(values, default=10))
-        )
-        self._is_snug = is_snug and high > low
-        self._low = low if self._is_snug else math.floor(low + 1e-9)
-        self._high = high if self._is_snug else max(math.ceil(high - 1e-9), self._low + 1)
-        self._start, self._end = start, end
+    ends: tuple[float, float]
+    ticks: list[float]
+    start: float
+    end: float
+    scale: Callable[[float], float] = float
 
     def at(self, value: float) -> float:
         """The coordinate of a value."""
-        share = (math.log10(value) - self._low) / (self._high - self._low)
-        return self._start + share * (self._end - self._start)
-
-    def ticks(self) -> list[float]:
-        """The powers of ten on the axis; for a snug axis, also their doubles and halves."""
-        powers = [10.0**power for power in range(math.floor(self._low), math.ceil(self._high) + 1)]
-        if not self._is_snug:
-            return powers
-        fine = [power * n for power in powers for n in (1, 2, 5)]
-        return [tick for tick in fine if self._low <= math.log10(tick) <= self._high]
+        low, high = self.ends
+        return self.start + (self.scale(value) - low) / (high - low) * (self.end - self.start)
 
 
-class _LinearAxis:
-    """A linear axis from one coordinate to another, which begins and ends at a tick."""
-
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
-        low, high = min(values, default=0), max(values, default=1)
-        # Values that differ by less would have the same labels at every tick.
-        self._step = _round_step((max(high - low, high / 100) or 1) / 5)
-        self._first = math.floor(low / self._step + 1e-9)
-        self._last = max(math.ceil(high / self._step - 1e-9), self._first + 1)
-        self._start, self._end = start, end
-
-    def at(self, value: float) -> float:
-        """The coordinate of a value."""
-        share = (value / self._step - self._first) / (self._last - self._first)
-        return self._start + share * (self._end - self._start)
-
-    def ticks(self) -> list[float]:
-        """Round numbers."""
-        return [round(tick * self._step, 9) for tick in range(self._first, self._last + 1)]
+def _log_axis(values: Sequence[float], start: float, end: float, *, is_snug: bool = False) -> _Axis:
+    """A logarithmic axis, extended to whole powers of ten, which are its ticks; or just as long as
+    its values need, with their doubles and halves too."""
+    low, high = (math.log10(value) for value in (min(values, default=1), max(values, default=10)))
+    is_snug = is_snug and high > low
+    if not is_snug:
+        low = math.floor(low + 1e-9)
+        high = max(math.ceil(high - 1e-9), low + 1)
+    ticks = [10.0**power for power in range(math.floor(low), math.ceil(high) + 1)]
+    if is_snug:
+        fine = [power * n for power in ticks for n in (1, 2, 5)]
+        ticks = [tick for tick in fine if low <= math.log10(tick) <= high]
+    return _Axis((low, high), ticks, start, end, math.log10)
 
 
-def _grid(x_axis: _LogAxis, y_axis: _LogAxis | _LinearAxis) -> list[Markup]:
+def _linear_axis(values: Sequence[float], start: float, end: float) -> _Axis:
+    """A linear axis, which begins and ends at a tick; ticks are round numbers."""
+    low, high = min(values, default=0), max(values, default=1)
+    # Values that differ by less would have the same labels at every tick.
+    step = _round_step((max(high - low, high / 100) or 1) / 5)
+    first = math.floor(low / step + 1e-9)
+    last = max(math.ceil(high / step - 1e-9), first + 1)
+    ticks = [round(tick * step, 9) for tick in range(first, last + 1)]
+    return _Axis((first * step, last * step), ticks, start, end)
+
+
+def _grid(x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     drawn = []
-    for tick in y_axis.ticks():
+    for tick in y_axis.ticks:
         drawn += _y_tick(f"{y_axis.at(tick):.1f}", _power(tick))
-    for tick in x_axis.ticks():
+    for tick in x_axis.ticks:
         x = f"{x_axis.at(tick):.1f}"
         drawn += [
             element("line", x1=x, x2=x, y1=_TOP, y2=_HEIGHT - _BOTTOM, class_="grid"),
@@ -230,10 +220,6 @@ def _rect(x: float, y: float, width: float, height: float, index: int) -> Markup
     sizes = {"x": x, "y": y, "width": width, "height": height}
     rounded = {name: f"{size:.1f}" for name, size in sizes.items()}
     return element("rect", **rounded, class_=f"fill s{index % N_COLOURS}")
-
-
-def _short(text: str, n_chars: int) -> str:
-    return text if len(text) <= n_chars else text[: n_chars - 1] + "…"
 
 
 def _svg(drawn: Sequence[Markup], title: str, height: float) -> Markup:

@@ -52,8 +52,7 @@ class SamplePiece:
 @dataclass(frozen=True, slots=True)
 class TextFile:
     """A file to sample: about `sample_bytes` of it (None for all), the `seed` that selects the
-    pieces, and how it holds documents.
-    """
+    pieces, and how it holds documents."""
 
     path: str | os.PathLike[str]
     sample_bytes: int | None = None
@@ -265,12 +264,9 @@ def parallel_files(
 ) -> list[ParallelFile]:
     """Select the same lines of each file: enough for about `sample_bytes` of the largest file
     (None: all). `seed` selects the lines. In a file that is not plain text, documents count as
-    lines. Lines that are the separator are left out.
-
-    Raises:
-        CorpusError: the numbers of lines differ, a line is the separator in only some files, or a
-            file is missing or has no text; or as `open_documents`.
-    """
+    lines. Lines that are the separator are left out. Raises CorpusError: the numbers of lines
+    differ, a line is the separator in only some files, or a file is missing or has no text; or as
+    `open_documents`."""
     sizes = [TextFile(path).size_bytes() for path in paths]
     n_lines = _count_parallel_lines(paths, corpus_format)
     stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.evaluation.markup import shorten
 from tokenizer_core.evaluation.report import Measurement, Parity, Report
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ def render_report(report: Report) -> str:
         parts.append(_matrix(report))
     if report.parity is not None:
         parts.append(_parity(report, report.parity))
-    parts += [_vocabularies(report), _longest(report), _notes(report)]
+    vocabularies = align([["vocabulary", *VOCABULARY_COLUMNS], *vocabulary_rows(report)])
+    parts += [vocabularies, _longest(report), _notes(report)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -107,12 +110,7 @@ def sample_of(report: Report) -> str:
 
 
 def show_size(n_bytes: int) -> str:
-    """A number of bytes in readable form.
-
-    Example:
-        >>> show_size(1500), show_size(40_000_000)
-        ('1.5 kB', '40.0 MB')
-    """
+    """A number of bytes in readable form."""
     return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1_000_000 else f"{n_bytes / 1e3:,.1f} kB"
 
 
@@ -168,10 +166,6 @@ def _parity(report: Report, parity: Parity) -> str:
     return f"{parity_title(parity.basis, parity.reference)}\n{align(rows)}"
 
 
-def _vocabularies(report: Report) -> str:
-    return align([["vocabulary", *VOCABULARY_COLUMNS], *vocabulary_rows(report)])
-
-
 def _longest(report: Report) -> str:
     lines = ["longest tokens"]
     width = max(len(tokenizer.name) for tokenizer in report.tokenizers)
@@ -205,7 +199,7 @@ def _notes(report: Report) -> str:
     return "\n".join(lines)
 
 
-_CELL_CHARS: Final = 60
+_cut: Final = partial(shorten, n_chars=60)
 
 
 def render_diff(
@@ -317,7 +311,3 @@ def _on_text(found: TextDiff) -> list[str]:
 
 def _share(n: int, n_all: int) -> str:
     return f"{n:,} ({n / n_all:.1%})" if n_all else f"{n:,}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "…"

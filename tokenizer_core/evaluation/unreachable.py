@@ -18,17 +18,17 @@ import codecs
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, pairwise, product
+from itertools import islice, product
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from tokenizer_core.evaluation.measures import is_utf8
 from tokenizer_core.normalizers.forms import normalize_nfc
+from tokenizer_core.spec.alphabet import is_utf8
+from tokenizer_core.text.merge_trees import MergeTrees
 
 if TYPE_CHECKING:
-    from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.tokenizer import Tokenizer
 
 Reason = Literal["bytes", "normalizer", "same_bytes", "merges", "not_found"]
@@ -89,16 +89,16 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
     firsts = np.append(given.astype(np.int64), -1)[offsets[:-1].astype(np.int64)]
     is_itself = firsts == np.array(whole)
     reached = {id_ for id_, is_it in zip(whole, is_itself.tolist(), strict=True) if is_it}
-    ranks = _ranks(spec)
+    trees = MergeTrees(spec)
     found = []
     for id_ in ids:
-        reason = None if id_ in reached else _reason(tokenizer, ranks, id_)
+        reason = None if id_ in reached else _reason(tokenizer, trees, id_)
         if reason is not None:
             found.append(UnreachableToken(id_, spec.vocab[id_], reason))
     return found
 
 
-def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason | None:
+def _reason(tokenizer: Tokenizer, trees: MergeTrees, id_: int) -> Reason | None:
     spec = tokenizer.spec
     token = spec.vocab[id_]
     in_text = spec.alphabet.bytes_in_text(token)
@@ -114,46 +114,19 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
     is_in_nfc = not is_text or normalize_nfc(token.decode()) == token.decode()
     if is_of_text and spec.normalizer.name == "nfc" and not is_in_nfc:
         return "normalizer"  # every substring of an NFC text is in NFC
-    if _merge(token, spec, ranks) != [token]:
+    if not trees.is_made(id_):
         takes_whole = spec.kind == "ranks" or spec.ignore_merges
         # Part of a character is never a pre-token, so it is never looked up whole.
         if not takes_whole or not is_text:
             return "merges"
-    texts = _texts_around(in_text.decode()) if is_text else _completions(in_text)
+    texts = _completions(in_text)
+    if is_text:
+        whole = in_text.decode()
+        texts = (before + whole + after for before, after in product(_BEFORE, _AFTER))
     for text in islice(texts, _TRIES):
         if id_ in tokenizer.encode_ordinary(text):
             return None
     return "not_found"
-
-
-def _texts_around(text: str) -> Iterator[str]:
-    return (before + text + after for before, after in product(_BEFORE, _AFTER))
-
-
-def _ranks(spec: TokenizerSpec) -> Mapping[Any, int]:
-    """The rank of each pair of tokens; for kind `ranks`, of their joined bytes."""
-    if spec.kind == "ranks":
-        return spec.token_to_id
-    return {merge: rank for rank, merge in enumerate(spec.merges)}
-
-
-def _merge(token: bytes, spec: TokenizerSpec, ranks: Mapping[Any, int]) -> list[bytes]:
-    """Merge the bytes of a token alone, one merge after the other. Engines cannot do this: they
-    take text, and a token may be part of a character.
-
-    The token is not looked up whole; for kind `ranks` its own rank is among the merges.
-    """
-    parts = spec.start_parts(token)
-    while len(parts) > 1:
-        keys: list[Any] = [
-            left + right if spec.kind == "ranks" else (left, right)
-            for left, right in pairwise(parts)
-        ]
-        best = min(range(len(keys)), key=lambda i: ranks.get(keys[i], len(spec.vocab) << 20))
-        if keys[best] not in ranks:
-            break
-        parts[best : best + 2] = [parts[best] + parts[best + 1]]
-    return parts
 
 
 def _may_stand_in_text(token: bytes) -> bool:

@@ -79,12 +79,7 @@ class DetectedFile(NamedTuple):
 
 def detect_file(path: StrPath) -> DetectedFile:
     """The format of a file, from its content, for `load_spec`; `gpt2` for both `vocab.json` and
-    `merges.txt`.
-
-    Raises:
-        FormatError: the file has no known format.
-        OSError: the file cannot be read.
-    """
+    `merges.txt`. Raises FormatError: the file has no known format."""
     data = read_whole_file(path, max_bytes=_MAX_BYTES)
     if data.startswith(_PICKLE_STARTS):
         return DetectedFile("pickle")
@@ -127,12 +122,8 @@ def load_vocab_and_merges(
     vocab_path: StrPath, merges_path: StrPath, special_tokens: Iterable[str] = ()
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """Vocabulary and merges from two pickles or from GPT-2's two files, distinguished by content.
-
-    Raises:
-        FormatError: as the readers of the two formats; or an entry of `vocab.json` may be one of
-            the special tokens, or other bytes.
-        OSError: a file cannot be read.
-    """
+    Raises FormatError: as the readers of the two formats; or an entry of `vocab.json` may be one of
+    the special tokens, or other bytes."""
     try:
         # Detecting the format would parse the file once more.
         vocab = parse_vocab_json(read_whole_file(vocab_path, max_bytes=_MAX_BYTES))
@@ -167,10 +158,11 @@ def _check_spellings(special_tokens: Iterable[str], vocab: Mapping[int, bytes]) 
 def load_files_spec(
     vocab_path: StrPath,
     merges_path: StrPath,
-    special_tokens: Iterable[str] | None = None,
+    special_tokens: SpecialTokens = None,
     pattern: str | SplitPattern | None = None,
 ) -> TokenizerSpec:
-    """The spec of two pickles and the manifest in their folder, or of GPT-2's two files.
+    """The spec of two pickles and the manifest in their folder, or of GPT-2's two files. The ids of
+    `special_tokens`, if given, must be those that they get.
 
     If the folder contains the `manifest.json` of a published artifact, it defines the pattern,
     the special tokens and the rest. Otherwise the pattern is `gpt2` unless given, and a token that
@@ -179,15 +171,15 @@ def load_files_spec(
     Raises:
         FormatError: a file is malformed, or an argument disagrees with the manifest.
         InvalidSpecError: the parts do not form a tokenizer.
-        OSError: a file cannot be read.
     """
     fields = _manifest_beside(Path(vocab_path), Path(merges_path))
     if fields is None:
-        if not isinstance(special_tokens, str):  # which the spec refuses
-            special_tokens = list(special_tokens or ())
-        vocab, merges = load_vocab_and_merges(vocab_path, merges_path, special_tokens)
+        # A text is refused by the spec.
+        listed = special_tokens if isinstance(special_tokens, str) else list(special_tokens or ())
+        vocab, merges = load_vocab_and_merges(vocab_path, merges_path, listed)
         chosen = "gpt2" if pattern is None else pattern
-        spec = TokenizerSpec.from_merges(vocab, merges, special_tokens, pattern=chosen)
+        spec = TokenizerSpec.from_merges(vocab, merges, listed, pattern=chosen)
+        _check_given_ids(spec, special_tokens)
         warn_of_unmarked(spec, stacklevel=3)
         return spec
     vocab, merges = load_pickles(vocab_path, merges_path, declared_gaps=declared_gaps(fields))
@@ -207,7 +199,18 @@ def load_files_spec(
                 f"the manifest beside the pickles knows no special token {token!r:.60}; leave the "
                 f"argument out, or load copies of the pickles without the manifest"
             )
+    _check_given_ids(spec, special_tokens)
     return spec
+
+
+def _check_given_ids(spec: TokenizerSpec, given: SpecialTokens) -> None:
+    found = spec.added_ids
+    for content, id_ in given.items() if isinstance(given, Mapping) else ():
+        if found.get(content) != id_:
+            raise FormatError(
+                f"the special token {content!r:.60} is to have id {id_}, but gets "
+                f"{found.get(content)} in this vocabulary"
+            )
 
 
 def _manifest_beside(vocab_path: Path, merges_path: Path) -> dict[str, Any] | None:
@@ -234,20 +237,17 @@ def load_spec(
     detected: DetectedFile | None = None,
     ids: str | None = None,
 ) -> TokenizerSpec:
-    """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`, `tokenizer.model`), of
-    two (vocabulary, then merges), of a model folder of Hugging Face, or of the folder of a
-    published version.
+    """The spec of one file, of a vocabulary and its merges, or of a folder (that of a model or of a
+    published version). `presets.load_path_spec`, which calls this, also knows the files of presets.
 
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
     next free ids if the vocabulary lacks them. Other single files and folders say both themselves,
     so neither argument may be given for them. `detected` is the result of `detect_file` for the
     first file, if the caller has it. `ids` is for a folder, as in `load_model_folder`.
-    `presets.load_path_spec` calls this, and alone knows the files of presets.
 
     Raises:
         FormatError: an unknown format, too many or too few files, an argument missing or too much.
         InvalidSpecError, UnknownPatternError: the parts do not form a tokenizer.
-        OSError: a file cannot be read.
     """
     if len(paths) not in (1, 2):
         raise FormatError("give one file, or a vocabulary and its merges")
@@ -295,34 +295,11 @@ def load_spec(
         return TokenizerSpec.from_ranks(
             load_tiktoken_ranks(paths[0]), special_tokens, pattern=pattern
         )
-    if isinstance(special_tokens, Mapping):
-        return _with_given_ids(paths, special_tokens, pattern)
     return load_files_spec(paths[0], paths[1], special_tokens, pattern)
 
 
-def _with_given_ids(
-    paths: Sequence[StrPath],
-    special_tokens: Mapping[str, int],
-    pattern: str | SplitPattern | None,
-) -> TokenizerSpec:
-    spec = load_files_spec(paths[0], paths[1], list(special_tokens), pattern)
-    given = spec.special_tokens
-    for content, id_ in special_tokens.items():
-        if given.get(content) != id_:
-            raise FormatError(
-                f"the special token {content!r:.60} is to have id {id_}, but gets "
-                f"{given.get(content)} in this vocabulary"
-            )
-    return spec
-
-
 def write_files(target: Target, spec: TokenizerSpec, *paths: StrPath) -> None:
-    """Write the files of a format, each completely or not at all.
-
-    Raises:
-        FormatError: the format cannot hold what decides ids (named), or a file would be too large
-            to be read.
-        OSError: a file cannot be written.
-    """
+    """Write the files of a format, each completely or not at all. Raises FormatError: the format
+    cannot hold what decides ids (named), or a file would be too large to be read."""
     for path, data in zip(paths, _RENDERERS[target](spec), strict=True):
         write_whole_file(path, data)

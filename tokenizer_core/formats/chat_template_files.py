@@ -40,13 +40,8 @@ def read_chat_templates(
     folder: str | os.PathLike[str], config: Mapping[str, Any], named: Mapping[str, str]
 ) -> ChatTemplates:
     """The templates of a model folder with this `tokenizer_config.json`, whose named tokens are
-    `named` (`bos_token` ...).
-
-    Raises:
-        FormatError: a file is not UTF-8 or malformed, or there are more templates, or longer ones,
-            than allowed.
-        OSError: a file cannot be read.
-    """
+    `named` (`bos_token` ...). Raises FormatError: a file is not UTF-8 or malformed, or there are
+    more templates, or longer ones, than allowed."""
     folder = Path(folder)
     sources: Mapping[str, str] = _sources_of_files(folder)
     if not sources and config.get(CONFIG_FIELD) is not None:
@@ -64,11 +59,8 @@ def read_chat_templates(
 
 
 def read_template_file(path: str | os.PathLike[str]) -> str:
-    """The source in a file of UTF-8. `\\r\\n` and `\\r` become `\\n`, as in transformers.
-
-    Raises:
-        FormatError: it is not UTF-8, or it is larger than 1 MiB.
-        OSError: it cannot be read.
+    """The source in a file of UTF-8. `\\r\\n` and `\\r` become `\\n`, as in transformers. Raises
+    FormatError: it is not UTF-8, or it is larger than 1 MiB.
 
     Example:
         >>> import tempfile

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from itertools import pairwise, repeat
+from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
 from tokenizer_core.errors import FormatError
@@ -47,10 +47,6 @@ def byte_to_unicode() -> Mapping[int, str]:
 
     Bytes 33-126, 161-172 and 174-255 map to themselves; the other 68 map, in order, to U+0100
     onward.
-
-    Example:
-        >>> byte_to_unicode()[0x20], byte_to_unicode()[0x41]
-        ('Ġ', 'A')
     """
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
@@ -167,42 +163,29 @@ def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
         raise FormatError(f"the merges are not UTF-8: byte {error.start} is wrong") from None
     if lines[-1] == "":
         lines.pop()
-    return _parse_all_merges(lines) or _parse_each_merge(lines)
-
-
-def _parse_all_merges(lines: list[str]) -> list[tuple[bytes, bytes]]:
-    """The pairs of all lines at once; none if one of them is malformed."""
-    lines = lines[1:] if lines and lines[0].startswith(_VERSION) else lines
-    if (
-        max(map(len, lines), default=0) > MAX_TOKEN_BYTES
-        or set(map(str.count, lines, repeat(" "))) != {1}
-        or any(map(str.startswith, lines, repeat(_VERSION)))
-    ):
-        return []
-    sides = parse_tokens(" ".join(lines).split(" "))
-    return list(zip(sides[::2], sides[1::2], strict=True)) if all(sides) else []  # type: ignore[arg-type]
-
-
-def _parse_each_merge(lines: list[str]) -> list[tuple[bytes, bytes]]:
-    merges = []
-    for number, line in enumerate(lines, start=1):
-        if number == 1 and line.startswith(_VERSION):
-            continue
+    n_head = len(lines) > 0 and lines[0].startswith(_VERSION)
+    lines = lines[n_head:]
+    for number, line in enumerate(lines, 1 + n_head):
         if line.startswith(_VERSION):
             raise FormatError(
                 f"merges line {number}, {line!r:.60}, begins with {_VERSION}: Hugging Face's "
                 f"tokenizers takes every such line for a comment, others only the first"
             )
-        # Looking up each character of a line of 60 MB would take seconds.
-        is_short = len(line) <= 2 * MAX_TOKEN_BYTES
-        parts = [parse_token(part) for part in line.split(" ", 2)] if is_short else []
-        if len(parts) != 2 or not parts[0] or not parts[1]:
-            raise FormatError(
-                f"merges line {number}, {line!r:.60}, is not two tokens of GPT-2's byte alphabet "
-                "with one space between"
-            )
-        merges.append((parts[0], parts[1]))
-    return merges
+        if line.count(" ") != 1:
+            raise _merge_error(number, line)
+    sides = parse_tokens(" ".join(lines).split(" ")) if lines else []
+    merges = list(zip(sides[::2], sides[1::2], strict=True))
+    if not all(sides):
+        index = next(index for index, merge in enumerate(merges) if not all(merge))
+        raise _merge_error(1 + n_head + index, lines[index])
+    return cast("list[tuple[bytes, bytes]]", merges)
+
+
+def _merge_error(number: int, line: str) -> FormatError:
+    return FormatError(
+        f"merges line {number}, {line!r:.60}, is not two tokens of GPT-2's byte alphabet with one "
+        f"space between"
+    )
 
 
 def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:

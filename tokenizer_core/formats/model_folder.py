@@ -129,10 +129,8 @@ class FolderIds:
 
 
 def load_model_folder(folder: str | os.PathLike[str], *, ids: str | None = None) -> TokenizerSpec:
-    """The spec of a folder with a `tokenizer.json`, or `vocab.json` and `merges.txt`, and the files
-    that belong to it. A folder with neither may have a `tekken.json` or a `tokenizer.model`, read
-    as that file. A `tokenizer.model` beside a `tokenizer.json` that gives other ids is a
-    UserWarning with the first text.
+    """The spec of a folder; see the module. A `tokenizer.model` that gives other ids than the
+    `tokenizer.json` beside it is a UserWarning with the first text.
 
     `ids` is one of IDS. With `file`, the other files give only the chat templates and the tokens
     that these name. Without it, a folder is read if both releases give it the same ids. A release
@@ -142,7 +140,6 @@ def load_model_folder(folder: str | os.PathLike[str], *, ids: str | None = None)
         FormatError: none of these; a file is malformed; a setting is not supported, or
             the choices give different ids (the first text is named).
         InvalidSpecError: vocabulary, merges and tokens do not form a tokenizer.
-        OSError: a file cannot be read.
     """
     folder = Path(folder)
     if ids is not None and ids not in IDS:
@@ -476,14 +473,7 @@ def _named_with_flags(spec: TokenizerSpec, listed: list[dict[str, Any]]) -> dict
 def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
     """The tokens that transformers names (`bos_token` ...): those that the chat templates read, or
     else `bos_token`, `eos_token` and `unk_token`, if known. Only special tokens without flags:
-    transformers adds a named token again, without flags.
-
-    Example:
-        >>> from tokenizer_core import TokenizerSpec
-        >>> vocab = {i: bytes([i]) for i in range(256)}
-        >>> named_special_tokens(TokenizerSpec.from_merges(vocab, [], ["<|endoftext|>"]))
-        {'eos_token': '<|endoftext|>'}
-    """
+    transformers adds a named token again, without flags."""
     plain = {
         token.id: token.content
         for token in reversed(spec.added_tokens)

@@ -257,11 +257,8 @@ def load_pickles(
     """The vocabulary and merges of two pickles, as the course and the trainer write them.
 
     Ids must run from 0 without gaps, except for `declared_gaps` (the first and last id of each): a
-    manifest can declare a gap, a bare pickle cannot.
-
-    Raises:
-        FormatError: as `parse_plain_pickle`, or the two files are swapped, or a gap is undeclared.
-        OSError: a file cannot be read.
+    manifest can declare a gap, a bare pickle cannot. Raises FormatError: as `parse_plain_pickle`,
+    or the two files are swapped, or a gap is undeclared.
     """
     vocab = parse_plain_pickle(read_whole_file(vocab_path, max_bytes=MAX_PICKLE_BYTES))
     merges = parse_plain_pickle(read_whole_file(merges_path, max_bytes=MAX_PICKLE_BYTES))

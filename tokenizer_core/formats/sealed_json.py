@@ -71,13 +71,6 @@ def parse_record(kind: Any, value: Any) -> Any:
     """The value of a type in what JSON gave for it: a dataclass, a tuple of any length, a mapping,
     one of these or None, or a simple type. A class with `from_fields` reads its own fields. Raises
     KeyError, TypeError, ValueError, AttributeError: a field is missing, unknown or of another type.
-
-    Example:
-        >>> parse_record(dict[str, int | None], {"a": 1, "b": None})
-        {'a': 1, 'b': None}
-        >>> parse_record(int, True)
-        Traceback (most recent call last):
-        TypeError: True is no int
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is tuple:

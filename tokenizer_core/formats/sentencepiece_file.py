@@ -113,7 +113,6 @@ def load_sentencepiece(path: str | os.PathLike[str]) -> TokenizerSpec:
         FormatError: the file is malformed, is not BPE with byte fallback, or has a setting that
             cannot be read exactly (named).
         InvalidSpecError: a piece is too long.
-        OSError: the file cannot be read.
     """
     return parse_sentencepiece(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 

@@ -56,7 +56,6 @@ def load_tekken(path: str | os.PathLike[str]) -> TokenizerSpec:
         FormatError: the file is malformed, has an unknown version, or has a split expression that
             cannot be translated exactly; names the field.
         InvalidSpecError: a special token is also a learned token, or is too long.
-        OSError: the file cannot be read.
     """
     return parse_tekken(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 

@@ -27,7 +27,6 @@ from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
 from tokenizer_core.engines.native_calls import left_sizes, read_rank_lines
 from tokenizer_core.errors import FormatError
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
-from tokenizer_core.splitting.possessive import compile_possessive
 
 if TYPE_CHECKING:
     import os
@@ -40,23 +39,13 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES: Final = 64 << 20
 """The size cap; o200k has 3.6 MB."""
 
-_PLAIN_LINES: Final = compile_possessive(
-    rb"(?:(?! )(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?+ [0-9]{1,7}+\n)++"
-)
-"""Complete lines of complete base64. Decoding them need not be strict, which would take twice as
-long."""
-
 _EMPTY: Final = b"="
 """How Whisper writes its empty token; tiktoken cannot read a line without a first field."""
 
 
 def load_tiktoken_ranks(path: str | os.PathLike[str]) -> dict[bytes, int]:
-    """Read a `.tiktoken` file: token bytes -> rank, which is also the id.
-
-    Raises:
-        FormatError: the file is malformed; names the line number.
-        OSError: the file cannot be read.
-    """
+    """Read a `.tiktoken` file: token bytes -> rank, which is also the id. Raises FormatError: the
+    file is malformed; names the line number."""
     return parse_tiktoken_ranks(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 
 
@@ -73,19 +62,7 @@ def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
         raise FormatError(
             f"the .tiktoken file has more than {MAX_TOKEN_ID + 1} tokens; there are no more ids"
         )
-    ranks = read_rank_lines(data) or _parse_plain_lines(data)
-    return _parse_line_by_line(data) if ranks is None else ranks
-
-
-def _parse_plain_lines(data: bytes) -> dict[bytes, int] | None:
-    """The ranks of a well-formed file, in a few passes; None if a line must be examined."""
-    if not _PLAIN_LINES.fullmatch(data):
-        return None
-    fields = data.split()
-    ranks = list(map(int, fields[1::2]))
-    found = dict(zip(map(binascii.a2b_base64, fields[::2]), ranks, strict=True))
-    is_plain = len(found) == len(set(ranks)) == len(ranks) and max(ranks) <= MAX_TOKEN_ID
-    return found if is_plain else None
+    return read_rank_lines(data) or _parse_line_by_line(data)
 
 
 def _parse_line_by_line(data: bytes) -> dict[bytes, int]:

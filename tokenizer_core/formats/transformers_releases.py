@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids
+from tokenizer_core.formats.tokenizer_json.decoder import OF_CHARACTERS, STRIP
 from tokenizer_core.formats.tokenizer_json.fields import kind_of, render_byte_level, steps_of
-from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
+from tokenizer_core.formats.tokenizer_json.normalizer import SPACE_TO_META
+from tokenizer_core.formats.tokenizer_json.post_processor import render_template
+from tokenizer_core.formats.tokenizer_json.pre_tokenizer import (
+    AT_SPACES,
+    render_metaspace,
+    render_pattern,
+)
 from tokenizer_core.normalizers.spaces import METASPACE_CHARACTER
 from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
 from tokenizer_core.splitting.patterns import (
@@ -218,16 +225,8 @@ class _ClassIn5:
         return {f"{name}_token": content for name, content in self.named.items()}
 
 
-def _sequence(field: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "Sequence", field: list(steps)}
-
-
-def _replace(text: str, content: str, *, is_regex: bool = False) -> dict[str, Any]:
-    pattern = {"Regex" if is_regex else "String": text}
-    return {"type": "Replace", "pattern": pattern, "content": content}
-
-
 _NFC: Final = {"type": "NFC"}
+_JOIN_SPACES: Final = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 _QWEN_NAMES: Final = {"unk": _END, "eos": _END, "pad": _END}
 _ROBERTA: Final = _ClassIn5(
     PATTERNS["gpt2"],
@@ -256,9 +255,7 @@ _CLASSES_IN_5: Final = MappingProxyType(
         "BartTokenizer": _ROBERTA,
         "CLIPTokenizer": _ClassIn5(
             CLIP,
-            _sequence(
-                "normalizers", _NFC, _replace(r"\s+", " ", is_regex=True), {"type": "Lowercase"}
-            ),
+            {"type": "Sequence", "normalizers": [_NFC, _JOIN_SPACES, {"type": "Lowercase"}]},
             {"unk": _END, "bos": "<|startoftext|>", "eos": _END, "pad": _END},
             "clip clipseg xclip",
             around=(("bos_token",), ("eos_token",)),
@@ -305,7 +302,7 @@ _CLASSES_IN_5: Final = MappingProxyType(
         ),
         "GemmaTokenizer": _ClassIn5(
             None,
-            _replace(" ", METASPACE_CHARACTER),
+            SPACE_TO_META,
             {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"},
             "diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma "
             "shieldgemma2 t5gemma zaya",
@@ -564,23 +561,12 @@ def _parts_in_5(
     model |= {"fuse_unk": True, "byte_fallback": True}
     is_put = kind != "GemmaTokenizer" and space is not False
     scheme = "first" if kind == "CodeLlamaTokenizer" or not config.get("legacy") else "always"
-    pre_tokenizer = {
-        "type": "Metaspace",
-        "replacement": METASPACE_CHARACTER,
-        "prepend_scheme": scheme if is_put else "never",
-        "split": False,
-    }
-    after = [_replace(METASPACE_CHARACTER, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
-    if is_put or kind == "CodeLlamaTokenizer":
-        after.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    if kind == "GemmaTokenizer":
-        pattern = {"String": " "}
-        pre_tokenizer = {"type": "Split", "pattern": pattern, "behavior": "MergedWithPrevious"}
-        pre_tokenizer["invert"] = False
+    after = [*OF_CHARACTERS, STRIP] if is_put or kind == "CodeLlamaTokenizer" else OF_CHARACTERS
+    pre_tokenizer = render_metaspace(scheme if is_put else "never")
     return {
         **parts,
-        "pre_tokenizer": pre_tokenizer,
-        "decoder": _sequence("decoders", *after),
+        "pre_tokenizer": AT_SPACES if kind == "GemmaTokenizer" else pre_tokenizer,
+        "decoder": {"type": "Sequence", "decoders": after},
     }
 
 
@@ -765,25 +751,10 @@ def _finished(
     table["added_tokens"] = [{"id": ids[token["content"]], **token} for token in added]
     if around is None:
         return table
-    for content in (*around[0], *around[1]):
+    before, after = around
+    for content in (*before, *after):
         if content not in ids and content not in vocab:
             raise UnknownIdsError(f"it puts {content!r:.60} around a text, which is no token")
-    first, last = (
-        [{"SpecialToken": {"id": content, "type_id": 0}} for content in contents]
-        for contents in around
-    )
-    single = [*first, {"Sequence": {"id": "A", "type_id": 0}}, *last]
-    table["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {
-            content: {
-                "id": content,
-                "ids": [ids[content] if content in ids else vocab[content]],
-                "tokens": [content],
-            }
-            for content in (*around[0], *around[1])
-        },
-    }
+        ids[content] = ids[content] if content in ids else vocab[content]
+    table["post_processor"] = render_template(before, after, ids)
     return table

@@ -19,17 +19,8 @@ __all__ = ["META_TO_SPACE", "PREPEND", "Normalizer", "Steps", "normalizer_for", 
 META_TO_SPACE: Final = NormalizerStep("Replace", pattern=METASPACE_CHARACTER, content=" ")
 PREPEND: Final = NormalizerStep("Prepend", content=" ")
 
-_NAMES: Final = (
-    "none",
-    "nfc",
-    "steps",
-    "metaspace",
-    "metaspace-prepend",
-    "metaspace-first",
-    "metaspace-always",
-    "metaspace-steps",
-    "prefix-space",
-)
+_OF_SPACES: Final = tuple(f"metaspace{rule}" for rule in ("", "-prepend", "-first", "-always"))
+_NAMES: Final = ("none", "nfc", *OF_STEPS, *_OF_SPACES, "prefix-space")
 
 
 class SearchedToken(Protocol):

@@ -34,8 +34,8 @@ class Aligned(NamedTuple):
             return cls(text)
         if spans is None:
             spans = each_character(len(text))
-        codes, starts = _characters(text)
-        source_codes, source_starts = _characters(source)
+        codes, starts = characters_of(text)
+        source_codes, source_starts = characters_of(source)
         firsts, ends = spans.T
         is_kept = (ends == firsts + 1) & (source_codes[firsts] == codes)
         begins = np.ones(len(codes), dtype=bool)
@@ -77,7 +77,7 @@ def each_character(n_chars: int) -> NDArray[np.int64]:
     return np.stack([np.arange(n_chars), np.arange(1, n_chars + 1)], axis=1)
 
 
-def _characters(text: str) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def characters_of(text: str) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """The code points of a text, shape (n_chars,), and where each begins and the last ends in
     UTF-8, shape (n_chars + 1,)."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)

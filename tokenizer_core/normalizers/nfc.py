@@ -24,20 +24,17 @@ class Nfc(Normalizer):
 
     def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
         """Alike in all parts."""
-        del is_first, continues
         return normalize_nfc(text)
 
     def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
         """A token with half of a composed character covers all that was composed."""
         from tokenizer_core.normalizers.aligned import Aligned
 
-        del is_first, continues
         changed = normalize_nfc(text)
         return Aligned(text) if changed == text else Aligned.of(text, *pieces_of_form("NFC", text))
 
     def find_cut(self, text: str, *, continues: bool = True) -> int:
         """Before the last character that nothing joins to those before it."""
-        del continues
         return settled_length(text)
 
     def may_cut(self, before: str, after: str, *, is_at_space: bool) -> bool:

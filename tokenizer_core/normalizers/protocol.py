@@ -57,20 +57,17 @@ class Normalizer:
     def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
         """A part of a text between added tokens, normalized. `is_first`: the text begins with it.
         `continues`: it continues a part that was cut."""
-        del is_first, continues
         return text
 
     def align(self, text: str, *, is_first: bool = True, continues: bool = False) -> Aligned:
         """As `normalize`, with what each byte came from."""
         from tokenizer_core.normalizers.aligned import Aligned
 
-        del is_first, continues
         return Aligned(text)
 
     def find_cut(self, text: str, *, continues: bool = True) -> int:
         """The last index where a part that begins with `text` may be cut, whatever follows it; 0
         without one. At a cut, the two sides normalized separately join to the normalized part."""
-        del continues
         return len(text)
 
     @property
@@ -81,5 +78,4 @@ class Normalizer:
     def may_cut(self, before: str, after: str, *, is_at_space: bool) -> bool:
         """Whether a text may be cut between these two characters, if the split pattern allows it
         there. `is_at_space`: the pattern allows it only before white space, and not after marks."""
-        del before, after, is_at_space
         return True

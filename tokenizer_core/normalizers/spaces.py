@@ -61,5 +61,4 @@ class Spaces(Normalizer):
 
     def may_cut(self, before: str, after: str, *, is_at_space: bool) -> bool:
         """No space is put before a part that begins with one."""
-        del before, is_at_space
         return self.name != "prefix-space" or after == " "

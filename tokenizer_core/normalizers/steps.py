@@ -66,7 +66,6 @@ class Steps(Normalizer):
 
     def normalize(self, text: str, *, is_first: bool = True, continues: bool = False) -> str:
         """Alike in all parts of a text."""
-        del is_first
         for step in self.steps:
             text = _normalized(step, text, begins_part=not continues)
         return text
@@ -75,7 +74,6 @@ class Steps(Normalizer):
         """As Hugging Face follows each character through each step."""
         from tokenizer_core.normalizers.aligned import Aligned
 
-        del is_first
         return Aligned.of(text, *self._follow(text, begins_part=not continues, whole=False))
 
     def normalize_runs(self, text: str, runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

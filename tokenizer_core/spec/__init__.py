@@ -121,12 +121,9 @@ class TokenizerSpec:
         **others: Any,
     ) -> TokenizerSpec:
         """A spec of kind `merges`, with special tokens as in `with_added_tokens`. `others` are
-        further fields, by name.
-
-        Raises:
-            InvalidSpecError: ids out of range, a byte without a token, a merge whose parts or
-                product are not in the vocabulary, a special token that is empty or given twice.
-        """
+        further fields, by name. Raises InvalidSpecError: ids out of range, a byte without a token,
+        a merge whose parts or product are not in the vocabulary, a special token that is empty or
+        given twice."""
         if isinstance(next(iter(vocab), 0), str | bytes):
             raise InvalidSpecError(
                 "vocab is id -> bytes, and this one begins with a token; turn it round: "

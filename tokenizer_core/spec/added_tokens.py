@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import starmap
 from operator import add
@@ -55,8 +56,8 @@ class AddedToken:
 
 def list_added_tokens(tokens: Iterable[str] | Iterable[AddedToken]) -> list[str | AddedToken]:
     """The tokens as a list; refuses those that are no text."""
-    if isinstance(tokens, str):
-        raise InvalidSpecError(f"special tokens are a list of strings: [{tokens!r:.60}]")
+    if isinstance(tokens, str | Mapping):
+        raise InvalidSpecError(f"special tokens are a list of strings, not {tokens!r:.60}")
     listed: list[str | AddedToken] = list(tokens)
     for given in listed:
         check_content(given.content if isinstance(given, AddedToken) else given)

@@ -18,6 +18,15 @@ NEVER_IN_UTF8: Final = frozenset((0xC0, 0xC1, *range(0xF5, 0x100)))
 """The bytes that no UTF-8 text has. A vocabulary may lack them (GPT-NeoX, OLMo)."""
 
 
+def is_utf8(data: bytes) -> bool:
+    """Whether the bytes are complete characters."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class MissingBytes:
     """The bytes of UTF-8 that a vocabulary lacks, and what merging makes of them (SmolLM).

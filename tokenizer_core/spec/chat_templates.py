@@ -65,13 +65,8 @@ class ChatTemplates:
     - `output_parser`: how the model writes reasoning and tool calls, as the import says: one of
       `OUTPUT_PARSERS`.
 
-    Raises:
-        InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, more
-            than 1,024 variables or tokens, or another length, side or parser.
-
-    Example:
-        >>> ChatTemplates({"tool_use": "{{ tools }}", "default": "{{ messages }}"}).sources
-        {'default': '{{ messages }}', 'tool_use': '{{ tools }}'}
+    Raises InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, more
+    than 1,024 variables or tokens, or another length, side or parser.
     """
 
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.spec.added_tokens import list_added_tokens
-from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, pattern_of_characters
+from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, is_utf8, pattern_of_characters
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def _check_byte_ids(spec: TokenizerSpec) -> None:
         )
     bytes_ = frozenset(ids)
     others = {id_: token for id_, token in vocab.items() if id_ not in bytes_}
-    if not _is_utf8(b" ".join(others.values())):
-        id_ = next(id_ for id_, token in others.items() if not _is_utf8(token))
+    if not is_utf8(b" ".join(others.values())):
+        id_ = next(id_ for id_, token in others.items() if not is_utf8(token))
         raise InvalidSpecError(
             f"the token of id {id_}, {others[id_]!r:.60}, is not UTF-8; a vocabulary of characters "
             f"has such tokens only in byte_ids"
@@ -167,14 +167,6 @@ def _check_byte_ids(spec: TokenizerSpec) -> None:
             f"a vocabulary of characters has merges, no ignore_merges and the split pattern "
             f"{pattern.name} of its merges"
         )
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_ascending(numbers: tuple[int, ...]) -> bool:
@@ -191,7 +183,7 @@ def _check_idle(spec: TokenizerSpec) -> None:
         )
     added = {token.id for token in spec.added_tokens}
     for id_ in idle:
-        if not _is_utf8(spec.vocab.get(id_, b"\xff")) or id_ in added:
+        if not is_utf8(spec.vocab.get(id_, b"\xff")) or id_ in added:
             raise InvalidSpecError(f"the idle id {id_} has no text, or it is an added token")
 
 
@@ -254,7 +246,11 @@ def _check_merges(spec: TokenizerSpec) -> None:
             for rank, merge in enumerate(spec.merges)
             if missing in (*merge, b"".join(merge))
         )
-        raise missing_part_error(rank, merge, missing)
+        left, right = merge
+        raise InvalidSpecError(
+            f"merge {rank} ({left!r:.40}, {right!r:.40}) needs the token {missing!r:.60}, which is "
+            f"not in the vocabulary: these merges belong to another vocabulary"
+        )
     # Both sides as one number: tuples would take a tenth of the time of loading.
     sides = array("I", bytes(8 * len(spec.merges)))
     sides[::2], sides[1::2] = ids[::3], ids[1::3]
@@ -263,12 +259,3 @@ def _check_merges(spec: TokenizerSpec) -> None:
         rank = spec.merges.index(twice, spec.merges.index(twice) + 1)
         left, right = twice
         raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
-
-
-def missing_part_error(rank: int, merge: Merge, part: bytes) -> InvalidSpecError:
-    """For a merge that needs a token which the vocabulary lacks."""
-    left, right = merge
-    return InvalidSpecError(
-        f"merge {rank} ({left!r:.40}, {right!r:.40}) needs the token {part!r:.60}, which is not in "
-        f"the vocabulary: these merges belong to another vocabulary"
-    )

@@ -20,12 +20,8 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tokenizer_core.specials.matcher import (
-    MatchStream,
-    Span,
-    SpecialTokenMatcher,
-    TrustedTokenMatcher,
-)
+from tokenizer_core.spec.added_tokens import AddedToken
+from tokenizer_core.specials.matcher import Span, SpecialTokenMatcher, TrustedTokenMatcher
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE, compile_exactly, join, ranges_of
 
 if TYPE_CHECKING:
@@ -33,17 +29,17 @@ if TYPE_CHECKING:
 
     import regex
 
-    from tokenizer_core.spec import AddedToken
     from tokenizer_core.specials.segments import Trust
     from tokenizer_core.splitting.unicode_sets import Ranges
 
 # `\w` of the engine that `tokenizers` uses here.
 _WORD_PROPERTIES: Final = ("Alphabetic", "M", "Nd", "Pc", "Join_Control")
 _WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
+_WITHOUT_FLAGS: Final = AddedToken("", 0)
 
 
 class PassTokens(NamedTuple):
-    """The tokens of one pass."""
+    """The tokens of one pass; `tokens` has those with flags."""
 
     matcher: SpecialTokenMatcher
     tokens: dict[str, AddedToken]
@@ -184,7 +180,7 @@ class _Pass:
             start, end = match.span()
             if any(self._search_start <= position <= start for position in doubtful):
                 break  # a longer or earlier match may still begin here
-            token = tokens[match.group()]
+            token = tokens.get(match.group(), _WITHOUT_FLAGS)
             stop = _skip_white_space(text, end) if token.rstrip else end
             if stop == len(text) and not is_last and (token.rstrip or token.single_word):
                 return spans, start
@@ -194,7 +190,7 @@ class _Pass:
             if token.lstrip:
                 plain = text[self.plain_start : start].rstrip(WHITE_SPACE)
                 start = self.plain_start + len(plain)
-            spans.append(Span(self.plain_start, start, stop, token.content))
+            spans.append(Span(self.plain_start, start, stop, match.group()))
             self.plain_start = stop
         unsure = (position for position in doubtful if position >= self._search_start)
         return spans, next(unsure, len(text))
@@ -215,24 +211,32 @@ def _is_word(text: str, index: int) -> bool:
     return 0 <= index < len(text) and _word_character().match(text[index]) is not None
 
 
-class FlaggedMatchStream(MatchStream):
-    """As the base class, with flags."""
+class MatchStream:
+    """Cuts the tokens of a matcher, which is not `trusting`, out of a text that arrives in pieces.
 
-    def __init__(self, matcher: FlaggedTokenMatcher) -> None:
-        super().__init__(matcher)
-        self._passes = list(map(_Pass, matcher.passes))
+    Example:
+        >>> stream = MatchStream(SpecialTokenMatcher(["<|a|>"]))
+        >>> stream.feed("x<|"), stream.feed("a|>y"), stream.finish()
+        ([('x', None)], [('', '<|a|>'), ('y', None)], [('', None)])
+    """
+
+    def __init__(self, matcher: SpecialTokenMatcher) -> None:
+        passes = [PassTokens(matcher, {}, strips_left=False)]
+        if isinstance(matcher, FlaggedTokenMatcher):
+            passes = matcher.passes
+        self._passes = list(map(_Pass, passes))
 
     @property
     def held(self) -> str:
-        """As in the base class."""
+        """The text that was fed and not yet returned."""
         return "".join(each.held for each in reversed(self._passes))
 
     def feed(self, text: str) -> list[tuple[str, str | None]]:
-        """As in the base class."""
+        """Pairs as of `split`, as far as they are certain; the plain text of the last continues."""
         return self._advance(0, text, is_last=False)
 
     def finish(self) -> list[tuple[str, str | None]]:
-        """As in the base class."""
+        """The pairs of the remaining text, which ends here."""
         return self._advance(0, "", is_last=True)
 
     def _advance(self, n_pass: int, text: str, *, is_last: bool) -> list[tuple[str, str | None]]:

@@ -69,12 +69,7 @@ class SpecialTokenMatcher:
 
     def may_match(self, text: str) -> bool:
         """Whether `text` may contain any of the strings: False if their common prefix is not in the
-        text, as in most texts.
-
-        Example:
-            >>> SpecialTokenMatcher(["<|a|>", "<|b|>"]).may_match("a < b")
-            False
-        """
+        text, as in most texts."""
         return bool(self.contents) and self._prefix in text
 
     def trusting(self, *trusts: Trust) -> TrustedTokenMatcher:
@@ -145,47 +140,6 @@ class SpecialTokenMatcher:
         # In sorted order, the longer strings that begin with `text` directly follow it.
         index = bisect_right(self.contents, text)
         return index < len(self.contents) and self.contents[index].startswith(text)
-
-
-class MatchStream:
-    """Cuts the tokens of a matcher out of a text that arrives in pieces.
-
-    Example:
-        >>> stream = MatchStream(SpecialTokenMatcher(["<|a|>"]))
-        >>> stream.feed("x<|"), stream.feed("a|>y"), stream.finish()
-        ([('x', None)], [('', '<|a|>'), ('y', None)], [('', None)])
-    """
-
-    def __init__(self, matcher: SpecialTokenMatcher) -> None:
-        self._matcher = matcher
-        self._held = ""
-
-    @property
-    def held(self) -> str:
-        """The text that was fed and not yet returned."""
-        return self._held
-
-    def feed(self, text: str) -> list[tuple[str, str | None]]:
-        """Pairs as of `split`, as far as they are certain; the plain text of the last continues."""
-        text = self._held + text
-        pairs: list[tuple[str, str | None]] = []
-        start = 0
-        doubtful = self._matcher.doubtful_starts(text)
-        for match in self._matcher.matches(text):
-            first = next((position for position in doubtful if position >= start), len(text))
-            if first <= match.start():
-                break  # a longer or earlier match may still begin here
-            pairs.append((text[start : match.start()], match.group()))
-            start = match.end()
-        end = next((position for position in doubtful if position >= start), len(text))
-        self._held = text[end:]
-        return [*pairs, (text[start:end], None)]
-
-    def finish(self) -> list[tuple[str, str | None]]:
-        """The pairs of the remaining text, which ends here."""
-        pairs = list(self._matcher.split(self._held))
-        self._held = ""
-        return pairs
 
 
 class TrustedTokenMatcher(SpecialTokenMatcher):

@@ -1,13 +1,13 @@
-"""Makes matchers and streams of added tokens. Matchers are cached, because compiling hundreds of
-strings takes milliseconds."""
+"""Makes matchers of added tokens, which are cached: compiling hundreds of strings takes
+milliseconds."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tokenizer_core.specials.flags import FlaggedMatchStream, FlaggedTokenMatcher
-from tokenizer_core.specials.matcher import MatchStream, SpecialTokenMatcher
+from tokenizer_core.specials.flags import FlaggedTokenMatcher
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -41,13 +41,6 @@ def matcher_of_spec(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTo
 def matcher_of_rest(spec: TokenizerSpec, *controls: frozenset[str]) -> SpecialTokenMatcher:
     """The matcher of the added tokens of `spec` that are in none of `controls`."""
     return matcher_of_spec(spec, frozenset(spec.added_ids).difference(*controls))
-
-
-def stream_of(matcher: SpecialTokenMatcher) -> MatchStream:
-    """Finds the tokens of a matcher, which is not `trusting`, in a text that arrives in pieces."""
-    if isinstance(matcher, FlaggedTokenMatcher):
-        return FlaggedMatchStream(matcher)
-    return MatchStream(matcher)
 
 
 @lru_cache(maxsize=64)

@@ -195,13 +195,7 @@ def _make_automaton(pattern: SplitPattern) -> SplitAutomaton | None:
 
 
 def sets_of_matches(pattern: SplitPattern) -> list[str] | None:
-    """The characters that a match of the expression may contain, as expressions for one. None if a
-    match depends on text around it, or may be empty.
-
-    Example:
-        >>> sets_of_matches(SplitPattern("custom", r"a\\s+", "oniguruma"))
-        ['[a]', '[\\\\s]']
-    """
+    """As `dialects.sets_of_matches`."""
     from tokenizer_core.splitting import dialects
 
     return dialects.sets_of_matches(pattern.expression, pattern.dialect)

@@ -207,13 +207,7 @@ def _find_last_cut_by_automaton(text: str, pattern: SplitPattern) -> int | None:
 
 
 def find_kept_spans(text: str, pattern: SplitPattern) -> list[tuple[int, int]]:
-    """Start and end in `text` of all pre-tokens of a pattern that drops text, in order.
-
-    Example:
-        >>> from tokenizer_core.splitting.patterns import SplitPattern
-        >>> find_kept_spans("ab, c", SplitPattern("custom", r"\\w+", unmatched="drop"))
-        [(0, 2), (4, 5)]
-    """
+    """Start and end in `text` of all pre-tokens of a pattern that drops text, in order."""
     if pattern.has_steps:
         return [span for spans in _find_pieces(text, pattern) for span in spans]
     return [span for spans in _find_matches(text, pattern) for span in spans if span[1] > span[0]]

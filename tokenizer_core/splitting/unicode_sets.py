@@ -33,12 +33,7 @@ _MAJOR: Final = "CLMNPSZ"
 
 
 def join(parts: Iterable[Ranges]) -> Ranges:
-    """The code points of any of the sets.
-
-    Example:
-        >>> join([((1, 3), (9, 9)), ((4, 5),)])
-        ((1, 5), (9, 9))
-    """
+    """The code points of any of the sets."""
     made: list[tuple[int, int]] = []
     for first, last in sorted(chain.from_iterable(parts)):
         if made and first <= made[-1][1] + 1:
@@ -49,12 +44,7 @@ def join(parts: Iterable[Ranges]) -> Ranges:
 
 
 def complement(ranges: Ranges) -> Ranges:
-    """All other code points.
-
-    Example:
-        >>> complement(((0, 64), (66, 0x10FFFF)))
-        ((65, 65),)
-    """
+    """All other code points."""
     bounds = [-1, *chain.from_iterable(ranges), LAST + 1]
     gaps = zip(bounds[::2], bounds[1::2], strict=True)
     return tuple((last + 1, first - 1) for last, first in gaps if last + 1 < first)
@@ -76,10 +66,6 @@ def ranges_of(name: str) -> Ranges:
     `Alphabetic` and its like, `Script=Han`.
 
     Raises KeyError for another name.
-
-    Example:
-        >>> ranges_of("Zs")[:2]
-        ((32, 32), (160, 160))
     """
     if len(name) == 1 and name in _MAJOR:
         return join(ranges_of(known) for known in RANGES if len(known) == 2 and known[0] == name)

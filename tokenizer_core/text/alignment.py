@@ -40,8 +40,7 @@ def align(
     allowed_special: Allowed = "all",
     disallowed_special: Disallowed = (),
 ) -> Alignment:
-    """Align the tokens of a text. Each tokenizer recognises its own special tokens, as in
-    `Tokenizer.encode`, which also says what this raises.
+    """Align the tokens of a text. Each tokenizer recognises its own special tokens, as `encode`.
 
     Example:
         >>> from tokenizer_core import Tokenizer

@@ -8,7 +8,6 @@ the run is text if all of it is UTF-8, and one U+FFFD for each byte otherwise.
 from __future__ import annotations
 
 import codecs
-from collections import deque
 from collections.abc import Iterable
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.engines.base import naming_ids
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,14 +165,11 @@ class BytesDecoder:
 class DecodeStreams:
     """Decodes many streams of ids, all of them in one call; for a server that generates text.
 
-    A stream gives out text as soon as no later id can change it. With stop strings it holds back
-    what may begin one. The text ends before the stop string that ends first; of several that end
-    there, the longest counts. `include_stop` leaves the stop string in the text, so that nothing is
-    held back for it. Where the ids are cut changes nothing: the parts of a stream, and of its
-    `finish`, join to `decode` of all its ids, up to the stop string.
-
-    A stream takes memory for its stop strings and what it holds back. An instance is not for
-    several threads at once.
+    With stop strings a stream holds back what may begin one. The text ends before the stop string
+    that ends first; of several that end there, the longest counts. `include_stop` leaves the stop
+    string in the text, so that nothing is held back for it. The parts of a stream, and of its
+    `finish`, join to `decode` of all its ids, up to the stop string. An instance is not for several
+    threads at once.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -353,11 +350,10 @@ class _Stream:
         self.stopped: str | None = None
         self._decoder = StreamingDecoder(tokenizer)
         self._byte_ids = frozenset(tokenizer.spec.alphabet.byte_ids)
-        self._stops = _StopStrings(stops)
+        self._stops = SpecialTokenMatcher(stops)
         self._includes_stop = include_stop
         self._skipped = skipped
-        self._node = 0
-        self._held = ""
+        self._begun = ""  # the end of the text so far, which may begin a stop string
         self._decoder.feed(self._kept(after))
         self._decoder._forget_characters()
 
@@ -380,65 +376,28 @@ class _Stream:
         if self.stopped is not None:
             return ""
         text = self._searched(self._decoder.flush())
-        rest, self._held = self._held, ""
-        return text + rest
+        return text if self._includes_stop or self.stopped is not None else text + self._begun
 
     def _kept(self, ids: list[int]) -> list[int]:
         return [id_ for id_ in ids if id_ not in self._skipped] if self._skipped else ids
 
     def _searched(self, new: str) -> str:
-        """What may be given out of the held text and `new`."""
-        text = self._held + new
-        self._held = ""
-        for end, character in enumerate(new, start=len(text) - len(new) + 1):
-            self._node = self._stops.next(self._node, character)
-            found = self._stops.found[self._node]
-            if found is not None:
-                self.stopped = found
-                return text[: end if self._includes_stop else end - len(found)]
-        if self._includes_stop:
-            return text
-        end = len(text) - self._stops.depths[self._node]
-        self._held = text[end:]
-        return text[:end]
-
-
-class _StopStrings:
-    """Searches strings in a text that arrives in parts; as `native/src/decode/stop_strings.rs`.
-
-    The node after a text is the longest end of it that begins a string. `depths`: the characters of
-    each node; `found`: the longest string that ends there.
-    """
-
-    def __init__(self, strings: tuple[str, ...]) -> None:
-        self._edges: list[dict[str, int]] = [{}]
-        self._shorter = [0]
-        self.depths = [0]
-        self.found: list[str | None] = [None]
-        for string in strings:
-            node = 0
-            for depth, character in enumerate(string, start=1):
-                if character not in self._edges[node]:
-                    self._edges[node][character] = len(self._edges)
-                    self._edges.append({})
-                    self._shorter.append(0)
-                    self.depths.append(depth)
-                    self.found.append(None)
-                node = self._edges[node][character]
-            self.found[node] = string
-        due = deque(self._edges[0].values())
-        while due:
-            node = due.popleft()
-            self.found[node] = self.found[node] or self.found[self._shorter[node]]
-            for character, below in self._edges[node].items():
-                self._shorter[below] = self.next(self._shorter[node], character)
-                due.append(below)
-
-    def next(self, node: int, character: str) -> int:
-        """The node after one more character."""
-        while node and character not in self._edges[node]:
-            node = self._shorter[node]
-        return self._edges[node].get(character, 0)
+        """What may be given out with `new`: with `include_stop`, all that was begun is given."""
+        text, n_begun = self._begun + new, len(self._begun)
+        found = (
+            (at + len(stop), -len(stop))
+            for stop in self._stops.contents
+            if (at := text.find(stop, max(0, n_begun + 1 - len(stop)))) >= 0
+        )
+        n_given = n_begun if self._includes_stop else 0
+        end, minus_length = min(found, default=(0, 0))
+        if end:
+            start = end + minus_length
+            self.stopped = text[start:end]
+            return text[n_given : end if self._includes_stop else start]
+        start = next(iter(self._stops.doubtful_starts(text)), len(text))
+        self._begun = text[start:]
+        return text[n_given:] if self._includes_stop else text[:start]
 
 
 def _stops_of(stop: str | Iterable[str]) -> tuple[str, ...]:

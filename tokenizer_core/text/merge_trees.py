@@ -108,6 +108,15 @@ class MergeTrees:
         merges = self._spec.merges
         return next((rank for rank in ranks if merges[rank] == (left, right)), _NO_RANK)
 
+    def is_made(self, id_: int) -> bool:
+        """Whether encoding the token's own bytes gives the token, by merges alone."""
+        token = self._spec.vocab[id_]
+        if len(self._spec.start_parts(token)) == 1:
+            return True
+        if self._spec.kind == "ranks":
+            return last_two_parts(token, self._spec.token_to_id) is not None
+        return self._last_rank(token) != _NO_RANK
+
     def _last_rank(self, token: bytes) -> int:
         """The rank of the last merge when `token` is encoded alone, or no rank."""
         parts = self._spec.start_parts(token)

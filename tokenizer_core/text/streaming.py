@@ -5,7 +5,7 @@ incomplete special token, a mark that joins under NFC (or any other text that a 
 change together with later text), and a split pattern that looks ahead. Each stage decides how much
 of its input is settled; the rest is buffered:
 
-    added tokens     `specials.matcher.MatchStream`, with flags in `specials.flags`
+    added tokens     `specials.flags.MatchStream`
     normalizer       `Normalizer.find_cut`
     split pattern    `splitting.pretokenize.split_settled`
 """
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.specials.matchers import matcher_of_spec, matcher_of_strings, stream_of
+from tokenizer_core.specials.flags import MatchStream
+from tokenizer_core.specials.matchers import matcher_of_spec, matcher_of_strings
 from tokenizer_core.specials.parts import search_for
 from tokenizer_core.specials.policy import (
     Allowed,
@@ -50,12 +51,10 @@ class EncodesStreams(Protocol):
     @property
     def spec(self) -> TokenizerSpec:
         """The spec of the tokenizer."""
-        ...
 
     @property
     def engine(self) -> Engine:
         """The engine that computes the ids."""
-        ...
 
 
 class _Source:
@@ -123,8 +122,8 @@ class StreamingEncoder:
         self._engine = tokenizer.engine
         self._pattern = spec.pattern
         search = search_for(spec, matcher_of_spec(spec, allowed))
-        self._tokens, self._names = stream_of(search.first), search.names
-        self._normalized_tokens = stream_of(search.second)
+        self._tokens, self._names = MatchStream(search.first), search.names
+        self._normalized_tokens = MatchStream(search.second)
         self._guard = matcher_of_strings(self._forbidden)
         self._normalized_guard = search_for(spec, self._guard)
         self._added = spec.added_ids

@@ -16,7 +16,6 @@ from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation import measures
 from tokenizer_core.evaluation.measures import (
     count_unspaced_letters,
-    is_utf8,
     lengths_in_text,
     longest_tokens,
     partial_utf8_tokens,
@@ -26,6 +25,7 @@ from tokenizer_core.evaluation.measures import (
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
 from tokenizer_core.spec import Alphabet
+from tokenizer_core.spec.alphabet import is_utf8
 from tokenizer_core.splitting.patterns import PATTERNS
 
 

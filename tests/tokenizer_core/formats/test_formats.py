@@ -8,7 +8,7 @@ import pytest
 
 from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
-from tokenizer_core.errors import FormatError
+from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.any_format import (
     detect_file,
     load_files_spec,
@@ -99,6 +99,16 @@ def test_every_format_is_read_to_the_same_spec(files):
 def test_wrong_arguments_are_named(names, arguments, message, files):
     with pytest.raises(FormatError, match=message):
         load_spec([files / name for name in names], **arguments)
+
+
+def test_given_ids_are_those_of_the_tokens_or_refused(files):
+    paths, content = (files / "vocab.json", files / "merges.txt"), "<|x|>"
+    id_ = Tokenizer.from_files(*paths, [content]).token_to_id(content)
+    assert Tokenizer.from_files(*paths, {content: id_}).special_tokens == {content: id_}
+    with pytest.raises(FormatError, match="is to have id 999"):
+        Tokenizer.from_files(*paths, {content: 999})
+    with pytest.raises(InvalidSpecError, match="list of strings"):
+        Tokenizer(SPEC.vocab, SPEC.merges, {content: 999})
 
 
 def test_only_pairs_of_files_have_vocabulary_and_merges(files):

@@ -9,7 +9,7 @@ from tokenizers import models
 from tests.adversarial import code_points
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS as FLAGS
-from tokenizer_core.specials.flags import FlaggedMatchStream, FlaggedTokenMatcher
+from tokenizer_core.specials.flags import FlaggedTokenMatcher, MatchStream
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def in_tokenizers(tokens):
 
 
 def test_white_space_that_may_be_included_is_held_back():
-    stream = FlaggedMatchStream(FlaggedTokenMatcher([AddedToken("<l>", 1, lstrip=True)]))
+    stream = MatchStream(FlaggedTokenMatcher([AddedToken("<l>", 1, lstrip=True)]))
     assert stream.feed("a b  ") == [("a b", None)]
     assert stream.held == "  "
     assert stream.feed("<l> ") == [("", "<l>"), ("", None)]
     assert stream.feed("c") == [(" c", None)]
-    stream = FlaggedMatchStream(FlaggedTokenMatcher([AddedToken("<r>", 1, rstrip=True)]))
+    stream = MatchStream(FlaggedTokenMatcher([AddedToken("<r>", 1, rstrip=True)]))
     assert stream.feed("a <r> ") == [("a ", None)]
     assert stream.feed("\u3000") == [("", None)]
     assert stream.feed("\x1c") == [("", "<r>"), ("\x1c", None)]  # Unicode: no white space

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenizer_core.reference import split_at_special_tokens
-from tokenizer_core.specials.matcher import MatchStream, SpecialTokenMatcher
+from tokenizer_core.specials.flags import MatchStream
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 contents = st.lists(st.text("ab<", min_size=1, max_size=4), max_size=5)
 

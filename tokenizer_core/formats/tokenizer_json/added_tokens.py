@@ -18,7 +18,8 @@ from tokenizer_core.normalizers import normalizer_for
 from tokenizer_core.normalizers.nfc import NFC_MAKES
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
-from tokenizer_core.specials.matcher import MatchStream, SpecialTokenMatcher
+from tokenizer_core.specials.flags import MatchStream
+from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.tokenizer_json.fields import check_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,30 +51,18 @@ _OPTIONAL: Final = ("direction of truncation", "pad_to_multiple_of of padding")
 
 def parse_batch_settings(root: Mapping[str, Any]) -> dict[str, Any]:
     """The `truncation` and `padding` of `root`, without those that are null or absent. Raises
-    FormatError: a field of them is missing, unknown or malformed; tokenizers would not load it.
-
-    Example:
-        >>> parse_batch_settings({"truncation": None, "model": {}})
-        {}
-    """
+    FormatError: a field of them is missing, unknown or malformed; tokenizers would not load it."""
     found: dict[str, Any] = {}
     for name, fields in _FIELDS.items():
         value = root.get(name)
         if value is None:
             continue
-        if not isinstance(value, dict):
-            raise FormatError(f"tokenizer.json: {name} is no object; write null to have none")
-        for key in [key for key in value if key not in fields]:
-            raise FormatError(f"tokenizer.json: the field {name}.{ascii(key)[1:-1]:.60} is unknown")
-        for key, is_sound in fields.items():
-            if key not in value:
-                if f"{key} of {name}" in _OPTIONAL:
-                    continue
-                raise FormatError(f"tokenizer.json: the field {name}.{key} is missing")
-            if not is_sound(value[key]):
+        required = tuple(key for key in fields if f"{key} of {name}" not in _OPTIONAL)
+        for key, given in check_fields(value, name, {}, tuple(fields), required).items():
+            if not fields[key](given):
                 raise FormatError(
-                    f"tokenizer.json: {name}.{key} is {value[key]!r:.60}, which tokenizers does "
-                    f"not load; write {name} as null to have none"
+                    f"tokenizer.json: {name}.{key} is {given!r:.60}, which tokenizers does not "
+                    f"load; write {name} as null to have none"
                 )
         found[name] = value
     return found

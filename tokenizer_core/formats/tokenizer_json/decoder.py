@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tokenizer_core.normalizers import Normalizer
     from tokenizer_core.spec import TokenizerSpec
 
-_OF_CHARACTERS: Final[list[dict[str, object]]] = [
+OF_CHARACTERS: Final[list[dict[str, object]]] = [
     {"type": "Replace", "pattern": {"String": METASPACE_CHARACTER}, "content": " "},
     {"type": "ByteFallback"},
     {"type": "Fuse"},
 ]
-_STRIP: Final[dict[str, object]] = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+STRIP: Final[dict[str, object]] = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
 def check_decoder(value: object, normalizer: Normalizer, *, by_characters: bool) -> None:
@@ -50,4 +50,4 @@ def render_decoder(spec: TokenizerSpec) -> dict[str, object]:
 
 
 def _steps_after(normalizer: Normalizer) -> list[dict[str, object]]:
-    return [*_OF_CHARACTERS, _STRIP] if normalizer.strips_space else _OF_CHARACTERS
+    return [*OF_CHARACTERS, STRIP] if normalizer.strips_space else OF_CHARACTERS

@@ -47,7 +47,6 @@ def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
     Raises:
         FormatError: not JSON, or a field whose effect on ids is not supported (named).
         InvalidSpecError: vocabulary, merges and added tokens do not form a tokenizer.
-        OSError: the file cannot be read.
     """
     if Path(path).is_dir():
         raise FormatError(f"{str(path)!r} is a folder; load a model folder with Tokenizer.load")
@@ -122,11 +121,9 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
 def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
     """The `tokenizer.json` of `spec` for the same ids in Hugging Face `tokenizers`.
 
-    Ranks are written as their equivalent merges (see `tiktoken_file`) with `ignore_merges`.
-
-    Raises:
-        FormatError: a custom split pattern of another dialect, two names for an id, or tokens whose
-            spelling means another token to `tokenizers`; or it would be too large to be read.
+    Ranks are written as their equivalent merges (see `tiktoken_file`) with `ignore_merges`. Raises
+    FormatError: a custom split pattern of another dialect, two names for an id, or tokens whose
+    spelling means another token to `tokenizers`; or it would be too large to be read.
     """
     check_one_name_an_id(spec, "a tokenizer.json")
     table: dict[str, object] = {

@@ -26,7 +26,7 @@ _PREFIX_SPACE: Final = (
 """`add_prefix_space` after the steps of a normalizer: a text that has a space there keeps one."""
 
 _PREPEND: Final[dict[str, object]] = {"type": "Prepend", "prepend": METASPACE_CHARACTER}
-_SPACE_TO_META: Final[dict[str, object]] = {
+SPACE_TO_META: Final[dict[str, object]] = {
     "type": "Replace",
     "pattern": {"String": " "},
     "content": METASPACE_CHARACTER,
@@ -39,9 +39,9 @@ _DOUBLE_FIRST: Final[dict[str, object]] = {
     "content": METASPACE_CHARACTER * 2,
 }
 _RULES: Final[tuple[tuple[list[dict[str, object]], Mapping[str, str]], ...]] = (
-    ([_PREPEND, _SPACE_TO_META], {"none": "metaspace-prepend"}),
-    ([_SPACE_TO_META], {"none": "metaspace", "idle": "metaspace", "never": "metaspace"}),
-    ([_SPACE_TO_META, _DOUBLE_FIRST], {"always": "metaspace-prepend"}),
+    ([_PREPEND, SPACE_TO_META], {"none": "metaspace-prepend"}),
+    ([SPACE_TO_META], {"none": "metaspace", "idle": "metaspace", "never": "metaspace"}),
+    ([SPACE_TO_META, _DOUBLE_FIRST], {"always": "metaspace-prepend"}),
     ([], SCHEMES),
 )
 """The steps of a normalizer of characters, and what the pre-tokenizer after it does with spaces ->
@@ -70,12 +70,9 @@ class ParsedNormalizer(NamedTuple):
 
 
 def parse_normalizer(value: object, pre_tokenizer: PreTokenizer) -> ParsedNormalizer:
-    """What the normalizer does, and the pre-tokenizer before it splits.
-
-    Raises:
-        FormatError: a step that cannot be read exactly (named); of characters, anything else than
-            to write a space as U+2581, and to put one before a text.
-    """
+    """What the normalizer does, and the pre-tokenizer before it splits. Raises FormatError: a step
+    that cannot be read exactly (named); of characters, anything else than to write a space as
+    U+2581, and to put one before a text."""
     if pre_tokenizer.spaces:
         return _parse_metaspace(steps_of(value, "normalizers"), pre_tokenizer.spaces)
     steps = _parse_steps(value)
@@ -148,9 +145,9 @@ def render_normalizer(spec: TokenizerSpec) -> dict[str, object] | None:
     if name == "nfc":
         steps = [_NFC.fields()]
     elif name == "metaspace-prepend":
-        steps = [_PREPEND, _SPACE_TO_META]
+        steps = [_PREPEND, SPACE_TO_META]
     elif name == "metaspace":
-        steps = [_SPACE_TO_META]
+        steps = [SPACE_TO_META]
     if len(steps) > 1:
         return {"type": "Sequence", "normalizers": steps}
     return steps[0] if steps else None

@@ -18,7 +18,7 @@ from tokenizer_core.formats.tokenizer_json.fields import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokenizer_core.spec import TokenizerSpec
 
@@ -31,12 +31,7 @@ _EITHER: Final = (True, False)
 
 def parse_post_processor(value: object) -> Ends:
     """The ids to insert before and after a single text. Raises FormatError: a post-processor other
-    than ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing (named).
-
-    Example:
-        >>> parse_post_processor({"type": "ByteLevel", "trim_offsets": False})
-        ((), ())
-    """
+    than ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing (named)."""
     if value is None:
         return (), ()
     kind = kind_of(value)
@@ -136,25 +131,30 @@ def render_post_processor(spec: TokenizerSpec) -> dict[str, object] | None:
     names.update(
         {token.id: token.content for token in reversed(spec.added_tokens) if token.id in names}
     )
+    before, after = ([names[id_] for id_ in ids] for ids in (spec.prefix_ids, spec.suffix_ids))
+    template = render_template(before, after, {name: id_ for id_, name in names.items()})
+    if byte_level is None:
+        return template
+    return {"type": "Sequence", "processors": [byte_level, template]}
+
+
+def render_template(
+    before: Sequence[str], after: Sequence[str], ids: Mapping[str, int]
+) -> dict[str, object]:
+    """A TemplateProcessing that puts these tokens before and after a text."""
 
     def single(sequence: str, type_id: int) -> list[object]:
-        def special(id_: int) -> object:
-            return {"SpecialToken": {"id": names[id_], "type_id": type_id}}
+        def special(name: str) -> object:
+            return {"SpecialToken": {"id": name, "type_id": type_id}}
 
-        return [
-            *map(special, spec.prefix_ids),
-            {"Sequence": {"id": sequence, "type_id": type_id}},
-            *map(special, spec.suffix_ids),
-        ]
+        text = {"Sequence": {"id": sequence, "type_id": type_id}}
+        return [*map(special, before), text, *map(special, after)]
 
-    template: dict[str, object] = {
+    return {
         "type": "TemplateProcessing",
         "single": single("A", 0),
         "pair": single("A", 0) + single("B", 1),
         "special_tokens": {
-            name: {"id": name, "ids": [id_], "tokens": [name]} for id_, name in names.items()
+            name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (*before, *after)
         },
     }
-    if byte_level is None:
-        return template
-    return {"type": "Sequence", "processors": [byte_level, template]}

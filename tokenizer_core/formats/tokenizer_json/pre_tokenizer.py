@@ -121,7 +121,7 @@ _UNMATCHED: Final[Mapping[tuple[Behavior, bool], Unmatched]] = MappingProxyType(
 """Behavior and `invert` of a Split -> what becomes of text without a match. The named patterns
 match every character, so for them all three are equal."""
 
-_AT_SPACES: Final[dict[str, object]] = {
+AT_SPACES: Final[dict[str, object]] = {
     "type": "Split",
     "pattern": {"String": " "},
     "behavior": "MergedWithPrevious",
@@ -153,10 +153,6 @@ class PreTokenizer(NamedTuple):
 def parse_pre_tokenizer(value: object, *, by_characters: bool = False) -> PreTokenizer:
     """Parse a `pre_tokenizer`: ByteLevel, alone or among other steps; of a vocabulary of
     characters, Metaspace or steps that change nothing. Raises FormatError: any other value (named).
-
-    Example:
-        >>> parse_pre_tokenizer({"type": "ByteLevel", "add_prefix_space": True}).puts_space
-        True
     """
     where = "pre_tokenizer"
     if by_characters:
@@ -194,7 +190,7 @@ def _parse_spaces(value: object, where: str) -> str:
             required=("type", "replacement", "prepend_scheme", "split"),
         )
         return str(table["prepend_scheme"])
-    if all(step in (_AT_SPACES, _render_metaspace("never")) for step in steps):
+    if all(step in (AT_SPACES, render_metaspace("never")) for step in steps):
         return "idle" if steps else "none"
     return "other"
 
@@ -261,10 +257,6 @@ def _parse_step(value: object, where: str) -> SplitPattern:
     return _PARSERS.get(kind if isinstance(kind, str) else "", _parse_split)(value, where)
 
 
-def _parse_digits(value: object, where: str) -> SplitPattern:
-    return _DIGITS[_are_individual(value, where)]
-
-
 def _are_individual(value: object, where: str) -> bool:
     fixed = {"type": ("Digits",), "individual_digits": (True, False)}
     digits = check_fields(value, where, fixed, required=("individual_digits",))
@@ -325,7 +317,7 @@ def _parse_expression(value: object, where: str) -> str:
 
 _PARSERS: Final[Mapping[str, Callable[[object, str], SplitPattern]]] = MappingProxyType(
     {
-        "Digits": _parse_digits,
+        "Digits": lambda value, where: _DIGITS[_are_individual(value, where)],
         "Punctuation": _parse_punctuation,
         "Split": _parse_split,
         **dict.fromkeys(_WORDS, _parse_words),
@@ -354,7 +346,7 @@ def render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object] | None:
     text, which this file cannot put there."""
     if spec.alphabet.has_characters:
         scheme = spec.normalizer.name.removeprefix("metaspace-")
-        return _render_metaspace(scheme) if scheme in SCHEMES else None
+        return render_metaspace(scheme) if scheme in SCHEMES else None
     rendered = render_pattern(spec.pattern)
     if spec.alphabet.missing and spec.alphabet.missing.ends:
         # No merge joins across a cut, so that isolating each digit makes no difference.
@@ -419,7 +411,8 @@ def _render_step(step: SplitPattern, what: str) -> dict[str, object]:
     return split | {"behavior": behavior, "invert": step.invert}
 
 
-def _render_metaspace(scheme: str) -> dict[str, object]:
+def render_metaspace(scheme: str) -> dict[str, object]:
+    """A Metaspace object that does not split."""
     return {
         "type": "Metaspace",
         "replacement": METASPACE_CHARACTER,

@@ -61,14 +61,8 @@ def translate(expression: str, dialect: str) -> Translation:
 
 
 def make_automaton(steps: Iterable[tuple[str, str, str, bool, bool]]) -> SplitAutomaton | None:
-    r"""The automaton of a pattern's steps, each an expression, its dialect, behavior, `invert`, and
-    whether text without a match is dropped. None if an expression has no automaton.
-
-    Example:
-        >>> automaton = make_automaton([(r"\w+|\s+", "python", "isolated", False, False)])
-        >>> automaton.cuts_in("one two").tolist()
-        [3, 4]
-    """
+    """The automaton of a pattern's steps, each an expression, its dialect, behavior, `invert`, and
+    whether text without a match is dropped. None if an expression has no automaton."""
     try:
         return build_automaton(
             [
@@ -82,12 +76,6 @@ def make_automaton(steps: Iterable[tuple[str, str, str, bool, bool]]) -> SplitAu
 
 def sets_of_matches(expression: str, dialect: str) -> list[str] | None:
     """The sets, as expressions for one character, of which matches consist. None if a match depends
-    on text around it, or may be empty. Raises as `translate`.
-
-    Example:
-        >>> sets_of_matches(r"a\\h+", "fancy-regex")
-        ['[a]', '[0-9A-Fa-f]']
-        >>> sets_of_matches("a$", "oniguruma")
-    """
+    on text around it, or may be empty. Raises as `translate`."""
     node = PARSERS[dialect](expression).parse()
     return sets_in(node) if lengths(node)[0] else None

@@ -129,9 +129,12 @@ def build_automaton(steps: Listed[Step]) -> SplitAutomaton:
     if n_classes > MAX_CLASSES:
         raise NoAutomatonError(f"more than {MAX_CLASSES} classes of characters")
     moves = tuple(_moves_of(step.node, Places(masks, n_classes)) for step in steps)
-    # Published patterns match all text, so they drop nothing.
+    # Published patterns match at every character, so they drop nothing.
     steps = [
-        step._replace(drops_unmatched=step.drops_unmatched and not _matches_all(table))
+        step._replace(
+            drops_unmatched=step.drops_unmatched
+            and not _always_match(table) >= set((table[START, :-1] & _STATE).tolist())
+        )
         for step, table in zip(steps, moves, strict=True)
     ]
     return SplitAutomaton(
@@ -424,11 +427,6 @@ def _cuts_of(steps: Listed[Step], moves: Listed[NDArray[np.uint32]]) -> NDArray[
 def _parts_of(table: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
     """The states of moves, and whether a match ends."""
     return table & _STATE, (table & np.uint32(MATCHED)) != 0
-
-
-def _matches_all(table: NDArray[np.uint32]) -> bool:
-    """Whether a match begins at every character."""
-    return _always_match(table) >= set((table[START, :-1] & _STATE).tolist())
 
 
 def _always_match(table: NDArray[np.uint32]) -> set[int]:

@@ -78,7 +78,12 @@ class _Parser:
     word: CharacterSet
     posix: dict[str, CharacterSet]
     flags: str
+    dot_flag: str
+    last_newlines: str
+    """What `\\Z` stands for."""
+    name_openings: tuple[str, ...]
     set_operators: tuple[str, ...]
+    repeats_quantifiers: bool
 
     def __init__(self, expression: str) -> None:
         self.text = expression
@@ -188,8 +193,6 @@ class _Parser:
             self.refuse("an unescaped `{`", start, "write `\\{`")
         return self.literal(character, start)
 
-    dot_flag: str
-
     def caret(self) -> str:
         raise NotImplementedError
 
@@ -275,8 +278,6 @@ class _Parser:
             what, remedy = "flags in the middle of the expression", "write `(?i:...)` there"
         return self.refuse(what, start, remedy)
 
-    name_openings: tuple[str, ...]
-
     def quantified(self, node: Node, start: int) -> Node:
         """The atom with the quantifiers after it."""
         while True:
@@ -308,14 +309,27 @@ class _Parser:
                     self.refuse("a quantifier after a quantifier", self.at)
                 return node
 
-    repeats_quantifiers: bool
-
     def check_repeated(self, node: Node, least: int, most: int | None, start: int) -> None:
         """Refuse a repetition whose meaning is not certain."""
 
     def quantifier(self) -> tuple[int, int | None, bool, bool] | None:
         """Least, most, lazy, atomic of the quantifier here, read past it; None without one."""
-        raise NotImplementedError
+        sign = self.peek()
+        is_single = False
+        if sign == "{":
+            least, most, is_single = self.interval()
+        elif sign and sign in _QUANTIFIERS:
+            least, most = _QUANTIFIERS[sign]
+            self.at += 1
+        else:
+            return None
+        # Where quantifiers are repeated, `{1,3}+`, `{3}?` and `??+` are two of them.
+        is_lazy = self.peek() == "?" and not (is_single and self.repeats_quantifiers)
+        self.at += is_lazy
+        is_atomic = self.peek() == "+"
+        is_atomic = is_atomic and not (self.repeats_quantifiers and (is_lazy or sign == "{"))
+        self.at += is_atomic
+        return least, most, is_lazy, is_atomic
 
     def interval(self) -> tuple[int, int | None, bool]:
         """Least and most of `{2,3}`, read past it, and whether it is a single number."""
@@ -345,6 +359,8 @@ class _Parser:
             return r"\A"
         if letter == "z":
             return r"\Z"
+        if letter == "Z":
+            return self.last_newlines
         if letter in ("b", "B"):
             if self.text.startswith("{", self.at + 2):
                 self.refuse("a word boundary with a name", self.at)
@@ -560,6 +576,7 @@ class _FancyRegexParser(_Parser):
     posix = POSIX_FANCY
     flags = "ims"
     dot_flag = "s"
+    last_newlines = r"(?=\n*\Z)"
     name_openings = ("P<", "<", "'")
     set_operators: tuple[str, ...] = ("&&", "--", "~~")
     repeats_quantifiers = False
@@ -569,26 +586,6 @@ class _FancyRegexParser(_Parser):
 
     def dollar(self) -> str:
         return _LINE_END if "m" in self.on else r"\Z"
-
-    def anchor(self, letter: str) -> str | None:
-        if letter == "Z":
-            return r"(?=\n*\Z)"
-        return super().anchor(letter)
-
-    def quantifier(self) -> tuple[int, int | None, bool, bool] | None:
-        sign = self.peek()
-        if sign == "{":
-            least, most, _ = self.interval()
-        elif sign and sign in _QUANTIFIERS:
-            least, most = _QUANTIFIERS[sign]
-            self.at += 1
-        else:
-            return None
-        is_lazy = self.peek() == "?"
-        self.at += is_lazy
-        is_atomic = self.peek() == "+"
-        self.at += is_atomic
-        return least, most, is_lazy, is_atomic
 
     def hexadecimal(self, letter: str, start: int) -> str:
         if self.peek() == "{":
@@ -626,6 +623,7 @@ class _OnigurumaParser(_Parser):
     posix = POSIX_ONIGURUMA
     flags = "im"
     dot_flag = "m"
+    last_newlines = r"(?=\n?\Z)"
     name_openings = ("<", "'")
     set_operators = ("&&",)
     repeats_quantifiers = True
@@ -636,28 +634,6 @@ class _OnigurumaParser(_Parser):
 
     def dollar(self) -> str:
         return _LINE_END
-
-    def anchor(self, letter: str) -> str | None:
-        if letter == "Z":
-            return r"(?=\n?\Z)"
-        return super().anchor(letter)
-
-    def quantifier(self) -> tuple[int, int | None, bool, bool] | None:
-        sign = self.peek()
-        is_lazy = is_atomic = False
-        if sign == "{":
-            # Unlike elsewhere, `{1,3}+` and `{3}?` are two quantifiers.
-            least, most, is_single = self.interval()
-            is_lazy = not is_single and self.peek() == "?"
-        elif sign and sign in _QUANTIFIERS:
-            least, most = _QUANTIFIERS[sign]
-            self.at += 1
-            is_lazy = self.peek() == "?"
-            is_atomic = self.peek() == "+"
-        else:
-            return None
-        self.at += is_lazy or is_atomic
-        return least, most, is_lazy, is_atomic
 
     def hexadecimal(self, letter: str, start: int) -> str:
         if letter == "U":
@@ -721,6 +697,7 @@ class _PythonParser(_FancyRegexParser):
 
     dialect = "python"
     flags = "is"
+    last_newlines = r"\Z"
     set_operators = ()
 
     def folded(self, character: str, start: int) -> str:
@@ -737,7 +714,7 @@ class _PythonParser(_FancyRegexParser):
     def anchor(self, letter: str) -> str | None:
         if letter == "z":
             self.refuse(r"the assertion `\z`", self.at)
-        return r"\Z" if letter == "Z" else _Parser.anchor(self, letter)
+        return super().anchor(letter)
 
     def inner_set(self) -> CharacterSet:
         return self.refuse("a bracket within brackets", self.at)

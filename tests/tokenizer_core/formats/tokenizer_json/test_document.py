@@ -268,7 +268,7 @@ REFUSED = [
     (SIDES, "model.merges.0", ["<中>", "a"], r"model\.merges\[0\]"),
     (GPT2, "model.byte_fallback", 5, "byte_fallback"),
     (GPT2, "truncation", 5, "truncation is no object"),
-    (GPT2, "padding", {**PADDING, "x": 1}, r"padding\.x is unknown"),
+    (GPT2, "padding", {**PADDING, "x": 1}, r"padding\.x is not known"),
     (GPT2, "padding", {**PADDING, "pad_token": "x" * 1025}, r"padding\.pad_token"),
 ]
 
