@@ -105,7 +105,6 @@ class Server:
         return [leader, *leader.children(recursive=True)]
 
     def serving_pids(self):
-        """The processes that serve."""
         return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", self.output)]
 
     def terminate(self, *, seconds=60):

@@ -84,7 +84,6 @@ class Family:
 
 
 def tokens(text):
-    """The tokens of a text, separated by spaces."""
     return tuple(text.split())
 
 

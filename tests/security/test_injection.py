@@ -106,7 +106,6 @@ class Encoder:
         return self._encoded[key]
 
     def added(self, ids):
-        """The added tokens among ids."""
         return Counter(self._names[id_] for id_ in ids if id_ in self._names)
 
     def outside(self, encoded):
@@ -220,13 +219,11 @@ def send(client, path, name, request, encoder):
 
 
 def name_of(family):
-    """The name under which the tokenizer of a family is published."""
     return family.lower().replace(" ", "-")
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    """A service with the tokenizers of all families."""
     store = ArtifactStore(tmp_path_factory.mktemp("families"))
     for name, family in FAMILIES.items():
         store.publish(family.tokenizer(family.spec(), "auto").spec, name=name_of(name))

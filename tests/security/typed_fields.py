@@ -12,7 +12,6 @@ CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL]}
 
 
 def call(**changes):
-    """A conversation whose assistant calls a function."""
     function = CALL["function"] | {k: v for k, v in changes.items() if k in ("name", "arguments")}
     others = {k: v for k, v in changes.items() if k not in function}
     calling = {**CALLING, "tool_calls": [{**CALL, **others, "function": function}]}
@@ -20,18 +19,15 @@ def call(**changes):
 
 
 def say(role="user", **fields):
-    """A conversation with this message."""
     return {"messages": [ASK, {"role": role, "content": "a", **fields}]}
 
 
 def result(**fields):
-    """A conversation with this result of a tool."""
     message = {"role": "tool", "tool_call_id": "call12345", "content": "a", **fields}
     return {"messages": [ASK, CALLING, message]}
 
 
 def tool(name="f", description="d", **more):
-    """A conversation with this tool."""
     parameters = {"type": "object", "properties": {"p": {"type": "string", "enum": ["e"]}}, **more}
     function = {"name": name, "description": description, "parameters": parameters}
     system = {"role": "system", "content": "s"}
@@ -39,17 +35,14 @@ def tool(name="f", description="d", **more):
 
 
 def document(**fields):
-    """A conversation with this document."""
     return {"messages": [ASK], "documents": [{"title": "t", "text": "a", **fields}]}
 
 
 def variables(**given):
-    """A conversation with variables of the template."""
     return {"messages": [{"role": "system", "content": "s"}, ASK], "template_kwargs": given}
 
 
 def part(text, kind="text"):
-    """A part of a content."""
     return {"type": kind, "text": text}
 
 
@@ -142,7 +135,6 @@ def fill(value, text, cut):
 
 
 def is_split(field):
-    """Whether the halves of a text go into two fields."""
     return field.endswith("split")
 
 

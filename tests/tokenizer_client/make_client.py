@@ -30,7 +30,6 @@ _REPLACED = (
 
 
 def make(source):
-    """The text of the blocking module."""
     text = source.read_text(encoding="utf-8")
     for pattern, new in _REPLACED:
         text = re.sub(pattern, new, text)

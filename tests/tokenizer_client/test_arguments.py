@@ -160,19 +160,10 @@ def test_ids_that_stay_on_the_wire(play):
 def test_generated_ids_on_the_wire(play):
     whole = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
     state = {
-        "version": 1,
-        "tokenizer": "m@1",
-        "parser": "qwen3",
-        "index": 0,
-        "mode": "content",
-        "held": [5],
-        "n_given": 0,
-        "is_first": False,
-        "n_calls": 0,
-        "last": [5],
-        "n_chars": 0,
+        "version": 1, "tokenizer": "m@1", "parser": "qwen3", "index": 0, "mode": "content",
+        "held": [5], "n_given": 0, "is_first": False, "n_calls": 0, "last": [5], "n_chars": 0,
         "digest": "0" * 32,
-    }
+    }  # fmt: skip
     part = as_json(chunk={"id": "1"}, stream_state=state)
     client, service = play(as_json(**whole, usage={}), part, part)
     response = {"request_id": "1", "choices": []}

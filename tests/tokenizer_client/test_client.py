@@ -34,16 +34,10 @@ def test_arguments_override_the_environment():
 
 
 WRONG_URLS = [
-    "",
-    "tokens.example",
-    "ftp://tokens.example",
-    "http://",
-    "http://tokens.example?a=1",
-    f"http://user:{KEY}@tokens.example",
-    "http://tokens.example:port",
-    "unix:",
+    "", "tokens.example", "ftp://tokens.example", "http://", "http://tokens.example?a=1",
+    f"http://user:{KEY}@tokens.example", "http://tokens.example:port", "unix:",
     "unix:tokenizer.sock",
-]
+]  # fmt: skip
 
 
 def test_a_wrong_address_or_key_is_refused_without_showing_the_key():

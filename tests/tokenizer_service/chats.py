@@ -59,7 +59,6 @@ SPEC = TokenizerSpec.from_merges(
 
 
 def with_templates(spec):
-    """`spec` with the templates above."""
     return spec.with_chat(ChatTemplates(TEMPLATES))
 
 

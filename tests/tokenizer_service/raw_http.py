@@ -5,8 +5,6 @@ import socket
 
 
 class RawRequest:
-    """One request with a chunked body."""
-
     def __init__(self, host, port, target, *headers, method="POST"):
         self.socket = socket.create_connection((host, port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -44,7 +42,6 @@ class RawRequest:
         return data
 
     def read_body(self):
-        """The rest of the response."""
         if not self.status:
             self.read_head()
         if "content-length" in self.headers:

@@ -20,7 +20,6 @@ IMAGE = "data:image/png;base64,AAAA"
 
 
 def main(url, key):
-    """Call each client."""
     openai_client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
     openai_stranger = openai_client.with_options(api_key="another-key")
     claude = anthropic.Anthropic(base_url=url, api_key=key, max_retries=0)

@@ -18,7 +18,6 @@ from tokenizer_core.chat.traced_text import GENERATED, TRUSTED
 # Texts of the request are written with letters that stand in no expression; case, sorting and
 # splitting keep them among themselves.
 _OF_THE_REQUEST = re.compile("[αβΑΒŉßİ]")
-_LETTERS = "αβΑΒŉßİ \n\t<>&'\"{}%s0,./:"
 _SETTINGS = (
     "{% set t = messages[0].t %}{% set u = messages[0].u %}{% set m = '<m>' ~ t ~ 'Xx\n' ~ u %}"
 )
@@ -57,7 +56,7 @@ def _operations(inner):
 
 
 expressions = st.recursive(st.sampled_from(_ATOMS), _operations, max_leaves=6)
-texts = st.text(_LETTERS, max_size=12)
+texts = st.text("αβΑΒŉßİ \n\t<>&'\"{}%s0,./:", max_size=12)
 
 
 @cache

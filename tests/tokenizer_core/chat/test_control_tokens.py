@@ -14,18 +14,11 @@ TOKENS = [
     AddedToken("<|end|>", 256),
     *(AddedToken(token, 257 + i, special=False) for i, token in enumerate(SOFT + CONTENT)),
 ]
-# As DeepSeek's and Qwen's, with all that a request can hold. Its literals have white space too.
+# As DeepSeek's.
 TEMPLATE = """\
-{%- for tool in tools or [] %}<tool>{{ tool.name }}{{ tool|tojson }}    {% endfor %}
-{%- for d in documents or [] %}{{ d.title ~ '\\n\\n' ~ d.text }}{% endfor %}{{ hint }}
-{%- for m in messages %}
-{{- '<' ~ '\uff5c' ~ m.role|capitalize ~ '\uff5c>' }}{{ m.name }}
-{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
-{%- if m.content is string %}{{ m.content|trim }}{% else %}
-{%- for part in m.content %}{{ part.text }}{% endfor %}{% endif %}
-{%- for call in m.tool_calls or [] %}<tool>{{ call.name }}
-{{- (call.arguments or {})|tojson }}{% endfor %}
-{{- '<|end|>' }}{% endfor %}"""
+{%- for m in messages %}{{ '<' ~ '\uff5c' ~ m.role|capitalize ~ '\uff5c>' }}
+{%- if m.reasoning %}{{ '<think>' + m.reasoning + '</think>' }}{% endif %}
+{{- m.content + '<|end|>' }}{% endfor %}"""
 
 
 def spec_of(tokens, **options):

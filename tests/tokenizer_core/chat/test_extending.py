@@ -31,20 +31,18 @@ REPLACED = (  # gpt-oss
     "{% for m in messages %}{{ '<|im_start|>' + m.content }}"
     "{{ '<|eos|>' if loop.last and m.role == 'assistant' else '<|end|>' }}{% endfor %}"
 )
-LINES = "{% for m in messages %}{{ m.role + ':' + m.content + ' \n\n' }}{% endfor %}"
 JOINED = (  # two line breaks between two control tokens are one token
     "{% for m in messages %}{{ '\n' if not loop.first }}"
     "{{ '<|im_start|>' + m.content + '<|im_end|>\n' }}{% endfor %}"
 )
-LATE = "{% for m in messages|reverse %}{{ m.content }}<|end|>{% endfor %}"
 TEMPLATES = {
     "default": CHATML,
     "next_role": NEXT_ROLE,
     "padded": PADDED,
-    "late": LATE,
+    "late": "{% for m in messages|reverse %}{{ m.content }}<|end|>{% endfor %}",
     "joined": JOINED,
     "replaced": REPLACED,
-    "lines": LINES,
+    "lines": "{% for m in messages %}{{ m.role + ':' + m.content + ' \n\n' }}{% endfor %}",
 }
 TOKENS = [
     AddedToken("<|im_start|>", 300),

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chat_requests import chat_requests
-from tests.security.families import CONTENT, FAMILIES
+from tests.security.families import CONTENT
+from tests.security.families import FAMILIES as PUBLIC
 from tests.tokenizer_core.chat.own_templates import OWN_TEMPLATES, template_request
 from tests.tokenizer_core.chat.test_as_plain_jinja import _SETTINGS, texts
 from tests.tokenizer_service.chats import TEMPLATES
@@ -25,10 +26,45 @@ CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-SOURCES = OWN_TEMPLATES | TEMPLATES | {"chatml": CHATML}
+# Templates of the shapes that public families have.
+FAMILIES = {
+    "default system": "{% for m in messages %}{% if loop.first and messages[0]['role'] != 'system' "
+    "%}{{ '<s>system\nYou are helpful<e>\n' }}{% endif %}{{'<s>' + m['role'] + '\n' + "
+    "m['content'] + '<e>' + '\n'}}{% endfor %}",
+    "alternating": "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{{ m['content'] | trim + ' ' + "
+    "eos_token }}{% endfor %}",
+    "last question": "{% set ns = namespace(last=messages|length - 1, open=true) %}{% for m in "
+    "messages[::-1] %}{% set at = (messages|length - 1) - loop.index0 %}{% if ns.open and m.role "
+    "== 'user' and m.content is string and not m.content.startswith('<r>') %}{% set ns.open = "
+    "false %}{% set ns.last = at %}{% endif %}{% endfor %}{% for m in messages %}{% if loop.index0 "
+    "> ns.last and m.content is string %}{{ m.content.split('</think>')[-1].lstrip('\n') }}"
+    "{% endif %}{{ loop.last }}{% endfor %}",
+    "parts in a macro": "{% macro show(c) %}{% if c is string %}{{ c }}{% else %}{% for p in c %}"
+    "{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endmacro %}"
+    "{% for m in messages %}{{ '<' ~ m.role ~ '>' }}{% set x = show(m.content) %}"
+    "{{ x }}{% endfor %}",
+    "tools": "{% for t in tools or [] %}{{ t | tojson }}{{ t|tojson(indent=2) }}{% for k, v in "
+    "t.items() %}{{ k }}{% if v is mapping %}{% for a, b in v|dictsort %}{{ a ~ ':' ~ b|string }}"
+    "{% endfor %}{% endif %}{% endfor %}{% endfor %}{% for m in messages %}{% for c in "
+    "m.tool_calls if c.function %}{{ c.function.name }}{{ c.function.arguments | tojson }}"
+    "{% endfor %}{% endfor %}",
+    "filters": "{{ messages|selectattr('role', 'equalto', 'user')|map(attribute='role')|list|join("
+    "', ') }}{% for m in messages %}{{ m.content|default('no', true)|string|upper }}{{ m.get("
+    "'name', 'none') }}{{ m.name|d('-')|safe }}{{ m.role|capitalize|replace('s', '<') }}"
+    "{% endfor %}",
+    "a set and tags": "{% for m in messages %}{% set t %}{{ m.role }}{% endset %}{{ t }}"
+    "{% generation %}{{ m.content }}{% endgeneration %}{% if loop.nextitem is defined "
+    "and loop.nextitem.role in ['tool', 'user'] %}{% continue %}{% endif %}"
+    "{{ eos_token }}{% endfor %}",
+    "slices": "{% set rest = messages[1:] if messages[0].role == 'system' else messages %}{% for m "
+    "in rest %}{{ m.content[:2] }}{{ rest[loop.index0 - 1].role }}{{ -loop.index }}"
+    "{{ 'x' in m.content and m.content is not mapping }}{% endfor %}",
+}
+SOURCES = OWN_TEMPLATES | TEMPLATES | FAMILIES | {"chatml": CHATML}
 SOURCES |= {
     name: family.template.replace("CONTENT", CONTENT.replace("MEDIA", family.media))
-    for name, family in FAMILIES.items()
+    for name, family in PUBLIC.items()
 }
 LEFT_TO_THE_CHILD = {"macros", "broken"}
 

@@ -14,7 +14,6 @@ from tokenizer_core.registry import ArtifactStore
 
 LIBRARIES = {"tokenizer_core": tokenizer_core, "tokenizers": tokenizers, "tiktoken": tiktoken}
 TEXT = "newest<|endoftext|> low widest lower  \n x"
-SPECIAL = "--special=<|endoftext|>=256"
 TEMPLATE = "--chat-template=chat.jinja"
 
 
@@ -47,27 +46,6 @@ def test_a_converted_tokenizer_is_loaded_by_the_lines_it_prints(trained):
         assert lines[0].startswith("tokenizer_core.Tokenizer.")
         for line in lines:
             assert ids_of(eval(line, dict(LIBRARIES))) == worked(trained).encode(TEXT), line
-
-
-def test_every_format_is_a_source(trained):
-    """Convert from format to format, and back to the first."""
-
-    def convert(*words):
-        return trained.run("convert", *words)[0]
-
-    convert("worked", "--to=tokenizer.json", "--output=t.json")
-    convert("t.json", "--to=gpt2", "--output=g")
-    files = ("g/vocab.json", "g/merges.txt")
-    assert b"no special tokens" in convert(*files, "--to=tokenizer.json", "--output=bare")
-    convert(*files, SPECIAL, "--to=pickle", "--output=p")
-    convert("p/vocab.pkl", "p/merges.pkl", SPECIAL, "--to=tiktoken", "--output=r")
-    ranks = ("r", "--pattern=gpt2", SPECIAL)
-    assert b"read back: same fingerprint" in convert(*ranks, "--to=tiktoken", "--output=again")
-    assert (trained.folder / "r").read_bytes() == (trained.folder / "again").read_bytes()
-    convert(*ranks, "--to=tokenizer.json", "--output=t2")
-    for file in ("t.json", "t2"):
-        theirs = tokenizers.Tokenizer.from_file(str(trained.folder / file))
-        assert ids_of(theirs) == worked(trained).encode(TEXT)
 
 
 ERRORS = [

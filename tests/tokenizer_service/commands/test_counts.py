@@ -64,18 +64,6 @@ def test_two_extensions_at_once_are_both_counted(both, monkeypatch):
     assert are_same(both, "a.counts", "all.counts")
 
 
-def test_a_repeated_file_is_counted_once(both):
-    (both.folder / "link.txt").symlink_to("corpus.txt")
-    twice = ("corpus.txt", "./corpus.txt", "corp*.txt", "link.txt")
-    both.run("counts", "make", *twice, "--output=twice.counts")
-    assert are_same(both, "twice.counts", "a.counts")
-    both.run("counts", "extend", "twice.counts", "other.txt", "other.txt")
-    assert are_same(both, "twice.counts", "ab.counts")
-    assert digest(both, *twice) == digest(both, "corpus.txt")
-    provenance = json.loads(both.run("inspect", "x", "--json")[0])["provenance"]
-    assert [source["name"] for source in provenance] == ["corpus.txt"]
-
-
 def test_weights_become_whole_numbers(both):
     out, _ = both.run("counts", "merge", "a.counts=0.5", "b.counts=1/3", "--output=w.counts")
     lines = out.decode().splitlines()

@@ -57,7 +57,6 @@ def serving(respond):
 
 @pytest.fixture
 def mirror():
-    """A server that gives one body with one status."""
     mirror = SimpleNamespace(status=200, body=TINY, headers={}, paths=[])
 
     def respond(path):

@@ -117,7 +117,6 @@ def request(path, body, *lines):
 
 
 def responses_in(data):
-    """The whole responses in `data`."""
     found = []
     while b"\r\n\r\n" in data:
         head, _, data = data.partition(b"\r\n\r\n")

@@ -6,10 +6,9 @@ import struct
 import pytest
 
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.errors import LineTooLongError
 from tokenizer_service.handlers import stream_codecs
-from tokenizer_service.handlers.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
+from tokenizer_service.handlers.stream_codecs import DecodeCodec, IdLines, RawIds
 from tokenizer_service.http.id_formats import OCTETS, IdsForm
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.errors import PlacedError
@@ -193,18 +192,3 @@ def test_a_line_has_a_longest_length(live, monkeypatch):
     with pytest.raises(LineTooLongError) as caught:
         settle(codec, [line[:10], line[10:]])
     assert (caught.value.limit, caught.value.number) == (40, 3)
-
-
-def test_bytes_of_a_codec_add_up(small_tokenizer):
-    codec = EncodeCodec(StreamingEncoder(small_tokenizer))
-    text = "the quick é中👩 fox"
-    ids = []
-    for byte in text.encode():
-        for part in codec.feed(bytes([byte])):
-            ids += part.ids
-            assert part.byte_end == codec.byte_end
-        assert small_tokenizer.decode_bytes(ids) == text.encode()[: codec.byte_end]
-        assert codec.n_pending == codec.n_bytes - codec.byte_end
-    ids += [id_ for part in codec.finish() for id_ in part.ids]
-    assert ids == small_tokenizer.encode(text)
-    assert codec.byte_end == codec.n_bytes == len(text.encode())

@@ -11,7 +11,7 @@ from tests.tokenizer_service.access.test_auth import ADMIN, READ
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tests.tokenizer_service.http.clients import Client
 from tests.tokenizer_service.routes.exchanges import problem
-from tokenizer_service.access.errors import OverloadedError
+from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
 from tokenizer_service.http import bodies
 from tokenizer_service.http.bodies import COLLECT, body_windows, read_body
 from tokenizer_service.http.headers import accepts
@@ -49,6 +49,8 @@ def test_a_body_is_joined_and_its_bytes_are_reserved():
     assert sum(reserved) == 3
     with pytest.raises(ClientDisconnect):
         read(request_of(Client(b"a", then="leave")))
+    with pytest.raises(BodyTooLargeError):  # known from the header: no byte is read
+        read(request_of(Client(), {"Content-Length": "4"}), max_bytes=3)
 
 
 class Collected(Client):

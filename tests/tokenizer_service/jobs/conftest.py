@@ -32,8 +32,6 @@ SLOW = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
 
 
 class Service:
-    """A running app and the objects it uses."""
-
     def __init__(self, client, settings, corpus):
         self.client, self.settings, self.corpus = client, settings, corpus
         address = settings.jobs_database
@@ -59,7 +57,6 @@ class Service:
         assert self.client.put(f"/corpora/{corpus_id}", content=text).is_success
 
     def encode(self, corpus_id="news", /, **body):
-        """Start an encoding job."""
         answer = self.client.post(f"/corpora/{corpus_id}/encode", json=body)
         assert answer.status_code == 202, answer.text
         return answer.json()["id"]
@@ -88,7 +85,6 @@ class Service:
         self.client.portal.call(self.services.runner.stop)
 
     def start_runner(self):
-        """After `stop_runner`."""
         self.services.runner._stop.clear()
         self.client.portal.call(self.services.runner.start)
 

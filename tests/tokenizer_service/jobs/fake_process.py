@@ -84,8 +84,6 @@ class FakeProcess:
 
 
 class Permission(threading.Event):
-    """Permission to publish, given or refused."""
-
     is_refused = False
 
     def refuse(self):

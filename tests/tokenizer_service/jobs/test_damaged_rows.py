@@ -23,7 +23,6 @@ DAMAGED_ID = "20261121T041500Z-00000000000d"
 
 
 def columns():
-    """For each column its type."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for statement in creation(sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
             connection.execute(statement)

@@ -42,7 +42,6 @@ def sleeper():
 
 
 def give(idle, job_id, owner, *, host=None, child=None, lease_seconds=300):
-    """The job runs under this owner."""
     with idle.jobs.database.transaction() as statement:
         statement(
             "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, owner_host = ?, child = ?,"

@@ -35,7 +35,6 @@ def add(store, job_id, **changes):
 
 
 def in_threads(number, work):
-    """Do the work that many times at once."""
     begin = threading.Barrier(number)
 
     def start(_):

@@ -18,7 +18,6 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 @pytest.fixture
 def sent(monkeypatch):
-    """What is sent to OpenTelemetry's collector."""
     bodies = []
 
     def export(exporter, spans):

@@ -34,7 +34,6 @@ def folder(shared_store):
 
 
 def texts(folder):
-    """The files in the folder, whether a record names them or not."""
     return [path.read_bytes() for path in sorted((folder / "files").glob("*"))]
 
 

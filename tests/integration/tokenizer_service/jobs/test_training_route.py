@@ -1,6 +1,7 @@
 """Whole training jobs: what a request trains, how its job ends, keys, queues, downloads."""
 
 import dataclasses
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +11,6 @@ from tests.tokenizer_service.jobs.test_downloads import TEXT, origin, whole
 from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.training import TrainingOptions, VocabularyOptions, train
-from tokenizer_core.training.count_pretokens import SMALL_CORPUS_BYTES
 
 __all__ = ["origin"]
 
@@ -52,10 +52,10 @@ def test_a_run_over_files_goes_live_and_answers_at_once(service):
 @pytest.mark.parametrize("asked", ["auto", "python"])
 def test_the_engine_asked_for_trains_with_the_threads_allowed(start_service, monkeypatch, asked):
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    counting = sys.modules["tokenizer_core.training.count_pretokens"]
+    monkeypatch.setattr(counting, "SMALL_CORPUS_BYTES", 0)  # each corpus has use for all threads
     service = start_service(engine=asked, train_threads=3)
-    text = (service.corpus / "small.txt").read_text()
-    (service.corpus / "big.txt").write_text(text * (SMALL_CORPUS_BYTES // len(text) + 1))
-    job = service.wait(service.start(input_paths=["big.txt"], name="trained"), "live")
+    job = service.wait(service.start(name="trained"), "live")
     engine = "python" if asked == "python" or native_unavailable_reason() else "native"
     training = service.store.read_manifest(service.store.resolve("trained")).training
     assert (training["engine"], training["counting_engine"]) == (engine, engine)
@@ -108,18 +108,6 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(shared_service):
         fewer = dataclasses.replace(wanted, **{name: getattr(VocabularyOptions(), name)})
         other = trained_by_library(service, text, vocab_size=281, vocabulary=fewer)
         assert other.fingerprint != trained.fingerprint, name
-
-
-@pytest.mark.promise(18)
-def test_the_order_of_the_files_changes_no_digest(shared_service):
-    service, digests = shared_service, set()
-    # As often as the words of the other file: the tie rule decides which pair comes first.
-    (service.corpus / "other.txt").write_text("wide wider widest quick quicker quickest " * 50)
-    for paths in (["small.txt", "other.txt"], ["other.txt", "small.txt"]):
-        job = service.wait(service.start(input_paths=paths, promote="manual"))
-        assert job["state"] == "succeeded", job
-        digests.add(job["result"]["digest"])
-    assert len(digests) == 1
 
 
 @pytest.mark.row(26)

@@ -37,7 +37,6 @@ def tokenizer_of(service):
 
 
 def expected_files(service, tmp_path):
-    """What the library writes for NEWS."""
     source, folder = tmp_path / "news", tmp_path / "expected"
     source.write_text(NEWS)
     tokenizer, ref = tokenizer_of(service)
