@@ -319,8 +319,11 @@ def _as_key(values: Mapping[str, Any]) -> str:
 
 def _decode(message: Message, index: int, reader: _Reader) -> Message:
     role, content = message.get("role"), message.get("content")
-    if message.get("function_call") and "function_call" not in reader.source:
-        refuse("/function_call", "is what no chat template reads; write tool_calls", index)
+    for name in ("function_call", "tool_call", "toolCalls"):
+        if message.get(name) and name not in reader.source:
+            refuse(f"/{name}", "is what no chat template reads; write tool_calls", index)
+    if content is None and not any(map(message.get, ("tool_calls", *REASONING_FIELDS))):
+        refuse("/content", "is missing; write the text there, or leave the message out", index)
     if content is not None:
         role = role if isinstance(role, str) else ""
         message["content"] = _decode_content(content, role, index, reader)
@@ -370,7 +373,9 @@ def _decode_part(part: object, place: str, index: int, source: str) -> Message:
     kind = fields.get("type", "text")
     name = _TEXT_FIELDS.get(kind) if isinstance(kind, str) and kind != "thinking" else None
     if name is not None:
-        text = string_of(fields.pop(name, ""), f"{place}/{name}", index)
+        if name not in fields:
+            refuse(place, f"has no {name}; write its text there, or leave the part out", index)
+        text = string_of(fields.pop(name), f"{place}/{name}", index)
         return {**fields, "type": "text", "text": text}
     if not (isinstance(kind, str) and _names(source, kind)):
         refuse_part(place, "what the chat template reads: text", index)

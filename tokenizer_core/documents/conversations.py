@@ -23,12 +23,16 @@ _SYSTEM: Final = ("system", "system_prompt")
 _UNREAD: Final = ("functions", "image", "images", "videos", "audios")
 """Fields of a record that change what a model reads, and that no template gets here."""
 
+_VERDICTS: Final = ("label", "kto_tag", "weight")
+"""What says that a whole record is worse (KTO of LLaMA-Factory and ms-swift), or its weight
+(Fireworks)."""
+
 _LEARNED: Final = ("loss", "loss_scale", "train", "training", "training_detail", "masked")
 """What trainers call `weight`: ms-swift, axolotl (by its configuration) and torchtune."""
 
 CONVERSATION_FIELDS: Final = (
     *("messages", "conversations", *_SYSTEM),
-    *("tools", "documents", "chat_template_kwargs", *_UNREAD),
+    *("tools", "documents", "chat_template_kwargs", *_UNREAD, *_VERDICTS, "chosen"),
 )
 """The fields of a record that are read or refused; others may be there."""
 
@@ -37,6 +41,9 @@ _ROLES: Final = {
     "system": "system", "tool": "tool", "observation": "tool",
 }  # fmt: skip
 """ShareGPT's names of roles."""
+
+_NOT_ASSISTANT: Final = ("gpt", "model", "bot", "chatbot", "ai", "tool_call", "function_call")
+"""Roles of other data whose messages a template would write as those of somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,17 @@ def parse_conversation(data: bytes) -> Conversation:
                 f"the record has {name}, which is not encoded; write functions as tools, and leave "
                 f"out records with media"
             )
+    for name in _VERDICTS:
+        # A label of another type is no verdict, and a weight of 1 changes nothing.
+        if (value := record.get(name)) is False or (name == "weight" and value not in (None, 1)):
+            raise ConversationError(
+                f"the record has {name} {value!r:.40}; leave it out if it is not to be learned, or "
+                f"write a weight of 0 or 1 into its messages"
+            )
+    if record.get("chosen") not in (None, record.get("messages")):  # UltraFeedback has it twice
+        raise ConversationError(
+            "the record has its last message in chosen; write it at the end of the messages"
+        )
     if has_turns:
         messages = _messages_of_turns(_list(record, "conversations"))
     else:
@@ -92,6 +110,11 @@ def parse_conversation(data: bytes) -> Conversation:
         if not isinstance(role, str):
             raise ConversationError(
                 f'messages[{index}] has no role; write {{"role": "user", "content": ...}}'
+            )
+        if role != "assistant" and role.lower() in ("assistant", *_NOT_ASSISTANT):
+            raise ConversationError(
+                f"messages[{index}] has the role {role}, whose text would not be learned; write "
+                f"assistant, and calls as its tool_calls"
             )
         for name in _LEARNED:
             if message.get(name) is not None:

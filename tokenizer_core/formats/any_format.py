@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import starmap
+from operator import add
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -155,6 +158,21 @@ def _check_spellings(special_tokens: Iterable[str], vocab: Mapping[int, bytes]) 
             )
 
 
+def _check_merges_of_gpt2(spec: TokenizerSpec) -> None:
+    """Refuse merges that never apply within the pre-tokens of `gpt2`: of Qwen, Llama 3 or CLIP."""
+    search = spec.pattern.compile().match
+    for token in starmap(add, spec.merges):
+        with suppress(UnicodeDecodeError):
+            text = token.decode()
+            found = search(text)
+            if found is None or found.end() < len(text):
+                raise FormatError(
+                    f"the merges make {text!r:.60}, which the split pattern gpt2 cuts: these files "
+                    f"belong to another pattern. Give its name (--pattern cl100k, pattern='qwen2') "
+                    f"or expression, or load the model's tokenizer.json or folder"
+                )
+
+
 def load_files_spec(
     vocab_path: StrPath,
     merges_path: StrPath,
@@ -169,7 +187,8 @@ def load_files_spec(
     looks special and is not declared is a UserWarning.
 
     Raises:
-        FormatError: a file is malformed, or an argument disagrees with the manifest.
+        FormatError: a file is malformed, an argument disagrees with the manifest, or merges that
+            come without a pattern cannot be of `gpt2`.
         InvalidSpecError: the parts do not form a tokenizer.
     """
     fields = _manifest_beside(Path(vocab_path), Path(merges_path))
@@ -179,6 +198,8 @@ def load_files_spec(
         vocab, merges = load_vocab_and_merges(vocab_path, merges_path, listed)
         chosen = "gpt2" if pattern is None else pattern
         spec = TokenizerSpec.from_merges(vocab, merges, listed, pattern=chosen)
+        if pattern is None:
+            _check_merges_of_gpt2(spec)
         _check_given_ids(spec, special_tokens)
         warn_of_unmarked(spec, stacklevel=3)
         return spec

@@ -214,6 +214,11 @@ def test_tools_reach_the_template(tmp_path):
         (openai("system:a", "user:b", system="c"), "has two system messages"),
         (openai("user:a", functions=[{"name": "f"}]), "has functions, .* write functions as tools"),
         (openai("user:<image>", images=["a.png"]), "has images, .* leave out records with media"),
+        (sharegpt("human:a", chosen={"from": "gpt", "value": "b"}), "last message in chosen"),
+        (openai("user:a", label=False), "the record has label False; leave it out"),
+        (openai("user:a", weight=0), "the record has weight 0; leave it out"),
+        (openai("user:a", "Assistant:b"), r"messages\[1\] has the role Assistant, .* write assist"),
+        (openai("user:a", "tool_call:b"), r"messages\[1\] has the role tool_call, .* tool_calls"),
         (
             {"messages": [{"role": "assistant", "content": "a", "loss": False}]},
             r"messages\[0\] has loss; write what is learned as weight",
@@ -248,7 +253,7 @@ def test_a_turn_keeps_its_other_fields():
 def test_a_system_prompt_beside_the_messages_is_the_first_of_them():
     for name in ("system", "system_prompt"):
         for chat in (
-            openai("user:b", "assistant:c", **{name: "a"}),
+            openai("user:b", "assistant:c", **{name: "a"}, label=0, weight=1.0, chosen=None),
             openai("system:a", "user:b", "assistant:c", **{name: "a"}, images=[]),
             sharegpt("human:b", "gpt:c", **{name: "a"}, functions=None),
         ):

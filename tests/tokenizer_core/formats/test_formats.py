@@ -192,7 +192,17 @@ def test_tokens_that_look_special_and_are_not_declared_are_a_warning(tmp_path):
     plain = [b"<>", b"<?>", b"a<s>", b"< s>", b"<<s>", b"[]", b"[a]", b"[0]", b"<|", b"\xff<s>"]
     vocab = BYTES | learned | dict(enumerate(plain, start=258))
     write_files("gpt2", TokenizerSpec.from_merges(vocab, merges), *paths)
-    Tokenizer.from_files(*paths)
+    Tokenizer.from_files(*paths, pattern="gpt2")
+
+
+@pytest.mark.parametrize("merge", [(b";", b"\n"), (b"w</", b"w>"), (b"1", b"a")])
+def test_merges_across_pre_tokens_of_gpt2_need_a_pattern(merge, tmp_path):
+    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    vocab = BYTES | dict(enumerate([b"w</", b"w>", b"".join(merge)], start=256))
+    write_files("gpt2", TokenizerSpec.from_merges(vocab, [merge]), *paths)
+    with pytest.raises(FormatError, match="which the split pattern gpt2 cuts"):
+        Tokenizer.from_files(*paths)
+    assert Tokenizer.from_files(*paths, pattern="cl100k").spec.merges == (merge,)
 
 
 def test_the_alphabet_is_gpt2_s():
