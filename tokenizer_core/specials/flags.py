@@ -143,8 +143,9 @@ class _Pass:
 
     def __init__(self, tokens: PassTokens) -> None:
         self.tokens = tokens
-        # The undecided text, and the character before it, on which a `single_word` token depends.
+        # The undecided text, and the character before it if a `single_word` token depends on it.
         self._text = ""
+        self._n_before = any(token.single_word for token in tokens.tokens.values())
         self.plain_start = 0
         """The index of the first character that was not returned."""
         self._search_start = 0
@@ -165,7 +166,7 @@ class _Pass:
             end = self.plain_start + len(text[self.plain_start : unsure].rstrip(WHITE_SPACE))
         end = max(end, self.plain_start)
         self._search_start = max(self._search_start, unsure)
-        kept_from = max(min(self._search_start, end) - 1, 0)
+        kept_from = max(min(self._search_start, end) - self._n_before, 0)
         self._text = text[kept_from:]
         self.plain_start = end - kept_from
         self._search_start -= kept_from
@@ -225,6 +226,7 @@ class MatchStream:
         if isinstance(matcher, FlaggedTokenMatcher):
             passes = matcher.passes
         self._passes = list(map(_Pass, passes))
+        self._is_plain, self._matcher = passes[0].tokens == {}, matcher
 
     @property
     def held(self) -> str:
@@ -233,6 +235,9 @@ class MatchStream:
 
     def feed(self, text: str) -> list[tuple[str, str | None]]:
         """Pairs as of `split`, as far as they are certain; the plain text of the last continues."""
+        is_idle = self._is_plain and not self._passes[0].held
+        if is_idle and not (self._matcher.may_match(text) or self._matcher.doubtful_starts(text)):
+            return [(text, None)]  # most texts, faster
         return self._advance(0, text, is_last=False)
 
     def finish(self) -> list[tuple[str, str | None]]:
@@ -254,4 +259,5 @@ class MatchStream:
             begin = span.end
         if is_last:  # the next part is a text of its own
             self._passes[n_pass] = _Pass(current.tokens)
-        return pairs + self._advance(n_pass + 1, text[begin:end], is_last=is_last)
+        pairs += self._advance(n_pass + 1, text[begin:end], is_last=is_last)
+        return pairs
