@@ -8,6 +8,7 @@ under fork and spawn.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -43,7 +44,7 @@ from tokenizer_core.text.pieces import Pieces
 from tokenizer_core.text.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from os import PathLike
 
     import numpy as np
@@ -649,7 +650,7 @@ class Tokenizer:
         tenths of a second, so they save time only from some megabytes on.
         """
         workers = _checked_threads(num_threads) or 1
-        texts = _list_of(texts)
+        texts = list_texts(texts)
         if not self._engine.has_threads:
             from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_policy
 
@@ -673,7 +674,7 @@ class Tokenizer:
         `num_threads` as for `encode_to_numpy`.
         """
         wanted = ARRAYS._replace(num_threads=_checked_threads(num_threads))
-        return self._encode_batch(_list_of(texts), allowed_special, disallowed_special, wanted)
+        return self._encode_batch(list_texts(texts), allowed_special, disallowed_special, wanted)
 
     def encode_iterable(
         self,
@@ -1284,8 +1285,10 @@ def _count_to(limit: int | None) -> Wanted[int]:
     return COUNT if limit is None else COUNT._replace(limit=min(max(index(limit), 0), sys.maxsize))
 
 
-def _list_of(texts: Sequence[str]) -> list[str]:
-    """A list that no other thread can change while its texts are checked and encoded."""
-    if isinstance(texts, str) or not hasattr(texts, "__getitem__"):
+def list_texts(texts: Sequence[str]) -> list[str]:
+    """A list that no other thread can change while its texts are checked and encoded. Refuses what
+    would give names in place of texts: a dict, and a table, which has two dimensions."""
+    is_sequence = hasattr(texts, "__getitem__") and not isinstance(texts, str | Mapping)
+    if not is_sequence or getattr(texts, "ndim", 1) != 1:
         raise TypeError("texts must be a list of strings")
     return list(texts)

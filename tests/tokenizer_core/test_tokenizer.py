@@ -237,6 +237,8 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
         (tokenizer.canonical, 5, "ids must be a list"),
         (tokenizer.decode_batch, [1, 2], "row 0 must be a list"),
         (tokenizer.canonical_batch, [[1], None], "row 1 must be a list"),
+        (tokenizer.encode_batch, {"text": "a"}, "texts must be a list"),
+        (tokenizer.encode_batch_to_numpy, np.array([["a"]]), "texts must be a list"),
         (lambda texts: [*tokenizer.encode_iterable(texts)], ["a", None], r"texts\[1\] must be"),
         (tokenizer.encode_segments, ["a"], "segments must be pairs"),
         (lambda n: truncate_text(tokenizer, text, n), "2", "a number of tokens must be an int"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tokenizer_core.engines.base import require_characters
 from tokenizer_core.errors import FormatError, OtherModelError, UnknownTokenIdError
-from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_core.tokenizer import Tokenizer, list_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -170,9 +170,7 @@ class LibraryTokenizer(Tokenizer):
         disallowed_special: Disallowed = (),
     ) -> list[list[int]]:
         """The ids of each text, in order."""
-        if isinstance(texts, str):
-            raise TypeError("texts must be a list of strings")
-        texts = list(texts)
+        texts = list_texts(texts)
         for text in texts:
             require_characters(text)
         library = self._chosen(allowed_special, disallowed_special)
