@@ -23,7 +23,7 @@ from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
 from tokenizer_core.errors import FormatError, UnsafePickleError
 from tokenizer_core.formats.gpt2_files import check_one_name_an_id
 from tokenizer_core.formats.tiktoken_file import check_is_plain, recover_merges
-from tokenizer_core.spec.checks import MAX_TOKEN_ID
+from tokenizer_core.spec.checks import MAX_TOKEN_ID, gaps_in
 
 if TYPE_CHECKING:
     import os
@@ -274,11 +274,7 @@ def load_pickles(
 
 def check_gaps(vocab: Mapping[int, bytes], declared_gaps: Iterable[tuple[int, int]]) -> None:
     """Refuse undeclared gaps in the ids, and declared gaps that do not exist."""
-    found, expected = [], 0
-    for id_ in sorted(vocab):
-        if id_ > expected:
-            found.append((expected, id_ - 1))
-        expected = id_ + 1
+    found = gaps_in(vocab)
     declared = sorted(tuple(gap) for gap in declared_gaps)
     for gap in found:
         if gap not in declared:

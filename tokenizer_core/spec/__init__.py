@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property, partial
-from itertools import chain, pairwise, starmap
+from itertools import chain, starmap
 from operator import add
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +26,7 @@ from tokenizer_core.spec.added_tokens import (
 )
 from tokenizer_core.spec.alphabet import Alphabet, MissingBytes
 from tokenizer_core.spec.chat_templates import ChatTemplates
-from tokenizer_core.spec.checks import check_spec
+from tokenizer_core.spec.checks import check_spec, gaps_in
 from tokenizer_core.spec.fingerprint import make_fingerprint
 from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
 
@@ -423,8 +423,7 @@ class TokenizerSpec:
 
     def gaps(self) -> list[tuple[int, int]]:
         """Ranges of ids without a token, both ends included (cl100k has one at 100256)."""
-        pairs = pairwise([-1, *sorted(self.vocab)])
-        return [(before + 1, id_ - 1) for before, id_ in pairs if id_ > before + 1]
+        return gaps_in(self.vocab)
 
     def check(self) -> None:
         """Raise InvalidSpecError unless an engine can run this spec."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import InvalidSpecError
@@ -13,7 +13,7 @@ from tokenizer_core.spec.alphabet import NEVER_IN_UTF8, is_utf8, pattern_of_char
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from tokenizer_core.spec import Merge, TokenizerSpec
 
@@ -28,6 +28,12 @@ MAX_IDS_AROUND: Final = 64
 """Most ids that a post-processor puts around each text; those of models have up to two."""
 
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
+
+
+def gaps_in(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and last id of each gap."""
+    pairs = pairwise([-1, *sorted(ids)])
+    return [(before + 1, id_ - 1) for before, id_ in pairs if id_ > before + 1]
 
 
 def check_spec(spec: TokenizerSpec) -> None:
