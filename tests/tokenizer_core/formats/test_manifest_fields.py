@@ -8,7 +8,7 @@ import pytest
 from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
 from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.manifest_fields import MANIFEST, build_spec, render_spec_fields
-from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
+from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -142,18 +142,3 @@ def test_extensions_are_kept_and_unknown_ones_refused():
         build_spec(fields | many, spec.vocab, spec.merges)
     with pytest.raises(FormatError, match="extension 'glow', which this release does not know"):
         build_spec(fields | {"extensions": {"glow": 1}}, spec.vocab, spec.merges)
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    name: str
-    size: int
-
-
-def test_a_record_with_an_unknown_field_is_refused():
-    fields = {"name": "a", "size": 1}
-    assert parse_record(tuple[Entry, ...], [fields]) == (Entry("a", 1),)
-    with pytest.raises(TypeError, match="Entry has no field 'more'"):
-        parse_record(dict[str, Entry], {"a": fields | {"more": 1}})
-    with pytest.raises(KeyError, match="size"):
-        parse_record(Entry, {"name": "a"})

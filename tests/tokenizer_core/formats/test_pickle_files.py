@@ -166,16 +166,6 @@ def test_any_bytes_give_a_plain_value_or_a_format_error(data):
     assert (last.name, position) == ("STOP", len(data) - 1)
 
 
-plain_dicts = st.dictionaries(st.integers(0, MAX_TOKEN_ID), st.binary(max_size=300), max_size=40)
-plain_lists = st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=8)), max_size=40)
-
-
-@given(st.one_of(plain_dicts, plain_lists), st.sampled_from([3, 4, 5]))
-def test_plain_values_come_back(value, protocol):
-    assert parse_plain_pickle(pickle.dumps(value, protocol)) == value
-    assert parse_plain_pickle(render_pickle(value)) == pickle.loads(render_pickle(value)) == value
-
-
 def test_save_and_load(tmp_path):
     paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
     write_files("pickle", TokenizerSpec.from_merges(VOCAB, MERGES), *paths)

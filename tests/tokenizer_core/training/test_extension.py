@@ -4,7 +4,6 @@ from dataclasses import replace
 from importlib import import_module
 
 import pytest
-import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,6 @@ from tests.tokenizer_core.formats.small_specs import BYTES, wild_ranks, wild_tex
 from tests.tokenizer_core.training.small_bases import BASES, TEXT, wild_merges
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
-from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_core.spec import Alphabet, MissingBytes
 from tokenizer_core.training import (
     IdMap,
@@ -111,15 +109,6 @@ def test_the_learned_tokens_are_those_of_the_result(seed):
         ids = result.tokenizer.encode(text)
         assert result.report.n_tokens == len(ids)
         assert old_ids(result, base, ids) == Tokenizer.from_spec(base).encode(text)
-
-
-@pytest.mark.parametrize("name", ["merges", "ranks", "whole words", "NFC", "flags", "characters"])
-def test_tokenizers_gives_the_ids_of_an_extended_file(name):
-    result = extend(BASES[name], TEXT)
-    theirs = tokenizers.Tokenizer.from_str(render_tokenizer_json(result.spec).decode())
-    for text in (TEXT, TEXT.title()):
-        expected = theirs.encode(text, add_special_tokens=False).ids
-        assert result.tokenizer.encode(text) == expected
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])

@@ -10,16 +10,6 @@ from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.training import learn_merges
 
 
-def test_ties_are_decided_one_side_after_the_other():
-    # Joined, both are "abc"; compared side by side, the longer left side is greater.
-    assert learn_merges({"ab": 9, "bc": 8, "abxxx": 1, "ab c": 1}, 1).merges == [(b"a", b"b")]
-    merges = learn_merges({"ab": 3, "ac": 3, "ba": 3}, 3).merges
-    assert merges == [(b"b", b"a"), (b"a", b"c"), (b"a", b"b")]
-    # `\xff` is greater than any letter, and "aa" is greater than "a".
-    assert learn_merges({"\u00ff": 1, "zz": 1}, 1).merges == [(b"\xc3", b"\xbf")]
-    assert learn_merges({"aa": 5, "aab": 3, "axb": 4, "ax": 1}, 3).merges[0] == (b"a", b"a")
-
-
 def test_tokens_are_counted_with_repetitions():
     assert learn_merges({}, 3).no_pair_left
     huge = 1 << 70

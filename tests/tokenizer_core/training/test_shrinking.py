@@ -1,7 +1,6 @@
 """A shrunk tokenizer gives the same tokens on its text, under new ids."""
 
 import pytest
-import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +9,6 @@ from tests.tokenizer_core.formats.small_specs import BYTES, wild_ranks, wild_tex
 from tests.tokenizer_core.training.small_bases import BASES, TEXT, wild_merges
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import InvalidSpecError
-from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_core.spec import Alphabet
 from tokenizer_core.text.merge_trees import MAX_TREE_TOKEN_BYTES
 from tokenizer_core.training import shrink, used_ids
@@ -94,11 +92,3 @@ def test_ids_in_settings_are_new_ones():
     assert shrink(base, [302])[0].alphabet == Alphabet(idle_ids=(257,))
     with pytest.raises(InvalidSpecError, match="id 299 of the tokens to keep"):
         shrink(base, [299, 301])
-
-
-@pytest.mark.parametrize("name", ["merges", "ranks", "whole words", "NFC", "flags", "characters"])
-def test_tokenizers_gives_the_ids_of_a_shrunk_file(name):
-    spec = check_shrunk(BASES[name], TEXT)
-    theirs = tokenizers.Tokenizer.from_str(render_tokenizer_json(spec).decode())
-    expected = theirs.encode(TEXT, add_special_tokens=False).ids
-    assert Tokenizer.from_spec(spec).encode(TEXT) == expected

@@ -370,12 +370,6 @@ def test_spaces_of_the_pre_tokenizer_make_no_added_token():
     assert ours[0].encode("a b") == [ours[0].encode(part)[0] for part in ("a", " ", "b")]
 
 
-def test_a_sequence_of_one_step_is_that_step_and_one_of_none_does_nothing():
-    wrapped = {"type": "Sequence", "pretokenizers": [NEVER["pre_tokenizer"]]}
-    empty = {"type": "Sequence", "normalizers": []}
-    assert read({**NEVER, "pre_tokenizer": wrapped, "normalizer": empty}) == read(NEVER)
-
-
 def test_a_converted_model_puts_a_space_before_every_text():
     theirs, ours = pair_of(CONVERTED)
     assert ours[0].spec == SPECS["metaspace-prepend"]
