@@ -258,11 +258,45 @@ def test_the_native_reader_leaves_what_is_invalid_to_the_parser(compiled):
     words = b"[ [1 [1, [1,] [,1] { {}{} {a:1} {1:1} NaN Infinity -Infinity nul nulll true1".split()
     keys = [b'{"a"}', b'{"a":}', b'{"a":1,}', b'{"a":1 "b":2}', b'{"a":1,"\\u0061":2}']
     twice = b"{%b}" % b",".join(b'"%d":0' % (number % 30) for number in range(31))
+    texts = [
+        rb"\ud83d",
+        rb"\ude00",
+        rb"\ud83dx",
+        rb"\ud83d\n",
+        rb"\ud83d\u0041",
+        rb"\ud83d\ud83d",
+        rb"\x41",
+    ]
+    texts += [
+        rb"\u12",
+        rb"\u12g4",
+        rb"\u+123",
+        b"\\",
+        b"\xff",
+        b"\xc3",
+        b"\xc3\\n",
+        b"\\u00e9\xa9",
+        b"\xed\xa0\x80",
+    ]
+    texts = [b'"%b"' % text for text in texts]
     others = [b"", b" ", b"\xef\xbb\xbf1", b"[1 2]", b'["a" 1]', b"[1]\x0c", b"[1]\x00", twice]
-    for body in (*numbers, *words, *keys, *others):
+    for body in (*numbers, *words, *keys, *texts, *others):
         assert read_json_natively(body, most_values=100, most_containers=20) is None, body
     body = b"-999999999999999999"
     assert read_json_natively(body, most_values=1, most_containers=1) == (int(body),)
+
+
+def test_the_native_reader_sees_an_escape_and_a_control_character_anywhere(compiled):
+    limits = {"most_values": 9, "most_containers": 9}
+    for n_before in range(200):
+        part = "é" * (n_before // 2) + "x" * (n_before % 2)
+        text = part.join(["", '"', "\\", "\n", "😀", "/", ""])
+        for ascii_only in (False, True):
+            document = json.dumps(text, ensure_ascii=ascii_only).encode()
+            assert read_json_natively(document, **limits) == (text,)
+        for control in ("\0", "\n", "\x1f"):
+            document = f'"{part}{control}{part}"'.encode()
+            assert read_json_natively(document, **limits) is None
 
 
 def test_the_native_reader_has_limits_of_values_and_containers(compiled):

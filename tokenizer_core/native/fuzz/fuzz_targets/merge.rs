@@ -5,6 +5,7 @@ use fuzzing::definitions::{assert_same, ends_by_scanner};
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::{ALPHABETS, tiny_spec};
 use libfuzzer_sys::fuzz_target;
+use tokenizer_native::encode::specials::SpecialTokens;
 use tokenizer_native::split::Scanner;
 
 fuzz_target!(|data: &[u8]| {
@@ -46,10 +47,10 @@ fuzz_target!(|data: &[u8]| {
         done.expect("memory for a short text");
         assert_eq!(ids, expected, "{piece:?}");
     }
-    let text = pieces.concat();
+    let (text, none) = (pieces.concat(), SpecialTokens::none());
     for (name, scanner) in Scanner::NAMES {
         let mut ids = Vec::new();
-        let done = both.encoder.encode(scanner, &text, &mut ids);
+        let done = (both.encoder).encode_document(scanner, &none, &text, &mut ids);
         done.expect("memory for a short text");
         let ends = ends_by_scanner(scanner, &text);
         assert_same(&both.definition, &text, &ends, &ids, name);

@@ -13,16 +13,9 @@ const KEY: [u8; 32] = *b"what the encoder was built from.";
 const TEXT: &str = "the other the\n  caf\u{e9} \u{e9}\u{e9} the\u{4e2d}\u{4e2d}\u{6587} th";
 
 fn tokens(suffix: &str) -> Vec<Vec<u8>> {
+    #[rustfmt::skip]
     let joined = [
-        "th",
-        "the",
-        " t",
-        " the",
-        "  ",
-        "\u{e9}",
-        "\u{4e2d}",
-        "\u{4e2d}\u{6587}",
-        "zzz",
+        "th", "the", " t", " the", "  ", "\u{e9}", "\u{4e2d}", "\u{4e2d}\u{6587}", "zzz",
     ];
     let ends = (0..=255u8)
         .filter(|_| !suffix.is_empty())
@@ -172,13 +165,7 @@ fn other_keys_and_damage_are_refused() {
 /// With a checksum that fits, so that only the checks of each section are in the way.
 #[test]
 fn forged_sections_are_refused_or_stay_within_their_tables() {
-    let mut state = 5usize;
-    let mut random = |end: usize| {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (state >> 33) % end
-    };
+    let mut random = crate::random::below(5);
     let mut n_opened = 0;
     for (_, content) in files() {
         let sections = section_starts(&content);

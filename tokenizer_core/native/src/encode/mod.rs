@@ -44,9 +44,7 @@ pub use crate::encode::tables::{MissingBytes, Start};
 use crate::encode::tables::{SharedCache, Tables};
 pub use crate::encode::tasks::Encoded;
 use crate::encode::tasks::run_in_threads;
-use crate::encode::windows::{
-    Source, Task, Tasks, WINDOW, encode_source, encode_utf8, n_positions, window_for,
-};
+use crate::encode::windows::{Source, Task, Tasks, WINDOW, encode_source, window_for};
 use crate::mem::buffer_pool::{self, LARGE_BYTES};
 use crate::mem::growth::{Grow, with_room};
 use crate::mem::sections::{Reader, Unusable, Writer};
@@ -136,22 +134,18 @@ impl Encoder {
         &self.tables.vocabulary
     }
 
-    /// Appends the ids of plain text, split by `scanner`.
-    pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) -> Result<(), Stopped> {
-        self.with_session(|session| session.encode_plain(scanner, text, &mut Appender { out }))?
-    }
-
-    /// Appends the ids of `text`, special tokens recognised.
-    pub fn encode_document(
+    /// Appends the ids of `text`, special tokens recognised, to `ids`, which are moved as they grow.
+    pub fn encode_document<S: Source + ?Sized>(
         &self,
         scanner: Scanner,
         specials: &SpecialTokens,
-        text: &str,
-        out: &mut Vec<u32>,
-    ) -> Result<(), Stopped> {
-        let sink = &mut Appender { out };
-        let window = 0..text.len();
-        self.with_session(|session| encode_utf8(session, scanner, specials, text, window, sink))?
+        text: &S,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), S::Error> {
+        let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
+        self.with_session(|session| {
+            encode_source(session, scanner, specials, text, WINDOW, own, sink)
+        })?
     }
 
     /// Appends the ids of each text, `prefix` before and `suffix` after them.
@@ -185,37 +179,8 @@ impl Encoder {
         })?
     }
 
-    /// Appends the ids of a short text to `ids`, which are moved as they grow.
-    pub fn append_source<S: Source>(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        text: &S,
-        ids: &mut Vec<u32>,
-    ) -> Result<(), S::Error> {
-        let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
-        self.with_session(|session| {
-            encode_source(session, scanner, specials, text, WINDOW, own, sink)
-        })?
-    }
-
     /// The number of ids of `text`, special tokens recognised; counting stops over `limit`.
-    pub fn count_document(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        text: &str,
-        limit: Option<usize>,
-    ) -> Result<usize, Stopped> {
-        let (mut sink, window) = (Counter::up_to(limit), 0..text.len());
-        self.with_session(|session| {
-            encode_utf8(session, scanner, specials, text, window, &mut sink)
-        })??;
-        Ok(sink.n_ids)
-    }
-
-    /// The number of ids of a text, special tokens recognised; counting stops over `limit`.
-    pub fn count_source<S: Source>(
+    pub fn count_document<S: Source + ?Sized>(
         &self,
         scanner: Scanner,
         specials: &SpecialTokens,
@@ -240,7 +205,7 @@ impl Encoder {
     ) -> Result<Encoded, (usize, S::Error)> {
         let n_bytes: usize = texts.iter().map(Source::max_bytes).sum();
         let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
-        let window = window_for(texts.iter().map(n_positions).sum(), n_threads);
+        let window = window_for(texts.iter().map(Source::n_characters).sum(), n_threads);
         self.encode_in_windows(scanner, specials, texts, (window, n_threads))
     }
 
@@ -337,7 +302,7 @@ impl Encoder {
         }
         let mut n_ids = 0;
         for (number, text) in texts.iter().enumerate() {
-            let counted = self.count_source(scanner, specials, text, None);
+            let counted = self.count_document(scanner, specials, text, None);
             n_ids += counted.map_err(|error| (number, error))?;
         }
         buffer_pool::take(n_ids, SLACK).ok_or_else(no_memory)
@@ -362,12 +327,12 @@ impl Encoder {
         };
         let mut session = Session::new(&self.tables, &self.cache, buffers)?;
         let result = work(&mut session);
-        let done = session.finish();
-        if done.n_merged > 0 {
-            self.misses.fetch_add(done.n_merged, Relaxed);
+        let (n_pieces, n_merged) = session.finish();
+        if n_merged > 0 {
+            self.misses.fetch_add(n_merged, Relaxed);
         }
         // The parts of a long pre-token are missed one by one, and it is one piece.
-        let n_hits = done.n_pieces.saturating_sub(done.n_merged);
+        let n_hits = n_pieces.saturating_sub(n_merged);
         self.hits.fetch_add(n_hits, Relaxed);
         Ok(result)
     }
@@ -418,10 +383,13 @@ pub mod tests {
     #[test]
     fn calls_at_the_same_time_and_after_a_panic_agree() {
         let encoder = encoder();
-        let mut expected = Vec::new();
-        encoder
-            .encode(Scanner::Gpt2, "the other the", &mut expected)
-            .unwrap();
+        let encode = || {
+            let (none, mut ids) = (SpecialTokens::none(), Vec::new());
+            let done = encoder.encode_document(Scanner::Gpt2, &none, "the other the", &mut ids);
+            done.map(|()| ids)
+        };
+        let expected = encode();
+        assert!(expected.is_ok());
         std::thread::scope(|scope| {
             let panicking = scope.spawn(|| {
                 let _ = encoder.with_session::<()>(|_| panic!("as a bug would"));
@@ -430,11 +398,7 @@ pub mod tests {
             for _ in 0..80 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        let mut ids = Vec::new();
-                        encoder
-                            .encode(Scanner::Gpt2, "the other the", &mut ids)
-                            .unwrap();
-                        assert_eq!(ids, expected);
+                        assert_eq!(encode(), expected);
                     }
                 });
             }

@@ -47,12 +47,6 @@ struct Misses {
     n_merged: u64,
 }
 
-/// What a call did.
-pub struct Statistics {
-    pub n_pieces: u64,
-    pub n_merged: u64,
-}
-
 impl Buffers {
     pub fn new() -> Box<Buffers> {
         Box::new(Buffers {
@@ -80,14 +74,11 @@ impl<'s> Session<'s> {
         })
     }
 
-    /// Ends the call.
-    pub fn finish(self) -> Statistics {
+    /// Ends the call: how many pieces there were, and how many of them were merged.
+    pub fn finish(self) -> (u64, u64) {
         let misses = &mut self.buffers.misses;
         misses.local.count_entries(&self.cache);
-        Statistics {
-            n_pieces: self.n_pieces,
-            n_merged: misses.n_merged,
-        }
+        (self.n_pieces, misses.n_merged)
     }
 
     /// Appends the ids of a text and of the special tokens that `search` finds in it; `spaces` says what

@@ -265,27 +265,18 @@ pub(crate) mod tests {
             "<|a|>", "<|a|>", "<", "é|", "é", "|", "<|a", "the ", "  ", "\n", "12345", "'ll",
             "\u{4e2d}",
         ];
-        let mut state = 7u64;
-        let mut texts: Vec<String> = (0..40)
-            .map(|round| {
-                let mut text = String::new();
-                for _ in 0..round {
-                    state = state
-                        .wrapping_mul(6364136223846793005)
-                        .wrapping_add(1442695040888963407);
-                    let times = if state >> 60 == 0 { 30 } else { 1 };
-                    text += &parts[(state >> 33) as usize % parts.len()].repeat(times);
-                }
-                text
-            })
-            .collect();
+        let mut next = crate::random::below(7);
+        let mut part = || parts[next(parts.len())].repeat(if next(16) == 0 { 30 } else { 1 });
+        let text = |round| (0..round).map(|_| part()).collect();
+        let mut texts: Vec<String> = (0..40).map(text).collect();
         texts.extend([String::new(), "the".repeat(200), "<".into(), String::new()]);
         texts
     }
 
     /// The definition: a trusted token lies within one run.
     fn encode_with_runs_slowly(text: &str, trusted: &[usize], runs: &[Range<usize>]) -> Vec<u32> {
-        let (encoder, mut ids, mut start, mut at) = (encoder(), Vec::new(), 0, 0);
+        let (encoder, none, mut ids) = (encoder(), SpecialTokens::none(), Vec::new());
+        let (mut start, mut at) = (0, 0);
         while at < text.len() {
             let may_be = |index: usize, end: usize| {
                 let holds = |run: &Range<usize>| run.start <= at && end <= run.end;
@@ -302,14 +293,14 @@ pub(crate) mod tests {
                 continue;
             };
             encoder
-                .encode(Scanner::Gpt2, &text[start..at], &mut ids)
+                .encode_document(Scanner::Gpt2, &none, &text[start..at], &mut ids)
                 .unwrap();
             ids.push(*id);
             at += token.len();
             start = at;
         }
         encoder
-            .encode(Scanner::Gpt2, &text[start..], &mut ids)
+            .encode_document(Scanner::Gpt2, &none, &text[start..], &mut ids)
             .unwrap();
         ids
     }
@@ -360,7 +351,7 @@ pub(crate) mod tests {
             }
             let source = Characters(characters);
             let count = |limit| {
-                let counted = encoder.count_source(Scanner::Gpt2, &make(&runs), &source, limit);
+                let counted = encoder.count_document(Scanner::Gpt2, &make(&runs), &source, limit);
                 counted.unwrap()
             };
             assert_eq!(count(None), expected.len());

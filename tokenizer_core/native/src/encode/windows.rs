@@ -43,7 +43,7 @@ pub trait Source: Sync {
 }
 
 /// Places are bytes.
-impl<T: AsRef<str> + Sync> Source for T {
+impl<T: AsRef<str> + Sync + ?Sized> Source for T {
     type Error = Stopped;
 
     fn n_characters(&self) -> usize {
@@ -81,8 +81,8 @@ pub fn window_for(n_positions: usize, n_threads: usize) -> usize {
 }
 
 /// Appends the ids of a text, special tokens recognised, until `sink` is full; `own` is memory for its
-/// windows.
-pub fn encode_source<S: Source>(
+/// windows. A text that is UTF-8 already is one window.
+pub fn encode_source<S: Source + ?Sized>(
     session: &mut Session,
     scanner: Scanner,
     specials: &SpecialTokens,
@@ -91,44 +91,21 @@ pub fn encode_source<S: Source>(
     own: &mut String,
     sink: &mut impl Sink,
 ) -> Result<(), S::Error> {
-    if let Some(utf8) = text.as_utf8() {
-        let window = 0..utf8.len();
-        return Ok(encode_utf8(session, scanner, specials, utf8, window, sink)?);
-    }
-    for window in Windows::of(text, scanner, specials, window) {
-        if sink.wants_more().is_break() {
-            break;
-        }
+    let size = text.as_utf8().map_or(window, str::len);
+    let mut next = Some(0);
+    while let Some(start) = next
+        && sink.wants_more().is_continue()
+    {
+        next = next_cut(text, scanner, specials, start, size);
+        let window = start..next.unwrap_or(text.n_characters());
         encode_window(session, scanner, specials, text, window, own, sink)?;
     }
     Ok(())
 }
 
-/// Appends the ids of a window of a text that is UTF-8 already.
-pub fn encode_utf8(
-    session: &mut Session,
-    scanner: Scanner,
-    specials: &SpecialTokens,
-    utf8: &str,
-    window: Range<usize>,
-    sink: &mut impl Sink,
-) -> Result<(), Stopped> {
-    let (text, mut runs) = (&utf8[window.clone()], Vec::new());
-    for run in specials.runs_in(window.clone()) {
-        runs.try_push(run.start - window.start..run.end - window.start)?;
-    }
-    let place = Place::of_window(window.start);
-    session.encode_document(
-        scanner,
-        specials.search(text, &runs),
-        (specials.spaces(), place),
-        sink,
-    )
-}
-
-/// Appends the ids of a window of a text, which is written as UTF-8 to `own`. No special token crosses the
-/// ends of a window, so a trusted run may be cut there.
-fn encode_window<S: Source>(
+/// Appends the ids of a window of a text, which is written as UTF-8 to `own` unless it is that already.
+/// No special token crosses the ends of a window, so a trusted run may be cut there.
+fn encode_window<S: Source + ?Sized>(
     session: &mut Session,
     scanner: Scanner,
     specials: &SpecialTokens,
@@ -137,24 +114,34 @@ fn encode_window<S: Source>(
     own: &mut String,
     sink: &mut impl Sink,
 ) -> Result<(), S::Error> {
-    own.clear();
-    if specials.has_runs() {
-        // The parts between the ends of runs are short; one after the other, they would move `own` as
-        // it grows, a twentieth of the time of a Chinese chat.
-        let n_bytes = text.max_bytes().div_ceil(text.n_characters().max(1));
-        own.try_reserve(n_bytes * window.len())
-            .map_err(Stopped::from)?;
-    }
-    let (mut runs, mut at) = (Vec::new(), window.start);
-    for run in specials.runs_in(window.clone()) {
-        text.append_to(own, at..run.start)?;
-        let start = own.len();
-        text.append_to(own, run.clone())?;
-        runs.try_push(start..own.len()).map_err(Stopped::from)?;
-        at = run.end;
-    }
-    text.append_to(own, at..window.end)?;
-    let (search, place) = (specials.search(own, &runs), Place::of_window(window.start));
+    let (place, mut runs) = (Place::of_window(window.start), Vec::new());
+    let mut add_run = |run| runs.try_push(run).map_err(Stopped::from);
+    let utf8 = if let Some(utf8) = text.as_utf8() {
+        for run in specials.runs_in(window.clone()) {
+            add_run(run.start - window.start..run.end - window.start)?;
+        }
+        &utf8[window]
+    } else {
+        own.clear();
+        if specials.has_runs() {
+            // The parts between the ends of runs are short; one after the other, they would move `own` as
+            // it grows, a twentieth of the time of a Chinese chat.
+            let n_bytes = text.max_bytes().div_ceil(text.n_characters().max(1));
+            own.try_reserve(n_bytes * window.len())
+                .map_err(Stopped::from)?;
+        }
+        let mut at = window.start;
+        for run in specials.runs_in(window.clone()) {
+            text.append_to(own, at..run.start)?;
+            let start = own.len();
+            text.append_to(own, run.clone())?;
+            add_run(start..own.len())?;
+            at = run.end;
+        }
+        text.append_to(own, at..window.end)?;
+        own
+    };
+    let search = specials.search(utf8, &runs);
     Ok(session.encode_document(scanner, search, (specials.spaces(), place), sink)?)
 }
 
@@ -163,7 +150,6 @@ pub struct Part<'t, S> {
     text: &'t S,
     /// The number of the text.
     number: usize,
-    /// In bytes if the text is UTF-8 already, otherwise in characters.
     window: Range<usize>,
     is_last: bool,
 }
@@ -184,10 +170,7 @@ impl<S: Source> Part<'_, S> {
             let room = made.ids.try_reserve(n_bytes / 3);
             room.map_err(Stopped::from)?;
             let sink = &mut Appender { out: &mut made.ids };
-            match text.as_utf8() {
-                Some(utf8) => encode_utf8(session, scanner, specials, utf8, window, sink)?,
-                None => encode_window(session, scanner, specials, text, window, own, sink)?,
-            }
+            encode_window(session, scanner, specials, text, window, own, sink)?;
             if self.is_last {
                 let ended = made.ends.try_push(made.ids.len() as u64);
                 ended.map_err(Stopped::from)?;
@@ -228,10 +211,7 @@ impl<'t, S: Source> Tasks<'t, S> {
 
     fn next_part(&mut self) -> Option<Part<'t, S>> {
         let (text, number, start) = (self.texts.get(self.number)?, self.number, self.at);
-        let cut = match text.as_utf8() {
-            Some(utf8) => next_cut(&utf8, self.scanner, self.specials, start, self.size),
-            None => next_cut(text, self.scanner, self.specials, start, self.size),
-        };
+        let cut = next_cut(text, self.scanner, self.specials, start, self.size);
         match cut {
             Some(cut) => self.at = cut,
             None => (self.number, self.at) = (number + 1, 0),
@@ -239,7 +219,7 @@ impl<'t, S: Source> Tasks<'t, S> {
         Some(Part {
             text,
             number,
-            window: start..cut.unwrap_or_else(|| n_positions(text)),
+            window: start..cut.unwrap_or(text.n_characters()),
             is_last: cut.is_none(),
         })
     }
@@ -266,51 +246,8 @@ impl<'t, S: Source> Iterator for Tasks<'t, S> {
     }
 }
 
-/// The windows of a text, in order; at least one.
-struct Windows<'t, S> {
-    text: &'t S,
-    scanner: Scanner<'t>,
-    specials: &'t SpecialTokens,
-    size: usize,
-    /// The start of the next one.
-    at: Option<usize>,
-}
-
-impl<'t, S: Source> Windows<'t, S> {
-    fn of(
-        text: &'t S,
-        scanner: Scanner<'t>,
-        specials: &'t SpecialTokens,
-        size: usize,
-    ) -> Windows<'t, S> {
-        let at = Some(0);
-        Windows {
-            text,
-            scanner,
-            specials,
-            size,
-            at,
-        }
-    }
-}
-
-impl<S: Source> Iterator for Windows<'_, S> {
-    type Item = Range<usize>;
-
-    fn next(&mut self) -> Option<Range<usize>> {
-        let start = self.at?;
-        self.at = next_cut(self.text, self.scanner, self.specials, start, self.size);
-        Some(start..self.at.unwrap_or(self.text.n_characters()))
-    }
-}
-
-/// The number of positions: bytes of a text that is UTF-8 already, otherwise characters.
-pub fn n_positions<S: Source>(text: &S) -> usize {
-    text.as_utf8().map_or_else(|| text.n_characters(), str::len)
-}
-
 /// The first safe cut at `start + size` or later. A cancelled call looks no further.
-fn next_cut<S: Source>(
+fn next_cut<S: Source + ?Sized>(
     text: &S,
     scanner: Scanner,
     specials: &SpecialTokens,

@@ -11,6 +11,7 @@
 use crate::mem::sections::{Reader, Unusable, Writer, check};
 use crate::mem::table::Table;
 use crate::merge::pair_table::Pair;
+use crate::unicode::{is_inner, length_from};
 
 /// Bits of the characters that may follow one; those of frequent characters stay in the first
 /// cache.
@@ -222,21 +223,6 @@ impl Meeting {
     }
 }
 
-/// The length of the character that starts with this byte.
-#[inline(always)]
-pub fn length_from(first: u8) -> usize {
-    match first {
-        0..0xC0 => 1,
-        0xC0..0xE0 => 2,
-        0xE0..0xF0 => 3,
-        0xF0.. => 4,
-    }
-}
-
-fn is_inner(byte: u8) -> bool {
-    byte & 0xC0 == 0x80
-}
-
 fn padded(bytes: &[u8]) -> [u8; 4] {
     let mut padded = [0; 4];
     padded[..bytes.len()].copy_from_slice(bytes);
@@ -259,14 +245,9 @@ mod tests {
 
     #[test]
     fn whatever_meets_in_a_pair_may_join_and_most_else_does_not() {
+        #[rustfmt::skip]
         let tokens: [&[u8]; 8] = [
-            "中".as_bytes(),
-            "文字".as_bytes(),
-            b"a",
-            "é".as_bytes(),
-            b" ",
-            b"\xE4\xB8",
-            b"\x96",
+            "中".as_bytes(), "文字".as_bytes(), b"a", "é".as_bytes(), b" ", b"\xE4\xB8", b"\x96",
             "界".as_bytes(),
         ];
         let pair = |left, right| Pair {

@@ -18,8 +18,8 @@
 //! every way to split a token, more than twice as many as there are tokens (Llama 3). Without those
 //! the products are in the order of their ids, and the table is half as large.
 
-mod atoms;
 pub mod boundaries;
+mod characters;
 mod long;
 pub mod pair_table;
 mod short;
@@ -30,7 +30,7 @@ use std::thread;
 use crate::mem::growth::NoMemory;
 use crate::mem::sections::{Reader, Unusable, Writer, all, check};
 use crate::mem::table::Table;
-use crate::merge::atoms::Atoms;
+use crate::merge::characters::Characters;
 use crate::merge::long::LongMerge;
 use crate::merge::pair_table::{ID_BITS, NO_RANK, Pair, PairTable};
 use crate::merge::short::ShortMerge;
@@ -89,8 +89,8 @@ pub struct Merger {
     /// The rank of each pair of bytes, `first << 8 | second`: the first look-up of every piece.
     start_ranks: Table<u32>,
     pairs: PairTable,
-    atoms: Atoms,
-    /// While the tables are built: whether merging comes to each id, by id.
+    characters: Characters,
+    /// Whether merging comes to each id, by id; empty where nobody asks.
     made: Vec<bool>,
 }
 
@@ -124,15 +124,10 @@ impl Merger {
         if merges.len() >= NO_RANK as usize {
             return Err(TooManyMerges(merges.len()));
         }
-        let atoms = if by_characters {
-            Atoms::of_characters(tokens.iter().copied())
-        } else {
-            Atoms::none()
-        };
-        let mut all = Merger {
-            atoms,
-            ..Merger::of_all(start, merges)
-        };
+        let mut all = Merger::of_all(start, merges);
+        if by_characters {
+            all.characters = Characters::of(tokens.iter().copied());
+        }
         let n_ids = tokens.iter().map(|token| token.1 + 1).max().unwrap_or(0);
         let mut last_pairs = vec![None; n_ids as usize];
         let mut made = vec![false; n_ids as usize];
@@ -151,7 +146,7 @@ impl Merger {
             let last = last_pairs.get(product as usize).copied().flatten();
             last.is_none_or(|last| last == (left, right))
         });
-        let atoms = std::mem::replace(&mut all.atoms, Atoms::none());
+        let characters = std::mem::replace(&mut all.characters, Characters::none());
         let pruned = if merges.len() == n_merges {
             all
         } else {
@@ -159,7 +154,7 @@ impl Merger {
         };
         Ok(Merger {
             made,
-            atoms,
+            characters,
             ..pruned
         })
     }
@@ -219,7 +214,7 @@ impl Merger {
             start: Box::new(start),
             start_ranks: vec![NO_RANK; N_START_RANKS].into(),
             pairs: PairTable::new(n_pairs, products),
-            atoms: Atoms::none(),
+            characters: Characters::none(),
             made: Vec::new(),
         }
     }
@@ -247,26 +242,11 @@ impl Merger {
         Ok(Merger::of_all(start, &all))
     }
 
-    /// Lets characters start as their tokens where that changes nothing; from then on pieces must
-    /// be UTF-8. `tokens` are those that encoding can produce, `bytes_of` gives those of an id.
-    pub fn find_atoms<'v>(
-        &mut self,
-        tokens: impl Iterator<Item = (&'v [u8], u32)>,
-        bytes_of: impl Fn(u32) -> &'v [u8],
-    ) {
-        let merge = |left, right| {
-            let rank = self.pairs.rank(left, right);
-            (rank != NO_RANK).then(|| (rank, self.pairs.product(rank)))
-        };
-        self.atoms = Atoms::new(&self.start, tokens, merge, self.pairs.iter(), bytes_of);
-        self.made = Vec::new();
-    }
-
     pub fn write(&self, to: &mut Writer) {
         to.table(&self.start[..]);
         to.table(&self.start_ranks);
         self.pairs.write(to);
-        self.atoms.write(to);
+        self.characters.write(to);
     }
 
     /// Of ids below `n_ids`; the next one marks the end of a word.
@@ -286,7 +266,7 @@ impl Merger {
             start: Box::new(start),
             start_ranks,
             pairs,
-            atoms: Atoms::read(from, n_ids)?,
+            characters: Characters::read(from, n_ids)?,
             made: Vec::new(),
         })
     }
@@ -338,8 +318,7 @@ impl Merger {
         found
     }
 
-    /// Whether merging the bytes of this token comes to its id and nothing else. Before
-    /// `find_atoms`.
+    /// Whether merging the bytes of this token comes to its id and nothing else.
     pub fn makes(&self, id: u32) -> bool {
         self.made[id as usize]
     }
@@ -414,13 +393,13 @@ impl Merger {
     fn start_symbols(&self, part: &[u8], ids: &mut Vec<u32>) -> Result<(), NoMemory> {
         ids.clear();
         ids.try_reserve(part.len())?;
-        self.atoms.start(&self.start, part, |id| ids.push(id));
+        self.characters.start(&self.start, part, |id| ids.push(id));
         Ok(())
     }
 
     #[inline(always)]
     fn starts_from_bytes(&self, piece: &[u8]) -> bool {
-        piece.is_ascii() || self.atoms.are_none()
+        piece.is_ascii() || self.characters.are_none()
     }
 
     /// A piece of at most `N` bytes.
@@ -435,7 +414,7 @@ impl Merger {
         if self.starts_from_bytes(piece) {
             short.start_from_bytes(piece, &self.start, &self.start_ranks);
         } else {
-            self.atoms
+            self.characters
                 .start(&self.start, piece, |id| short.push(id, &self.pairs));
         }
         take(short.merge(&self.pairs, at_most))

@@ -13,6 +13,7 @@
 //! and also ends further on, so that all of them together are few times as long as the piece.
 
 use crate::mem::growth::{Grow, NoMemory};
+use crate::unicode::is_inner;
 
 /// Bytes of a window: what merging them needs stays in the second cache.
 pub const WINDOW: usize = 1 << 16;
@@ -75,8 +76,4 @@ fn end_of_window(piece: &[u8], position: usize) -> usize {
     let rest = piece.get(position..).unwrap_or_default();
     let n_inner = rest.iter().take_while(|byte| is_inner(**byte)).count();
     position.min(piece.len()) + n_inner
-}
-
-fn is_inner(byte: u8) -> bool {
-    byte & 0xC0 == 0x80
 }

@@ -292,7 +292,7 @@ impl NativeEncoder {
         }
         let encode = |mut ids| {
             let done = releasing_gil_if_long(py, text.len(), || {
-                encoder.append_source(scanner, specials, &text, &mut ids)
+                encoder.encode_document(scanner, specials, text, &mut ids)
             });
             done.map_err(stopped_error).map(|()| ids)
         };
@@ -382,7 +382,7 @@ impl NativeEncoder {
             .map_err(stopped_error);
         }
         with_text(py, text, |text| {
-            encoder.count_source(scanner, specials, text, limit)
+            encoder.count_document(scanner, specials, text, limit)
         })
     }
 
@@ -498,7 +498,7 @@ impl NativeEncoder {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         with_text(py, text, |text| {
             let encoder = &self.encoder;
-            encoder.append_source(scanner, specials, text, &mut ids)
+            encoder.encode_document(scanner, specials, text, &mut ids)
         })?;
         Ok(ids)
     }

@@ -82,13 +82,11 @@ fn split<'t>(py: Python<'_>, text: &'t str, pattern: &Bound<'_, PyAny>) -> PyRes
         let at = piece.as_ptr().addr() - start;
         pieces.push(&text[at..at + piece.len()]);
     };
+    // A named pattern runs its scanner here, so that tests can compare its blocks with it.
     releasing_gil_if_long(py, text.len(), || {
         let scanner = pattern.scanner();
-        // A named pattern runs its scanner here, so that tests can compare its blocks with it.
         match scanner {
-            Scanner::Automaton(automaton) if automaton.rules().is_some() => {
-                finders::for_each(scanner, text, visit)
-            }
+            Scanner::Automaton(_) => finders::for_each(scanner, text, visit),
             _ => scanner.for_each(text, visit),
         }
     })

@@ -31,7 +31,7 @@ use crate::mem::table::Table;
 use crate::split::pieces::MAX_BATCH_BYTES;
 use crate::split::pre_tokens::PreTokens;
 use crate::stop::{self, Stopped};
-use crate::unicode::{S, class_of};
+use crate::unicode::{S, class_of, wide_at};
 
 /// The state without a way through is row 0 of a table of moves, the first state row 1.
 const DEAD: u32 = 0;
@@ -589,17 +589,7 @@ impl Automaton {
         if first < 0x80 {
             return (usize::from(self.ascii[usize::from(first)]), 1);
         }
-        let follower = |i: usize| u32::from(text[at + i] & 0x3F);
-        let first = u32::from(first);
-        let (code, length) = if first < 0xE0 {
-            ((first & 0x1F) << 6 | follower(1), 2)
-        } else if first < 0xF0 {
-            let code = (first & 0x0F) << 12 | follower(1) << 6 | follower(2);
-            (code, 3)
-        } else {
-            let code = (first & 0x07) << 18 | follower(1) << 12 | follower(2) << 6 | follower(3);
-            (code, 4)
-        };
+        let (code, length) = wide_at(text, at);
         (self.class_of(code), length)
     }
 }

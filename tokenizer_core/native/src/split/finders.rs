@@ -120,12 +120,17 @@ fn ruled<'a, R: Rule>(
     in_blocks(Ruled { automaton, rule }, text, cutting)
 }
 
-/// Calls `visit` with the pre-tokens of a text, in order.
+/// As `Scanner::for_each`, in blocks where the pattern has rules for them.
 pub fn for_each<'t>(
     scanner: Scanner,
     text: &'t str,
     mut visit: impl FnMut(&'t [u8]),
 ) -> Result<(), Stopped> {
+    if let Scanner::Automaton(automaton) = scanner
+        && automaton.drops()
+    {
+        return scanner.for_each(text, visit);
+    }
     let (bytes, boundaries) = (text.as_bytes(), Boundaries::none());
     let cutting = Cutting {
         kernel: Kernel::chosen(),

@@ -5,18 +5,6 @@
 //! definition for anything faster (`blocks`). No pattern has a look-behind, so a scan may start at any
 //! boundary, and two scans that share one boundary agree from there on. Each character is read a
 //! bounded number of times, for any text.
-//!
-//! Counting and encoding use [`Scanner`]:
-//!
-//! ```
-//! use tokenizer_native::split::Scanner;
-//! let scanner = Scanner::from_name("gpt2").unwrap();
-//! let text = "It's 5 o'clock";
-//! let mut pieces = Vec::new();
-//! let visit = |piece: &[u8]| pieces.push(String::from_utf8(piece.to_vec()).unwrap());
-//! scanner.for_each(text, visit).unwrap();
-//! assert_eq!(pieces, ["It", "'s", " 5", " o", "'", "clock"]);
-//! ```
 
 pub mod automaton;
 pub mod blocks;
@@ -31,8 +19,8 @@ use crate::mem::sections::{Reader, Unusable, Writer};
 use crate::mem::table::Table;
 use crate::split::automaton::Automaton;
 use crate::split::rules::{
-    SpaceRun, bytes_run, cased_word, contraction, contraction_after, contraction_of_any_case,
-    digits, is_other, letters, run, word, word_after_mark,
+    SpaceRun, bytes_run, contraction, contraction_after, contraction_of_any_case, digits, is_other,
+    run, word, word_after_mark,
 };
 use crate::stop::Stopped;
 use crate::unicode::{L, M, N, S, class_at};
@@ -188,9 +176,6 @@ impl Grammar for Gpt2 {
             return end;
         }
         let start = pos + usize::from(first == b' ');
-        if let Some(end) = letters(text, start) {
-            return end;
-        }
         let (class, len) = class_at(text, start);
         if class & L != 0 {
             run(text, start + len, |class| class & L != 0)
@@ -248,9 +233,6 @@ impl Grammar for O200k {
     #[inline(always)]
     fn advance(self, text: &[u8], pos: usize) -> usize {
         let first = text[pos];
-        if let Some(end) = cased_word(text, pos + usize::from(first == b' ')) {
-            return contraction_after(text, end);
-        }
         let (class, len) = class_at(text, pos);
         if class & N != 0 {
             return digits::<3>(text, pos + len);
@@ -293,9 +275,6 @@ fn advance_like_cl100k<const DIGITS: usize>(
     if first == b'\''
         && let Some(end) = contraction_of_any_case(text, pos)
     {
-        return end;
-    }
-    if let Some(end) = letters(text, pos + usize::from(first == b' ')) {
         return end;
     }
     let (class, len) = class_at(text, pos);

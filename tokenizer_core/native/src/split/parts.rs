@@ -1,8 +1,9 @@
 //! Parts of pre-tokens as pieces: where `merge/boundaries.rs` shows that nothing merges across.
 
-use crate::merge::boundaries::{Boundaries, Meeting, length_from};
+use crate::merge::boundaries::{Boundaries, Meeting};
 use crate::split::blocks::classes::BLOCK;
 use crate::split::pieces::{BATCH, Ends, INSIDE, MAX_BATCH_BYTES, PART};
+use crate::unicode::length_from;
 
 /// Whether looking up the parts of a pre-token pays: it is long, or of a script without spaces (from
 /// U+3000 on), in which a part is found more often than the whole: twice as fast for Chinese.

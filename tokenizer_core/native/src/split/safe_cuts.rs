@@ -22,29 +22,10 @@ mod tests {
     use crate::split::Scanner;
 
     /// At least one character of each kind that a pattern distinguishes.
+    #[rustfmt::skip]
     const KINDS: [&str; 23] = [
-        "r",
-        "e",
-        "\u{200d}",
-        "\u{903}",
-        "V",
-        "s",
-        "S",
-        "l",
-        "\u{17f}",
-        "\u{2b0}",
-        "\u{1c5}",
-        "\u{4e2d}",
-        "\u{301}",
-        "1",
-        "\u{bd}",
-        " ",
-        "\n",
-        "\r",
-        "\u{3000}",
-        "'",
-        "/",
-        ".",
+        "r", "e", "\u{200d}", "\u{903}", "V", "s", "S", "l", "\u{17f}", "\u{2b0}", "\u{1c5}",
+        "\u{4e2d}", "\u{301}", "1", "\u{bd}", " ", "\n", "\r", "\u{3000}", "'", "/", ".",
         "\u{1f642}",
     ];
 

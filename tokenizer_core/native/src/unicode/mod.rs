@@ -36,23 +36,41 @@ pub fn class_at(text: &[u8], pos: usize) -> (u8, usize) {
         None => (0, 0),
         // The first block of the tables is ASCII.
         Some(&byte) if byte < 0x80 => (BLOCKS[byte as usize], 1),
-        Some(&byte) => class_of_multibyte(text, pos, byte),
+        Some(_) => {
+            let (code, length) = wide_at(text, pos);
+            (class_of(code), length)
+        }
     }
 }
 
+/// The code point and the length of the character outside ASCII that starts at `at`.
 #[inline(always)]
-fn class_of_multibyte(text: &[u8], pos: usize, first: u8) -> (u8, usize) {
-    let follower = |i: usize| u32::from(text[pos + i] & 0x3F);
-    let first = u32::from(first);
-    if first < 0xE0 {
-        (class_of((first & 0x1F) << 6 | follower(1)), 2)
-    } else if first < 0xF0 {
-        (
-            class_of((first & 0x0F) << 12 | follower(1) << 6 | follower(2)),
-            3,
-        )
-    } else {
-        let code = (first & 0x07) << 18 | follower(1) << 12 | follower(2) << 6 | follower(3);
-        (class_of(code), 4)
+pub fn wide_at(text: &[u8], at: usize) -> (u32, usize) {
+    let follower = |i: usize| u32::from(text[at + i] & 0x3F);
+    let first = u32::from(text[at]);
+    match length_from(text[at]) {
+        0..3 => ((first & 0x1F) << 6 | follower(1), 2),
+        3 => ((first & 0x0F) << 12 | follower(1) << 6 | follower(2), 3),
+        _ => {
+            let code = (first & 0x07) << 18 | follower(1) << 12 | follower(2) << 6 | follower(3);
+            (code, 4)
+        }
     }
+}
+
+/// The length of the character that starts with this byte.
+#[inline(always)]
+pub fn length_from(first: u8) -> usize {
+    match first {
+        0..0xC0 => 1,
+        0xC0..0xE0 => 2,
+        0xE0..0xF0 => 3,
+        0xF0.. => 4,
+    }
+}
+
+/// Whether a byte continues a character.
+#[inline(always)]
+pub fn is_inner(byte: u8) -> bool {
+    byte & 0xC0 == 0x80
 }

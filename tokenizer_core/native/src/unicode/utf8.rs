@@ -271,18 +271,9 @@ mod tests {
     #[test]
     fn texts_of_each_width_and_any_length() {
         let mut random = crate::random::below(3);
+        #[rustfmt::skip]
         let all = [
-            'a',
-            ' ',
-            'é',
-            'ÿ',
-            'Ж',
-            '߿',
-            'ࠀ',
-            '中',
-            '\u{ffff}',
-            '\u{10000}',
-            '🙂',
+            'a', ' ', 'é', 'ÿ', 'Ж', '߿', 'ࠀ', '中', '\u{ffff}', '\u{10000}', '🙂',
         ];
         for kernel in Kernel::all() {
             for round in 0..4_000 {

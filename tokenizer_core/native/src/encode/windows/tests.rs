@@ -55,7 +55,7 @@ fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
                     let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
                     assert_eq!(batch.unwrap().ids, expected, "{name} {sizes:?} {text:?}");
                 }
-                let counted = encoder.count_source(scanner, &specials, &texts[0], None);
+                let counted = encoder.count_document(scanner, &specials, &texts[0], None);
                 assert_eq!(counted, Ok(expected.len()));
             }
         }
@@ -66,9 +66,13 @@ fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
 fn a_text_is_cut_where_it_can_be_and_a_special_token_never() {
     let windows = |text: &str, tokens: &[(&str, u32)]| -> Vec<String> {
         let specials = SpecialTokens::new(tokens).unwrap();
-        let characters = Characters(text.chars().collect());
-        Windows::of(&characters, Scanner::Gpt2, &specials, 1)
-            .map(|window| characters.0[window].iter().collect())
+        let characters = [Characters(text.chars().collect())];
+        Tasks::of(&characters, Scanner::Gpt2, &specials, 1)
+            .map(|task| {
+                characters[0].0[task.unwrap()[0].window.clone()]
+                    .iter()
+                    .collect()
+            })
             .collect()
     };
     let text = "one, 12 e\u{301}t's\u{4e2d}\u{6587}\u{3002}\n <|a b|>";

@@ -283,30 +283,10 @@ mod tests {
     /// Every pre-token ends somewhere, nothing that may merge is cut, and parts are marked.
     #[test]
     fn pre_tokens_between_blanks_end_where_they_should_and_are_cut_nowhere_else() {
+        #[rustfmt::skip]
         const PARTS: [&str; 24] = [
-            "a",
-            "the",
-            "B",
-            "1",
-            "42",
-            ".",
-            "(",
-            ");",
-            "\n",
-            "\t",
-            " ",
-            " ",
-            "  ",
-            "é",
-            "ж",
-            "слово",
-            "中",
-            "文",
-            "字",
-            "。",
-            "ก",
-            "\u{301}",
-            "🙂",
+            "a", "the", "B", "1", "42", ".", "(", ");", "\n", "\t", " ", " ", "  ", "é", "ж",
+            "слово", "中", "文", "字", "。", "ก", "\u{301}", "🙂",
             "a long word without any blank or sign in it",
         ];
         let automaton = metaspace();

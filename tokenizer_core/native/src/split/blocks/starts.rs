@@ -409,18 +409,12 @@ mod tests {
 
     #[test]
     fn blocks_agree_with_the_scanner_on_random_texts() {
-        let mut state = 7u64;
-        let mut next = move || {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 33) as usize
-        };
+        let mut next = crate::random::below(7);
         for round in 0..60_000 {
             // Few kinds of parts in a text make the rare neighbours meet.
-            let kinds: Vec<&str> = (0..1 + next() % 9).map(|_| PARTS[next() % 64]).collect();
-            let n_parts = if round % 10 == 0 { 200 } else { next() % 40 };
-            let text: String = (0..n_parts).map(|_| kinds[next() % kinds.len()]).collect();
+            let kinds: Vec<&str> = (0..1 + next(9)).map(|_| PARTS[next(64)]).collect();
+            let n_parts = if round % 10 == 0 { 200 } else { next(40) };
+            let text: String = (0..n_parts).map(|_| kinds[next(kinds.len())]).collect();
             compare_all(&text);
         }
     }

@@ -153,29 +153,10 @@ mod tests {
 
     #[test]
     fn blocks_find_the_words_of_the_definition_and_copy_them() {
+        #[rustfmt::skip]
         const PARTS: [&str; 22] = [
-            " ",
-            " ",
-            "  ",
-            "\n",
-            "\u{3000}",
-            "a",
-            "word",
-            "B",
-            "'",
-            "'s",
-            "'ll",
-            "''",
-            "1",
-            "23",
-            "²",
-            ".",
-            "!?",
-            "é",
-            "中文",
-            "\u{301}",
-            "🙂",
-            "a_rather_long_word_of_letters",
+            " ", " ", "  ", "\n", "\u{3000}", "a", "word", "B", "'", "'s", "'ll", "''", "1", "23",
+            "²", ".", "!?", "é", "中文", "\u{301}", "🙂", "a_rather_long_word_of_letters",
         ];
         let automaton = automaton();
         let mut next = crate::random::below(11);

@@ -12,7 +12,7 @@ use super::sorted_runs::write_run;
 use crate::mem::growth::{NoMemory, filled};
 use crate::mem::hash::HashKeys;
 use crate::mem::prefetch::prefetch;
-use crate::split::Scanner;
+use crate::split::{Scanner, finders};
 use crate::stop::Stopped;
 
 const LONGEST_SHORT: usize = 15;
@@ -113,7 +113,7 @@ impl WordTable {
         let mut short = [([0; 2], 0); PENDING];
         let mut long: [(&[u8], u64); PENDING] = [(&[], 0); PENDING];
         let (mut n_short, mut n_long, mut counted) = (0, 0, Ok(()));
-        let split = scanner.for_each(text, |word| {
+        let split = finders::for_each(scanner, text, |word| {
             if counted.is_err() {
                 return;
             }

@@ -9,28 +9,20 @@ fn learn_here(words: &[(Vec<u8>, u64)], n_merges: usize, rules: &Rules, tuning: 
     learn(words, n_merges, rules, tuning, &mut |_| true).expect("not cancelled")
 }
 
-struct Random(u64);
+struct Random<F>(F);
 
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-
+impl<F: FnMut(usize) -> usize> Random<F> {
     fn words(&mut self) -> Vec<(Vec<u8>, u64)> {
         let alphabets: [&[u8]; 5] = [b"ab", b"a", b"abc\x00\xff", "é漢À".as_bytes(), b" abcdefgh"];
-        let alphabet = alphabets[self.below(5) as usize];
-        let longest = 1 + self.below(14);
-        let highest = [1, 3, 50][self.below(3) as usize];
+        let alphabet = alphabets[(self.0)(5)];
+        let longest = 1 + (self.0)(14);
+        let highest = [1, 3, 50][(self.0)(3)];
         let mut words: HashMap<Vec<u8>, u64> = HashMap::new();
-        for _ in 0..1 + self.below(25) {
-            let size = 1 + self.below(longest);
-            let word = (0..size).map(|_| alphabet[self.below(alphabet.len() as u64) as usize]);
+        for _ in 0..1 + (self.0)(25) {
+            let size = 1 + (self.0)(longest);
+            let word = (0..size).map(|_| alphabet[(self.0)(alphabet.len())]);
             let word = word.collect();
-            words.insert(word, 1 + self.below(highest));
+            words.insert(word, 1 + (self.0)(highest) as u64);
         }
         words.into_iter().collect()
     }
@@ -38,16 +30,16 @@ impl Random {
     /// Half of them with limits and with merges that are given, which may be in none of the words.
     fn rules(&mut self, tie_break: TieBreak, words: &[(Vec<u8>, u64)]) -> Rules {
         let mut rules = Rules::new(tie_break);
-        if self.below(2) == 0 {
-            rules.min_frequency = 1 + self.below(60);
+        if (self.0)(2) == 0 {
+            rules.min_frequency = 1 + (self.0)(60) as u64;
         }
-        if self.below(2) == 0 {
-            rules.max_token_length = 2 + self.below(6) as usize;
+        if (self.0)(2) == 0 {
+            rules.max_token_length = 2 + (self.0)(6);
         }
-        if self.below(2) == 0 {
+        if (self.0)(2) == 0 {
             let mut tokens: Vec<Vec<u8>> = (0..=255_u8).map(|b| vec![b]).collect();
-            for _ in 0..self.below(6) {
-                let (word, _) = &words[self.below(words.len() as u64) as usize];
+            for _ in 0..(self.0)(6) {
+                let (word, _) = &words[(self.0)(words.len())];
                 let mut symbols: Vec<u32> = word.iter().copied().map(u32::from).collect();
                 for (product, &(left, right)) in (256..).zip(&rules.first_merges) {
                     let mut i = 0;
@@ -60,7 +52,7 @@ impl Random {
                     }
                 }
                 if symbols.len() > 1 {
-                    let position = self.below(symbols.len() as u64 - 1) as usize;
+                    let position = (self.0)(symbols.len() - 1);
                     let pair = (symbols[position], symbols[position + 1]);
                     let sides = [&tokens[pair.0 as usize][..], &tokens[pair.1 as usize][..]];
                     tokens.push(sides.concat());
@@ -74,18 +66,18 @@ impl Random {
 
 #[test]
 fn no_tuning_changes_the_result() {
-    let mut random = Random(1);
+    let mut random = Random(crate::random::below(1));
     for round in 0..4000 {
         let words = random.words();
         let tie_break = [TieBreak::Lexicographic, TieBreak::HuggingFace][round % 2];
         let rules = random.rules(tie_break, &words);
-        let n_merges = rules.first_merges.len() + random.below(60) as usize;
+        let n_merges = rules.first_merges.len() + (random.0)(60);
         let tuning = Tuning {
-            threshold_divisor: 2 + random.below(4),
-            small_arena: [0, 20, 1 << 20][random.below(3) as usize],
-            pairs_per_merge: random.below(3) as usize,
-            min_pairs: random.below(5) as usize,
-            dense_pairs: [0, 1 << 21][random.below(2) as usize],
+            threshold_divisor: 2 + (random.0)(4) as u64,
+            small_arena: [0, 20, 1 << 20][(random.0)(3)],
+            pairs_per_merge: (random.0)(3),
+            min_pairs: (random.0)(5),
+            dense_pairs: [0, 1 << 21][(random.0)(2)],
         };
         let learned = learn_here(&words, n_merges, &rules, tuning);
         let expected = learn_here(&words, n_merges, &rules, Tuning::default());
@@ -95,7 +87,7 @@ fn no_tuning_changes_the_result() {
 
 #[test]
 fn wide_symbols_and_places_learn_the_same() {
-    let mut random = Random(2);
+    let mut random = Random(crate::random::below(2));
     for _ in 0..300 {
         let words = random.words();
         let given = || words.iter().map(|(word, count)| (word.as_slice(), *count));
