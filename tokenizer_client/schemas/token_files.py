@@ -54,7 +54,7 @@ class EncodeCorpusRequest(RequestModel):
     token_files_id: str | None = Field(
         default=None,
         pattern=PLAIN_NAME_PATTERN,
-        description="Id of the token files; by default the job's id.",
+        description="Id of the token files; by default the job's id in lower case.",
     )
     tokenizer: TokenizerName | None = Field(
         default=None,

@@ -42,11 +42,12 @@ class RankedSamples(ABC, Generic[_SampleT]):
 
     - `len(samples)` and `samples[i]`: all samples, in the shuffled order if there is a seed. A
       `DataLoader` and its samplers use these, and share the samples between ranks themselves.
-    - Iterating gives the samples of this rank, `rank`, `rank + world_size` and so on, from the
-      position on; within a worker of a `DataLoader` only every n-th of them. Each rank has equally
-      many, and at most `world_size - 1` samples are left out. The position moves as samples are
-      taken; after the last one the next epoch begins, which a seed orders differently.
-    - `state_dict` and `load_state_dict` save and restore epoch and position of the iteration.
+    - Iterating gives the samples of this rank, `rank`, `rank + world_size` and so on; within a
+      worker of a `DataLoader` only every n-th of them. Each rank has equally many, and at most
+      `world_size - 1` samples are left out. After the last one the next epoch begins, which a seed
+      orders differently; an iteration that is broken off leaves the epoch as it is.
+    - `state_dict` and `load_state_dict` save and restore epoch and position of an iteration: the
+      next one continues there.
 
     Copies in worker processes map the files themselves.
     """
@@ -68,6 +69,7 @@ class RankedSamples(ABC, Generic[_SampleT]):
             )
         self.epoch = 0
         self._n_taken = 0
+        self._continues = False
 
     @abstractmethod
     def _read(self, number: int) -> _SampleT:
@@ -92,16 +94,18 @@ class RankedSamples(ABC, Generic[_SampleT]):
     def __iter__(self) -> Iterator[_SampleT]:
         worker, n_workers = _worker()
         n_of_rank = len(self) // self.world_size
-        while self._n_taken < n_of_rank:
-            mine = self._n_taken + worker
-            self._n_taken += n_workers
+        n_taken = self._n_taken if self._continues else 0
+        self._continues = False
+        while n_taken < n_of_rank:
+            mine = n_taken + worker
+            self._n_taken = n_taken = n_taken + n_workers
             if mine < n_of_rank:
                 yield self[mine * self.world_size + self.rank]
         self.set_epoch(self.epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch."""
-        self.epoch, self._n_taken = index(epoch), 0
+        """The next iteration begins at the start of this epoch."""
+        self.epoch, self._n_taken, self._continues = index(epoch), 0, False
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch and position, as JSON values, and what they are positions of."""
@@ -131,7 +135,7 @@ class RankedSamples(ABC, Generic[_SampleT]):
                 f"{state['samples_taken']} samples were taken, which {self.world_size} ranks "
                 f"cannot divide; use a number of ranks that divides it"
             )
-        self.epoch, self._n_taken = state["epoch"], n_taken
+        self.epoch, self._n_taken, self._continues = state["epoch"], n_taken, True
 
 
 class TokenSamples(RankedSamples["Sample"]):

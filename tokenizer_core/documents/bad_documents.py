@@ -146,13 +146,27 @@ def check_max_bad(max_bad: float | None) -> None:
         raise ValueError(f"max_bad is a share from 0 to 1, 0.01 for a hundredth, not {max_bad}")
 
 
+def no_field(what: str, field: str, names: Sequence[str]) -> str:
+    """What is said of documents with these fields (or columns) that lack one."""
+    if {"messages", "conversations"} & set(names):
+        remedy = "conversations are encoded with --format chat (in Python field=None)"
+    else:
+        remedy = (
+            f"name the one with the text (`field`, on the command line --field) of {names!r:.200}"
+        )
+    return f"it has no {what} {field!r}; {remedy}"
+
+
 def report_bad(
     error: BadDocumentError, bad: list[BadDocument] | None, file: str, unit: str, number: int
 ) -> None:
     """Append a bad document of `file` to `bad`; without a list, raise CorpusError, which names its
     file and place."""
     if bad is None:
-        raise CorpusError(f"the corpus file {file!r}, {unit} {number}: {error}") from None
+        raise CorpusError(
+            f"the corpus file {file!r}, {unit} {number}: {error} (--skip-bad, where a command has "
+            f"it, leaves bad documents out; in Python max_bad)"
+        ) from None
     bad.append(BadDocument(corpus_file_name(file), unit, number, error.reason))
 
 

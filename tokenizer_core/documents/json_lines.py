@@ -10,6 +10,7 @@ from tokenizer_core.documents.bad_documents import (
     INVALID_UTF8,
     BadDocument,
     BadDocumentError,
+    no_field,
     report_bad,
 )
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
@@ -107,11 +108,7 @@ def _parse_document(line: bytes, field: str | None) -> str:
     if field is None:
         return line.decode()
     if field not in record:
-        raise BadDocumentError(
-            f"it has no field {field!r}; name the one with the text (`field`, on the command line "
-            f"--field)",
-            "no_field",
-        )
+        raise BadDocumentError(no_field("field", field, list(record)), "no_field")
     document = record[field]
     if not isinstance(document, str):
         raise BadDocumentError(

@@ -19,6 +19,7 @@ from tokenizer_core.documents.bad_documents import (
     INVALID_UTF8,
     BadDocument,
     BadDocumentError,
+    no_field,
     report_bad,
 )
 from tokenizer_core.documents.conversations import CONVERSATION_FIELDS
@@ -203,8 +204,7 @@ def _check_column(pyarrow: ModuleType, file: Any, name: str, column: str) -> Non
     schema = file.schema_arrow
     if schema.names.count(column) != 1:
         raise CorpusError(
-            f"the corpus file {name!r} has no column {column!r}, or several; name the one "
-            f"with the text (`field`, on the command line --field)"
+            f"the corpus file {name!r}: {no_field('single column', column, schema.names)}"
         )
     kind = schema.field(column).type
     kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind

@@ -133,6 +133,11 @@ class VocabularyPlan:
                 f"{name} {size} is too small: {first}{reserved}{seeds} need at least "
                 f"{smallest} (which learns no merge; ask for more)"
             )
+        if self.base is not None and vocab_size == len(self.base.vocab):
+            raise VocabSizeError(
+                f"vocab_size {vocab_size} adds nothing to the {vocab_size} entries of the "
+                f"tokenizer to extend; ask for more"
+            )
         if vocab_size > MAX_TOKEN_ID + 1:
             raise VocabSizeError(
                 f"vocab_size {vocab_size} is too large: ids stay below 2^20, so ask for at most "

@@ -299,6 +299,11 @@ def _encode(
     encoder: ConversationEncoder | None,
     folder: Path,
 ) -> TokenManifest:
+    if arguments.checkpoint_dir is None and not arguments.resume and can_resume(folder):
+        print(
+            "what an interrupted run had encoded is discarded; --resume would have kept it",
+            file=sys.stderr,
+        )
     with progress_bar(quiet=arguments.quiet, desc="encoding", leave=True, delay=0) as bar:
 
         def show(progress: EncodingProgress) -> None:

@@ -177,6 +177,8 @@ def test_options_that_an_extension_does_not_take_are_refused():
         extend(base, "text", vocabulary=VocabularyOptions(seed_tokens=("ing",)))
     with pytest.raises(VocabSizeError, match="the 297 entries of the tokenizer to extend"):
         extend(base, "text", -1)
+    with pytest.raises(VocabSizeError, match="adds nothing to the 297 entries"):
+        extend(base, "text", 0)
     missing = MissingBytes((ord("w"),), ends=(ord("a"),))
     falcon = replace(BASES["missing bytes"], alphabet=Alphabet(missing=missing))
     with pytest.raises(InvalidSpecError, match="train a tokenizer of its own"):

@@ -54,6 +54,7 @@ ERRORS = [
     (("worked", "--pattern=gpt2", "--to=gpt2", "--output=x"), 2, "there is no file worked"),
     (("corpus.txt", "--to", "tiktoken", "--output", "x"), 1, "none of"),
     (("artifacts", "--to", "tiktoken", "--output", "x"), 1, "artifacts has no tokenizer.json"),
+    (("artifacts/tokenizers/worked", "--to=gpt2", "-o=x"), 1, "load one of them: artifacts/"),
     (("worked", "--to", "tiktoken", "--output", "no/x"), 1, "no folder no; make it first"),
     (("worked", "--to", "gpt2", "--output", "corpus.txt"), 1, "give a folder"),
     (("llama", "--to=pickle", "--output=x"), 1, "llama3"),

@@ -200,6 +200,9 @@ def test_an_interrupted_encoding_resumes(many, monkeypatch):
         patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
         told = many.fail(*command, "tokens", code=130)
         assert "the same command with --resume to continue" in told
+        seen.clear()
+        _, told = many.run(*command, "tokens", code=130)
+        assert "--resume would have kept it" in told
     n_before = seen[-1].n_documents
     assert n_before > 0
     resume = (*command, "tokens", "--resume", "--workers", "2")
