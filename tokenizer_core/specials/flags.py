@@ -227,21 +227,21 @@ class MatchStream:
             passes = matcher.passes
         self._passes = list(map(_Pass, passes))
         self._is_plain, self._matcher = passes[0].tokens == {}, matcher
-
-    @property
-    def held(self) -> str:
+        self.held = ""
         """The text that was fed and not yet returned."""
-        return "".join(each.held for each in reversed(self._passes))
 
     def feed(self, text: str) -> list[tuple[str, str | None]]:
         """Pairs as of `split`, as far as they are certain; the plain text of the last continues."""
-        is_idle = self._is_plain and not self._passes[0].held
+        is_idle = self._is_plain and not self.held
         if is_idle and not (self._matcher.may_match(text) or self._matcher.doubtful_starts(text)):
             return [(text, None)]  # most texts, faster
-        return self._advance(0, text, is_last=False)
+        pairs = self._advance(0, text, is_last=False)
+        self.held = "".join(each.held for each in reversed(self._passes))
+        return pairs
 
     def finish(self) -> list[tuple[str, str | None]]:
         """The pairs of the remaining text, which ends here."""
+        self.held = ""
         return self._advance(0, "", is_last=True)
 
     def _advance(self, n_pass: int, text: str, *, is_last: bool) -> list[tuple[str, str | None]]:
