@@ -17,7 +17,6 @@ from tests.tokenizer_core.engines.random_specs import spec_of
 from tests.tokenizer_core.every_way import check_cuts
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines import DOCUMENTS, JSON
-from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.splitting.patterns import PATTERNS
@@ -185,21 +184,3 @@ def test_runs_of_letters_that_go_on_through_blocks_and_batches(pattern, joins, r
     assert (len(whole), len(alone)) == (1, 4)
     for n in range(1, 300):
         assert native.encode("字" * n) == (whole if n == 1 else alone[:2] * n)
-
-
-@given(seeds, kinds, st.lists(st.integers(-2, 700) | st.integers(0, 1 << 40), max_size=60))
-def test_decoding_any_ids(seed, kind, ids):
-    native, python = both_of(tiny_spec(seed, kind, "gpt2"))
-    known = [id_ for id_ in ids if id_ in python.spec.vocab]
-    expected = b"".join(python.spec.vocab[id_] for id_ in known)
-    assert native.decode_bytes(known) == python.decode_bytes(known) == expected
-    assert native.decode_bytes(np.array(known, dtype=np.uint32)) == expected
-    assert native.decode(known) == expected.decode("utf-8", "replace")
-    said = []
-    for tokenizer in (native, python):
-        for given_ids in (ids, np.array(ids, dtype=np.int64)):
-            try:
-                said.append(tokenizer.decode_bytes(given_ids))
-            except UnknownTokenIdError as error:
-                said.append((error.index, error.token_id))
-    assert all(answer == said[0] for answer in said)

@@ -48,10 +48,7 @@ CHAT = [
 @pytest.fixture(scope="module")
 def tokenizer():
     made = Tokenizer({i: bytes([i]) for i in range(256)}, [], SPECIAL)
-    return made.with_chat_templates(
-        {"default": CHATML, "tagged": TAGGED, "instruction": INSTRUCTION, "plain": PLAIN},
-        variables={"bos_token": "<s>"},
-    )
+    return made.with_chat_templates({"default": CHATML, "tagged": TAGGED})
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +59,9 @@ def merging(engine):
     return Tokenizer(dict(enumerate(tokens)), merges, engine=engine)
 
 
-def learned(tokenizer, encoding, rule="auto", **options):
+def learned(tokenizer, encoding, **options):
     """The texts of the runs of tokens where the loss counts."""
-    mask = encoding.loss_mask(rule, **options)
+    mask = encoding.loss_mask(**options)
     assert mask.dtype == np.uint8
     assert mask.shape == encoding.ids.shape
     starts = np.flatnonzero(np.diff(np.append(0, mask.astype(np.int8))) == 1)
@@ -98,19 +95,6 @@ def test_tokens_of_a_message_are_those_with_a_byte_of_it(merging, parts):
         own = [at for at, owner in enumerate(owners) if owner == FIRST_MESSAGE + message]
         expected = (tokens[own[0]], tokens[own[-1]] + 1) if own else None
         assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("template", "rule", "expected"),
-    [
-        ("default", "role", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
-        ("tagged", "auto", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
-        ("instruction", "role", [" yo \U0001f600</s>", " end <|im_end|> end</s>"]),
-    ],
-)
-def test_loss_mask(tokenizer, template, rule, expected):
-    encoding = tokenizer.encode_chat(CHAT, chat_template=template, with_loss=True)
-    assert learned(tokenizer, encoding, rule) == expected
 
 
 # Ends of turns that depend on what follows, and prompts that earlier turns lack.

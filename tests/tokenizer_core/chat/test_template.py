@@ -14,7 +14,7 @@ from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.render_worker import _read_request
 from tokenizer_core.chat.renderer import _dump
 from tokenizer_core.chat.template import ChatTemplate
-from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, REASONED, TRUSTED
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, LOST, REASONED, TRUSTED
 from tokenizer_core.errors import ChatInputError
 
 USER, ASSISTANT, REASONING = FIRST_MESSAGE, FIRST_MESSAGE + 1, FIRST_MESSAGE | REASONED
@@ -111,16 +111,6 @@ def test_only_roles_that_every_api_has_are_trusted():
         ("<|user|><|", TRUSTED),
         ("im_end", FIRST_MESSAGE + 1),
         ("|>", TRUSTED),
-    ]
-
-
-def test_generation_marks_what_the_model_shall_write():
-    source = "[{% generation %}{{ messages[1].content }}</s>{% endgeneration %}]"
-    assert parts(source) == [
-        ("[", TRUSTED),
-        ("yo", ASSISTANT | GENERATED),
-        ("</s>", TRUSTED | GENERATED),
-        ("]", TRUSTED),
     ]
 
 

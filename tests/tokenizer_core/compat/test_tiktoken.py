@@ -49,8 +49,7 @@ CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
-NAMES = ["gpt2", "small", "dropping"]
-every_name = pytest.mark.parametrize("name", NAMES)
+every_name = pytest.mark.parametrize("name", ["gpt2", "small", "dropping"])
 PIECES = [
     "the", " the", "he", " ", "  ", "\n", "\n\n", " \n", "\r\n", "a", "abc", "é", "東", "京", "12",
     "!", "<|endoftext|>", "<|a|>", "<|ab|>", "<|", "👩", "\u2009", "\x1c", "\ud83d", "\udc4d",

@@ -246,9 +246,6 @@ def test_bytes_that_are_not_utf8_are_reported_with_file_byte_and_line(
     assert not (tmp_path / "tokens").exists()
 
 
-END = 258
-
-
 TEXTS = [("a b " * 100)[:n] for n in (3, 9, 1, 400, 10, 0, 11, 5)]
 
 
@@ -276,7 +273,7 @@ def test_the_manifest_counts_lost_tokens(over, shuffle, batch_bytes, tmp_path, m
         assert split.lost == LostTokens(0, 2, 401 + 12)
         assert sorted(lengths) == [1, 2, 4, 6, 10, 11]
         assert split.n_bytes == 3 + 9 + 1 + 10 + 0 + 5
-    assert all(document[-1] == END for document in documents)
+    assert all(document[-1] == 258 for document in documents)
     if not shuffle:
         assert lengths[:2] == [4, 10]
 

@@ -2,9 +2,7 @@
 
 import errno
 import fcntl
-import hashlib
 import os
-import random
 from itertools import chain, pairwise
 
 import numpy as np
@@ -36,7 +34,7 @@ from tokenizer_core.corpus import (
     token_writer,
     verify_token_files,
 )
-from tokenizer_core.corpus.staging import StagedFile, StagedFolder
+from tokenizer_core.corpus.staging import StagedFolder
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 
 
@@ -71,6 +69,8 @@ def test_the_readers_of_trainers_read_the_ids_back(layout, data, tmp_path_factor
     cuts = data.draw(st.lists(st.integers(0, len(joined(documents))), max_size=6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)  # a hundred folders, none kept
+        write_some = os.write  # like a disk that is nearly full
+        patch.setattr(os, "write", lambda file, data: write_some(file, data[:99]))
         manifest = write(folder, plan, documents, validation=validation, batch=batch)
         write_parts(folder.with_name("parts"), plan, documents, cuts, validation)
     assert content(folder) == content(folder.with_name("parts")), "it depends on the batches"
@@ -307,6 +307,17 @@ def test_a_checkpoint_is_removed_without_resume_and_by_abort(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ids_after_the_checkpoint_are_cut_off(tmp_path):
+    plan = plan_token_files(NARROW, end_of_document="")
+    interrupted(tmp_path / "t", plan, [[1]])
+    with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
+        writer.append([2] * 600_000)  # so many that they are written
+    with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
+        writer.append([3])
+        writer.finish()
+    assert TokenFiles.open(tmp_path / "t").document(1).tolist() == [3]
+
+
 def test_a_checkpoint_that_does_not_fit_its_files_is_refused(tmp_path):
     plan = plan_token_files(NARROW, tokens_per_shard=2, loss_mask=True)
     interrupted(tmp_path / "t", plan, [[1], [2], [3]])
@@ -350,55 +361,6 @@ def test_a_failing_disk_leaves_the_checkpoint_and_ends_the_writer(step, tmp_path
         writer.append([2])
         writer.finish()
     assert verify_token_files(tmp_path / "t").n_tokens == 2
-
-
-MEGABYTE = 1 << 20
-
-
-def write_some_bytes(monkeypatch):
-    """Like a disk that is nearly full."""
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda file, data: real(file, data[:700_001]))
-
-
-@pytest.mark.parametrize("way", [None, write_some_bytes])
-def test_written_bytes_are_in_the_file(tmp_path, monkeypatch, way):
-    if way is not None:
-        way(monkeypatch)
-    source = random.Random(0)
-    path, written = tmp_path / "file", b""
-    file = StagedFile(path, hash_on_the_way=True)
-    for _ in range(20):
-        data = source.randbytes(source.choice([0, 1, 4096, 5000, 300_000, MEGABYTE, 1_500_000]))
-        file.write(data)
-        written += data
-        if source.random() < 0.2:
-            source.choice([file.flush, file.sync])()
-            assert path.read_bytes() == written
-    record = file.close()
-    assert path.read_bytes() == written
-    assert (record.sha256, record.size_bytes) == (hashlib.sha256(written).hexdigest(), len(written))
-
-
-@pytest.mark.parametrize("kept", [0, 4097, MEGABYTE])
-def test_an_existing_file_is_continued_after_the_kept_bytes(tmp_path, kept):
-    path = tmp_path / "file"
-    with pytest.raises(TokenFilesCorruptError, match="start anew"):
-        StagedFile(path, keep_bytes=0)
-    data = random.Random(kept).randbytes(2 * MEGABYTE)
-    path.write_bytes(data)
-    with pytest.raises(TokenFilesCorruptError, match="start anew"):
-        StagedFile(path, keep_bytes=len(data) + 1)
-    file = StagedFile(path, keep_bytes=kept)
-    more = random.Random(1).randbytes(MEGABYTE + 77)
-    file.write(more[:9])
-    file.flush()
-    assert path.read_bytes() == data[:kept] + more[:9]
-    file.write(more[9:])
-    record = file.close(b"head")
-    wanted = b"head" + (data[:kept] + more)[4:]
-    assert path.read_bytes() == wanted
-    assert record.sha256 == hashlib.sha256(wanted).hexdigest()
 
 
 @pytest.mark.parametrize(
