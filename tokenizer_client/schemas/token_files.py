@@ -244,9 +244,10 @@ class TokenFilesSummary(BaseModel):
     splits: dict[str, TokenFilesSplit]
     counts: dict[str, int] = Field(
         default_factory=dict,
-        description="What encoding counted, if anything: `messages_left_out` and "
-        "`reasoning_left_out`, messages with a content or calls, or with reasoning, of which the "
-        "chat template writes nothing; `turns_...`, what of the assistant's turns is learned",
+        description="What encoding counted, if anything: `messages_left_out`, "
+        "`reasoning_left_out` and `tools_left_out`, messages with a content or calls, with "
+        "reasoning, and conversations with tools, of which the chat template writes nothing; "
+        "`turns_...`, what of the assistant's turns is learned",
     )
 
 

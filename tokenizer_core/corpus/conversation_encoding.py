@@ -48,9 +48,10 @@ class ConversationEncoder:
     document (`encode_corpus`).
 
     The manifest counts the messages with a content or calls of which the template writes nothing
-    (`messages_left_out`), those with such reasoning (`reasoning_left_out`), and the turns that are
-    learned with their end (`turns_with_end`), without it or not at all, by reason (`turns_` and
-    `weight_0` or a `chat.renderer.TurnProblem`).
+    (`messages_left_out`), those with such reasoning (`reasoning_left_out`), the conversations with
+    tools if it knows none (`tools_left_out`), and the turns that are learned with their end
+    (`turns_with_end`), without it or not at all, by reason (`turns_` and `weight_0` or a
+    `chat.renderer.TurnProblem`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
@@ -134,6 +135,8 @@ class ConversationEncoder:
         missing = left_out(encoded.rendered)
         counts["messages_left_out"] = len({index for index, name in missing if name != "reasoning"})
         counts["turns_weight_0"] = n_unlearned
+        template = choose_template(tokenizer.chat_templates, self._template, with_tools=True)
+        counts["tools_left_out"] = bool(conversation.tools) and "tools" not in template.source
         counts["reasoning_left_out"] = sum(name == "reasoning" for _, name in missing)
         return EncodedConversation(encoded.ids, mask, +counts)
 

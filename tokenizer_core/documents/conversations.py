@@ -27,8 +27,11 @@ _VERDICTS: Final = ("label", "kto_tag", "weight")
 """What says that a whole record is worse (KTO of LLaMA-Factory and ms-swift), or its weight
 (Fireworks)."""
 
-_LEARNED: Final = ("loss", "loss_scale", "train", "training", "training_detail", "masked")
-"""What trainers call `weight`: ms-swift, axolotl (by its configuration) and torchtune."""
+_LEARNED: Final = (
+    *("loss", "loss_scale", "loss_weight"),
+    *("train", "training", "training_detail", "masked"),
+)
+"""What ms-swift, LLaMA-Factory, axolotl (by its configuration) and torchtune call `weight`."""
 
 CONVERSATION_FIELDS: Final = (
     *("messages", "conversations", *_SYSTEM),

@@ -70,6 +70,7 @@ _CONTROL_TOKEN: Final = re.compile(r"<\|[^<>|\s]{1,40}\|>")
 _COUNTED: Final = {
     "messages_left_out": "messages have a content or calls of which the template writes nothing",
     "reasoning_left_out": "messages have reasoning of which the template writes nothing",
+    "tools_left_out": "conversations have tools, which the template does not know",
     "turns_with_end": "turns are learned with their end",
     "turns_end_of_conversation": "turns are learned without an end: nothing follows them",
     "turns_no_special_token": "turns are learned without an end: no special token follows them",

@@ -193,6 +193,8 @@ def test_tools_reach_the_template(tmp_path):
         ids = files.document(index).tolist()
         assert TOKENIZER.decode(ids).startswith("look;<|im_end|>;<|im_start|>user")
         assert ids.count(END) == 2
+    files = encode(tmp_path / "none", [tmp_path / "c.jsonl"])
+    assert files.manifest.counts == {"tools_left_out": 2, "turns_with_end": 2}
 
 
 @pytest.mark.parametrize(
