@@ -109,13 +109,20 @@ def test_settled_characters_never_change_alone_nor_beside_another(native):
         assert normalize_nfc(joined) == joined
 
 
-def test_texts_that_pass_the_nfc_check_are_nfc(native):
+def test_the_nfc_check_finds_the_runs_and_texts_that_pass_are_nfc(native):
     rng = random.Random(4)
     pool = [*map(chr, range(0x20, 0x250)), *"\u0301\u0323\u212b\u11a8\uac00\u4e2d\u3042\u3099🙂"]
+    changing = regex.compile(f"[{''.join(c for c in pool if native.nfc_runs(c, 0) != [])}]+")
     n_settled = 0
     for _ in range(20_000):
         text = "".join(rng.choices(pool, k=rng.randrange(90)))
-        if native.nfc_runs(text, 0) == []:
+        runs = [found.span() for found in changing.finditer(text)]
+        assert native.nfc_runs(text, len(runs)) == runs
+        with pytest.raises(UnicodeEncodeError):
+            native.nfc_runs(text + "\ud800", 0)
+        if runs:
+            assert native.nfc_runs(text, len(runs) - 1) is None
+        else:
             n_settled += 1
             assert normalize_nfc(text) == text
     assert n_settled > 1000

@@ -8,9 +8,9 @@ use crate::cache::probe::Probe;
 use crate::cache::table::{Line, Slot};
 use crate::mem::hash::HashKeys;
 use crate::merge::pair_table::ID_BITS;
-use crate::simd::{Avx2, Avx512};
+use crate::simd::HasAvx2;
 
-impl Probe for Avx2 {
+impl<K: HasAvx2> Probe for K {
     #[inline(always)]
     fn key_in(self, block: &[u8; 16], length: usize) -> u128 {
         /// Within a cache line, so that no load of a mask touches two.
@@ -74,28 +74,6 @@ impl Probe for Avx2 {
             let ids = _mm256_and_si256(ids, _mm256_set1_epi32((1 << ID_BITS) - 1));
             std::mem::transmute::<__m256i, [u32; 8]>(ids)
         }
-    }
-}
-
-impl Probe for Avx512 {
-    #[inline(always)]
-    fn key_in(self, block: &[u8; 16], length: usize) -> u128 {
-        self.avx2().key_in(block, length)
-    }
-
-    #[inline(always)]
-    fn hash(self, keys: &HashKeys, key: u128) -> u64 {
-        self.avx2().hash(keys, key)
-    }
-
-    #[inline(always)]
-    fn find(self, line: &Line, key: &u128) -> Option<Slot> {
-        self.avx2().find(line, key)
-    }
-
-    #[inline(always)]
-    fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8] {
-        self.avx2().ids_in(line, slot)
     }
 }
 

@@ -247,7 +247,7 @@ mod tests {
             let name = names[round % 6];
             let tokens = specials(round.wrapping_mul(2654435761) & 0xFF_FFFF)
                 .with_spaces(Spaces::named(name).unwrap());
-            let characters = [Characters(text.chars().collect())];
+            let characters = [Characters::of(text)];
             for (_, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
                 (encoder.encode_document(scanner, &tokens, text, &mut expected)).unwrap();

@@ -72,14 +72,6 @@ pub struct Encoder {
     misses: AtomicU64,
 }
 
-/// How often the cache was asked, and how full it is.
-pub struct Statistics {
-    pub hits: u64,
-    pub misses: u64,
-    pub entries: u64,
-    pub maximum: u64,
-}
-
 impl Encoder {
     /// Of the tokens that encoding can produce, bytes and id; of the merges by rank, or None for
     /// kind `ranks`; whether a piece that is a token becomes it without merging; and what
@@ -308,13 +300,15 @@ impl Encoder {
         buffer_pool::take(n_ids, SLACK).ok_or_else(no_memory)
     }
 
-    pub fn statistics(&self) -> Statistics {
-        Statistics {
-            hits: self.hits.load(Relaxed),
-            misses: self.misses.load(Relaxed),
-            entries: self.cache.n_entries() as u64,
-            maximum: MAX_ENTRIES as u64,
-        }
+    /// How often the cache was asked and had or lacked a piece; how many it holds, and may hold.
+    pub fn statistics(&self) -> (u64, u64, u64, u64) {
+        let (hits, misses) = (self.hits.load(Relaxed), self.misses.load(Relaxed));
+        (
+            hits,
+            misses,
+            self.cache.n_entries() as u64,
+            MAX_ENTRIES as u64,
+        )
     }
 
     /// Runs `work` as one call, and adds what it did to the statistics.
@@ -441,12 +435,8 @@ pub mod tests {
                 });
             }
         });
-        let statistics = encoder.statistics();
-        assert!(statistics.entries > 0 && statistics.entries <= statistics.maximum);
-        assert!(
-            statistics.misses as usize > MAX_ENTRIES / 2,
-            "{}",
-            statistics.misses
-        );
+        let (_, misses, entries, maximum) = encoder.statistics();
+        assert!(entries > 0 && entries <= maximum);
+        assert!(misses as usize > MAX_ENTRIES / 2, "{misses}");
     }
 }

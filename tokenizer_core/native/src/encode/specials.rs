@@ -341,7 +341,7 @@ pub(crate) mod tests {
                     .unwrap()
             };
             for sizes in [(1, 1), (2, 3), (7, 2), (1 << 20, 1)] {
-                let texts = [Characters(characters.clone())];
+                let texts = [Characters::of(text)];
                 let made = encoder.encode_in_windows(Scanner::Gpt2, &make(&runs), &texts, sizes);
                 assert_eq!(made.unwrap().ids, expected, "{text:?} {runs:?} {sizes:?}");
                 let texts = [&text[..]];
@@ -349,7 +349,7 @@ pub(crate) mod tests {
                 let made = encoder.encode_in_windows(Scanner::Gpt2, &specials, &texts, sizes);
                 assert_eq!(made.unwrap().ids, expected, "{text:?} {runs:?} {sizes:?}");
             }
-            let source = Characters(characters);
+            let source = Characters::of(text);
             let count = |limit| {
                 let counted = encoder.count_document(Scanner::Gpt2, &make(&runs), &source, limit);
                 counted.unwrap()

@@ -104,31 +104,6 @@ fn pairs_that_merging_never_comes_to_are_left_out_and_change_nothing() {
 }
 
 #[test]
-fn many_tokens_of_one_length_have_the_pairs_each_has_alone() {
-    // All of "ab?", and of three digits those whose beginning is a token and those without.
-    let mut bytes: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
-    bytes.extend((0..40).map(|n: u8| vec![b'0' + n / 10, b'0' + n % 10]));
-    bytes.extend((0..80).map(|n: u8| vec![b'a' + n % 20, 176 + n]));
-    let threes = (0..=255u8).flat_map(|third| {
-        let after = bytes[256..].iter();
-        after.map(move |two| vec![two[0], two[1], third])
-    });
-    bytes.extend(threes.collect::<Vec<_>>());
-    assert!(bytes.len() - 376 > 2 * MANY_TOKENS);
-    let tokens: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
-    let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
-    let mut scratch = MergeScratch::default();
-    let alone: Vec<_> = (tokens[376..].iter())
-        .map(|token| merger.last_pair(token.0, &mut scratch))
-        .collect();
-    assert!(alone.iter().any(|pair| pair.is_some()));
-    assert_eq!(merger.last_pairs(&tokens[376..]), alone);
-    for (token, id) in &tokens[376..] {
-        assert_eq!(encode(&merger, token), [*id]);
-    }
-}
-
-#[test]
 fn a_token_is_made_where_merging_its_bytes_comes_to_its_id() {
     // Of all strings of three letters every fourth, twice, at ranks in no order of length.
     let strings = (1..6u32).flat_map(|length| {
@@ -152,26 +127,6 @@ fn a_token_is_made_where_merging_its_bytes_comes_to_its_id() {
     }
     // Some are, besides the bytes, and many are not.
     assert!((260..300).contains(&n_made), "{n_made}");
-}
-
-#[test]
-fn long_pieces_are_merged_without_recursion() {
-    let merges = [(97, 97, 256), (256, 256, 257), (257, 257, 258)];
-    let merger = of_merges(&merges);
-    let (mut ids, mut scratch) = (vec![7], MergeScratch::default());
-    let piece = vec![97; 1 << 20];
-    merger
-        .encode_long(
-            &piece,
-            &mut scratch,
-            |_| 8,
-            || Ok::<_, NoMemory>(()),
-            &mut ids,
-        )
-        .unwrap();
-    assert_eq!((ids[0], ids.len()), (7, 1 + (1 << 17)));
-    assert!(ids[1..].iter().all(|&id| id == 258));
-    assert!(scratch.ids.capacity() <= 2 * WINDOW);
 }
 
 #[test]

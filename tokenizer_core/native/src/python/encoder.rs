@@ -446,14 +446,7 @@ impl NativeEncoder {
 
     /// (hits, misses, entries, maximum)
     fn cache_statistics(&self) -> (u64, u64, u64, u64) {
-        let statistics = self.encoder.statistics();
-        let maximum = statistics.maximum;
-        (
-            statistics.hits,
-            statistics.misses,
-            statistics.entries,
-            maximum,
-        )
+        self.encoder.statistics()
     }
 }
 

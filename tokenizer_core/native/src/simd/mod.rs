@@ -68,28 +68,32 @@ impl Instructions for Avx2 {
     }
 }
 
+/// The tokens of processors with AVX2 and AES.
+#[cfg(target_arch = "x86_64")]
+pub trait HasAvx2: Instructions {}
+
+#[cfg(target_arch = "x86_64")]
+impl HasAvx2 for Avx2 {}
+
+#[cfg(target_arch = "x86_64")]
+impl HasAvx2 for Avx512 {}
+
 /// AVX-512 with VBMI2: processors from about 2019 (Intel) and 2022 (AMD) on.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
-pub struct Avx512(Avx2);
+pub struct Avx512(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx512 {
     /// None where the processor lacks one of the instructions.
     pub fn detect() -> Option<Avx512> {
-        let avx2 = Avx2::detect()?;
+        Avx2::detect()?;
         let has_all = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vbmi")
             && is_x86_feature_detected!("avx512vbmi2");
-        has_all.then_some(Avx512(avx2))
-    }
-
-    /// The lesser token: a processor with these instructions has those too.
-    #[inline(always)]
-    pub fn avx2(self) -> Avx2 {
-        self.0
+        has_all.then_some(Avx512(()))
     }
 }
 

@@ -15,6 +15,8 @@ mod pre_tokens;
 mod rules;
 pub mod safe_cuts;
 
+use std::mem::discriminant;
+
 use crate::mem::sections::{Reader, Unusable, Writer};
 use crate::mem::table::Table;
 use crate::split::automaton::Automaton;
@@ -54,7 +56,11 @@ impl Pattern {
     /// Writes it to a compiled file.
     pub fn write(&self, to: &mut Writer) {
         match self {
-            Pattern::Named(scanner) => to.table(scanner.name().as_bytes()),
+            Pattern::Named(scanner) => {
+                let is_it = |known: &Scanner| discriminant(known) == discriminant(scanner);
+                let found = Scanner::NAMES.iter().find(|(_, known)| is_it(known));
+                to.table(found.expect("a name").0.as_bytes());
+            }
             Pattern::Automaton(automaton) => {
                 to.table::<u8>(&[]);
                 automaton.write(to);
@@ -91,18 +97,6 @@ impl Scanner<'static> {
 }
 
 impl Scanner<'_> {
-    /// The name of a named pattern.
-    fn name(self) -> &'static str {
-        match self {
-            Scanner::Gpt2 => "gpt2",
-            Scanner::Cl100k => "cl100k",
-            Scanner::Llama3 => "llama3",
-            Scanner::Qwen2 => "qwen2",
-            Scanner::O200k => "o200k",
-            Scanner::Automaton(_) => "",
-        }
-    }
-
     /// Calls `visit` with the bytes of every pre-token, in order; joined they are `text`, unless the
     /// pattern drops text. Fails if an automaton takes too long.
     pub fn for_each<'t>(

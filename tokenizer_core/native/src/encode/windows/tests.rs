@@ -5,10 +5,17 @@ use crate::encode::specials::tests::{TOKENS, texts};
 use crate::encode::tasks;
 use crate::encode::tests::encoder;
 
-pub struct Characters(pub Vec<char>);
+/// A text that has no memory for its UTF-8 so many times, and none at all with U+FFFD.
+pub struct Characters(pub Vec<char>, AtomicUsize);
+
+impl Characters {
+    pub fn of(text: &str) -> Characters {
+        Characters(text.chars().collect(), 0.into())
+    }
+}
 
 impl Source for Characters {
-    type Error = &'static str;
+    type Error = Stopped;
 
     fn n_characters(&self) -> usize {
         self.0.len()
@@ -26,17 +33,19 @@ impl Source for Characters {
         None
     }
 
-    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), &'static str> {
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Stopped> {
+        let refusal = |n: usize| n.checked_sub(1);
+        if self.1.fetch_update(Relaxed, Relaxed, refusal).is_ok() {
+            return Err(Stopped::NoMemory);
+        }
         let characters = &self.0[window];
         own.extend(characters);
         let is_broken = characters.contains(&'\u{fffd}');
-        if is_broken { Err("broken") } else { Ok(()) }
-    }
-}
-
-impl From<Stopped> for &'static str {
-    fn from(_: Stopped) -> &'static str {
-        "no memory"
+        if is_broken {
+            Err(Stopped::TooSlow)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -45,7 +54,7 @@ fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
     let encoder = encoder();
     for specials in [SpecialTokens::none(), SpecialTokens::new(&TOKENS).unwrap()] {
         for text in texts().into_iter().chain(tasks::tests::texts()) {
-            let texts = [Characters(text.chars().collect())];
+            let texts = [Characters::of(&text)];
             for (name, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
                 encoder
@@ -66,7 +75,7 @@ fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
 fn a_text_is_cut_where_it_can_be_and_a_special_token_never() {
     let windows = |text: &str, tokens: &[(&str, u32)]| -> Vec<String> {
         let specials = SpecialTokens::new(tokens).unwrap();
-        let characters = [Characters(text.chars().collect())];
+        let characters = [Characters::of(text)];
         Tasks::of(&characters, Scanner::Gpt2, &specials, 1)
             .map(|task| {
                 characters[0].0[task.unwrap()[0].window.clone()]
@@ -91,50 +100,11 @@ fn a_text_is_cut_where_it_can_be_and_a_special_token_never() {
 fn a_text_that_cannot_be_written_is_an_error_by_any_threads() {
     let (encoder, none) = (encoder(), SpecialTokens::none());
     let text = "the other ".repeat(50_000) + "\u{fffd}" + &" the other".repeat(50_000);
-    let broken = || Characters(text.chars().collect());
-    let texts = [Characters("the".chars().collect()), broken(), broken()];
+    let broken = || Characters::of(&text);
+    let texts = [Characters::of("the"), broken(), broken()];
     for n_threads in [1, 3] {
         let result = encoder.encode_texts(Scanner::Gpt2, &none, &texts, n_threads);
-        assert_eq!(result, Err((1, "broken")));
-    }
-}
-
-/// A text that has no memory for its UTF-8 so many times.
-struct Scarce {
-    text: Characters,
-    n_refusals: AtomicUsize,
-}
-
-impl Source for Scarce {
-    type Error = Stopped;
-
-    fn n_characters(&self) -> usize {
-        self.text.n_characters()
-    }
-
-    fn max_bytes(&self) -> usize {
-        self.text.max_bytes()
-    }
-
-    fn around(&self, position: usize) -> Option<(u32, u32)> {
-        self.text.around(position)
-    }
-
-    fn as_utf8(&self) -> Option<&str> {
-        None
-    }
-
-    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Stopped> {
-        let refusal = |n: usize| n.checked_sub(1);
-        if self
-            .n_refusals
-            .fetch_update(Relaxed, Relaxed, refusal)
-            .is_ok()
-        {
-            return Err(Stopped::NoMemory);
-        }
-        own.extend(&self.text.0[window]);
-        Ok(())
+        assert_eq!(result, Err((1, Stopped::TooSlow)));
     }
 }
 
@@ -146,20 +116,14 @@ fn one_thread_encodes_what_several_have_no_memory_for() {
     let whole = encoder.encode_document(Scanner::Gpt2, &none, &text, &mut expected);
     whole.unwrap();
     let encode = |n_refusals: usize, n_threads| {
-        let text = Scarce {
-            text: Characters(text.chars().collect()),
-            n_refusals: n_refusals.into(),
-        };
+        let text = Characters(text.chars().collect(), n_refusals.into());
         let encoded = encoder.encode_in_windows(
             Scanner::Gpt2,
             &none,
             std::slice::from_ref(&text),
             (100, n_threads),
         );
-        (
-            encoded.map(|encoded| encoded.ids),
-            text.n_refusals.into_inner(),
-        )
+        (encoded.map(|encoded| encoded.ids), text.1.into_inner())
     };
     let refused = Err((0, Stopped::NoMemory));
     assert_eq!(encode(0, 3), (Ok(expected.clone()), 0));

@@ -43,21 +43,6 @@ fn a_table_comes_back_from_the_disk_as_it_was() {
 }
 
 #[test]
-fn of_two_failures_the_first_is_kept() {
-    let failed = |number| Tally {
-        failure: Some((number, ChunkFailure::Unreadable)),
-        ..Tally::new(None).unwrap()
-    };
-    for (first, second) in [(3, 8), (8, 3)] {
-        let mut tally = failed(first);
-        tally.join(failed(second));
-        assert_eq!(tally.failure, Some((3, ChunkFailure::Unreadable)));
-        tally.join(Tally::new(None).unwrap());
-        assert!(tally.failure.is_some());
-    }
-}
-
-#[test]
 fn a_counter_that_is_dropped_ends_its_threads() {
     let file = Arc::new(File::open(std::env::current_exe().unwrap()).unwrap());
     let rules = CountingRules::new(Arc::new(Pattern::Named(Scanner::Gpt2)), &[]).expect("none");

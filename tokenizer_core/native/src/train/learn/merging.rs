@@ -216,7 +216,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
 }
 
 /// The group of `position`, which is after group `from`.
-pub(super) fn find_group(groups: &[Group], from: usize, position: usize) -> usize {
+fn find_group(groups: &[Group], from: usize, position: usize) -> usize {
     let mut step = 1;
     let mut low = from + 1;
     while low + step < groups.len() && groups[low + step].end <= position {

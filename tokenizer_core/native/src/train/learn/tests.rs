@@ -1,6 +1,5 @@
 //! The learner with any tuning, and what it must withstand; `tests/property` has its definition.
 
-use super::merging::find_group;
 use super::*;
 use std::collections::HashMap;
 
@@ -113,20 +112,4 @@ fn a_long_run_takes_no_time_and_no_stack() {
     assert!(learned.no_pair_left);
     let longest = learned.merges.len() + 255;
     assert_eq!(learned.tokens.get(longest).len(), 1_000_003);
-}
-
-#[test]
-fn groups_are_found_from_any_position() {
-    let groups: Vec<Group> = (0..50)
-        .map(|i| Group {
-            end: 3 * i + 4,
-            count: 1,
-        })
-        .collect();
-    for from in 0..49 {
-        for position in groups[from].end..groups[49].end {
-            let found = find_group(&groups, from, position);
-            assert!(groups[found].end > position && groups[found - 1].end <= position);
-        }
-    }
 }
