@@ -95,8 +95,9 @@ def test_the_queue_holds_as_many_jobs_as_its_limit(store):
     with pytest.raises(JobRunningError):
         add(store, "b", queue_limit=0)
     add(store, "b", queue_limit=1)
-    with pytest.raises(QueueFullError):
+    with pytest.raises(QueueFullError) as full:
         add(store, "c", queue_limit=1)
+    assert (full.value.unfinished, full.value.limit) == (2, 1)
     store.finish(store.claim_next(ME), "failed", error_code="x")
     add(store, "c", queue_limit=1)
 
