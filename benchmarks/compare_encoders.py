@@ -418,7 +418,7 @@ def describe(vocab, engines, folder):
     told = {"vocab": str(vocab), "json": str(vocab), "special_tokens": specials}
     if vocab.suffix != ".json":
         told["json"] = str(folder / f"{vocab.stem}.json")
-        tokenizer.save_tokenizer_json(Path(told["json"]))
+        tokenizer.save(Path(told["json"]))
         number_special_tokens_densely(Path(told["json"]))
     if OF_RANKS & set(engines):
         told["ranks"] = str(folder / f"{vocab.stem}.tiktoken")

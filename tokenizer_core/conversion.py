@@ -288,7 +288,7 @@ def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> lis
     ours = "tokenizer_core.Tokenizer."
     if target == "tokenizer.json":
         return [
-            f"{ours}from_tokenizer_json({names})",
+            f"{ours}load({names})",
             f"tokenizers.Tokenizer.from_file({names})",
             f"transformers.PreTrainedTokenizerFast(tokenizer_file={names})",
         ]

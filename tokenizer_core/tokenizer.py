@@ -131,7 +131,7 @@ class Tokenizer:
 
         folder = pathlib.Path(path)
         if folder.suffix == ".json":
-            self.save_tokenizer_json(folder)
+            self._write("tokenizer.json", folder)
             return
         folder.mkdir(parents=True, exist_ok=True)
         if found := existing_template_file(folder):
@@ -247,22 +247,6 @@ class Tokenizer:
         spec = TokenizerSpec.from_ranks(ranks, special_tokens, pattern=pattern)
         return cls.from_spec(spec, engine=engine)
 
-    @classmethod
-    def from_tokenizer_json(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
-        """Load Hugging Face's `tokenizer.json`: BPE of bytes, or of characters with byte fallback
-        (Llama 2). Settings that cannot be read exactly are refused by name."""
-        from tokenizer_core.formats.tokenizer_json.document import load_tokenizer_json
-
-        return cls.from_spec(load_tokenizer_json(path), engine=engine)
-
-    @classmethod
-    def from_tekken(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
-        """Load Mistral's `tekken.json`. `encode` matches its special tokens in a text, as with
-        every vocabulary; `allowed_special="none"` gives the ids of mistral-common."""
-        from tokenizer_core.formats.tekken_file import load_tekken
-
-        return cls.from_spec(load_tekken(path), engine=engine)
-
     def save_files(self, vocab_filepath: Path, merges_filepath: Path) -> None:
         """Write the vocabulary and merges as pickles."""
         self._write("pickle", vocab_filepath, merges_filepath)
@@ -275,10 +259,6 @@ class Tokenizer:
         """Write a `.tiktoken` rank file. Raises FormatError: no ranks give the same ids as the
         merges."""
         self._write("tiktoken", path)
-
-    def save_tokenizer_json(self, path: Path) -> None:
-        """Write Hugging Face's `tokenizer.json`."""
-        self._write("tokenizer.json", path)
 
     def _write(self, target: Target, *paths: Path) -> None:
         from tokenizer_core.formats.any_format import write_files

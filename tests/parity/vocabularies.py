@@ -88,9 +88,7 @@ def load_ours(data, name, engine):
         return Tokenizer.from_tiktoken(
             path, pattern=name, special_tokens=SPECIALS[name], engine=engine
         )
-    if name == "tekken":
-        return Tokenizer.from_tekken(path, engine=engine)
-    return Tokenizer.from_tokenizer_json(path, engine=engine)
+    return Tokenizer.load(path, engine=engine)
 
 
 def read_sample(path, n_bytes, offset=0):

@@ -71,8 +71,8 @@ BYTES_OF_TIKTOKEN = rank_lines(bytes([i]) for i in range(256))
 READERS = {
     "load": lambda folder: Tokenizer.load(folder / "tokenizer.json"),
     "folder": Tokenizer.load,
-    "tokenizer_json": lambda folder: Tokenizer.from_tokenizer_json(folder / "tokenizer.json"),
-    "tekken": lambda folder: Tokenizer.from_tekken(folder / "tekken.json"),
+    "tokenizer_json": lambda folder: Tokenizer.load(folder / "tokenizer.json"),
+    "tekken": lambda folder: Tokenizer.load(folder / "tekken.json"),
     "tiktoken": lambda folder: Tokenizer.from_tiktoken(
         folder / "x.tiktoken", pattern="gpt2", special_tokens={}
     ),
@@ -385,7 +385,7 @@ def test_merges_that_make_each_other_encode_without_end_to_merging(tmp_path, eng
     merges = [*TABLE["model"]["merges"], ["zz", "z"], ["z", "zz"], ["z", "z"]]
     vocab = TABLE["model"]["vocab"] | {"zz": 356, "zzz": 357}
     write(tmp_path, {"tokenizer.json": table(merges=merges, vocab=vocab) | NOTHING_ADDED})
-    tokenizer = Tokenizer.from_tokenizer_json(tmp_path / "tokenizer.json", engine=engine)
+    tokenizer = Tokenizer.load(tmp_path / "tokenizer.json", engine=engine)
     assert tokenizer.decode(tokenizer.encode("z" * 1000)) == "z" * 1000
 
 

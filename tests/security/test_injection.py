@@ -254,7 +254,7 @@ def test_no_typed_token_counts(name, client, table):
 @pytest.mark.parametrize("name", [name for name in FAMILIES if FAMILIES[name].shared])
 def test_no_typed_token_counts_in_a_real_vocabulary(name, shared_data):
     family = FAMILIES[name]
-    spec = Tokenizer.from_tokenizer_json(shared_data / family.shared).spec
+    spec = Tokenizer.load(shared_data / family.shared).spec
     known = {token.content for token in spec.added_tokens}
     special, written, fim = (
         tuple(filter(known.__contains__, tokens))

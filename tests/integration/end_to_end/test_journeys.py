@@ -218,7 +218,7 @@ def test_datatrove_writes_the_ids_of_this_library(tmp_path):
     )
     (tmp_path / "stories.jsonl").write_text(lines, encoding="utf-8")
     tokenizer = Tokenizer.from_preset("gpt2")
-    tokenizer.save_tokenizer_json(tmp_path / "tokenizer.json")
+    tokenizer.save(tmp_path / "tokenizer.json")
     run(
         "datatrove_tokens.py", tmp_path / "stories.jsonl", tmp_path / "tokenizer.json",
         tmp_path / "tokens", PYTHONPATH=os.pathsep.join(map(str, (REPOSITORY, DATATROVE))),

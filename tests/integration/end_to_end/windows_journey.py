@@ -61,7 +61,7 @@ def save_and_load(tokenizer):
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode(ids) == TEXT
     tokenizer.save_gpt2_files(FOLDER / "vocab.json", FOLDER / "merges.txt")
-    tokenizer.save_tokenizer_json(FOLDER / "tokenizer.json")
+    tokenizer.save(FOLDER / "tokenizer.json")
     tokenizer.save_files(FOLDER / "vocab.pkl", FOLDER / "merges.pkl")
     for name in ("vocab.json", "merges.txt", "tokenizer.json"):
         assert b"\r" not in (FOLDER / name).read_bytes(), name

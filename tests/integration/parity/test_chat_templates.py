@@ -82,7 +82,7 @@ def tokenizer_file(shared_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizer(tokenizer_file):
-    return Tokenizer.from_tokenizer_json(tokenizer_file)
+    return Tokenizer.load(tokenizer_file)
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +201,7 @@ def test_ids_of_a_chat_equal_those_of_transformers(source, tokenizer_file, token
     llama2 = shared_data / "vocab_open" / "llama2.tokenizer.json"
     for ours, file, variables in (
         (tokenizer, tokenizer_file, _VARIABLES),
-        (Tokenizer.from_tokenizer_json(llama2), llama2, {"bos_token": "<s>", "eos_token": "</s>"}),
+        (Tokenizer.load(llama2), llama2, {"bos_token": "<s>", "eos_token": "</s>"}),
     ):
         expected = apply_chat_template(
             file=str(file), template=source, variables=variables, chats=chats, want="ids"

@@ -159,7 +159,7 @@ def test_other_methods_and_options_are_refused_by_name(path):
         lambda: list(tokenizer.encode_iterable(["a"])),
         lambda: tokenizer.decode_bytes([1]),
         lambda: tokenizer.control_tokens,
-        lambda: tokenizer.save_tokenizer_json("x"),
+        lambda: tokenizer.save("x.json"),
     ):
         with pytest.raises(OtherModelError, match="run by the library tokenizers"):
             call()

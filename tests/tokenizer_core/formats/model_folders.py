@@ -40,7 +40,7 @@ def make_folder(folder, change=lambda _: None, *, nfc=False, pattern="gpt2", **f
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"lo", 257: b"low"}
     folder.mkdir(exist_ok=True)
     path = folder / "tokenizer.json"
-    Tokenizer(vocab, merges, [END, "<bos>"], pattern=pattern).save_tokenizer_json(path)
+    Tokenizer(vocab, merges, [END, "<bos>"], pattern=pattern).save(path)
     table = json.loads(path.read_text(encoding="utf-8"))
     if nfc:
         table["normalizer"] = {"type": "NFC"}

@@ -26,7 +26,6 @@ from tokenizer_core.formats.gpt2_files import (
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST, render_spec_fields
 from tokenizer_core.formats.pickle_files import render_pickle
-from tokenizer_core.formats.tokenizer_json.document import load_tokenizer_json
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -71,7 +70,7 @@ def test_every_format_is_read_to_the_same_spec(files):
             [files / "vocab.json", files / "merges.txt"], special_tokens={"<|endoftext|>": 356}
         ),
         load_spec([files / "tokenizer.json"]),
-        load_tokenizer_json(files / "tokenizer.json"),
+        load_spec([files / "tokenizer.json"]),
         load_files_spec(files / "vocab.pkl", files / "merges.pkl", ["<|endoftext|>"], "gpt2"),
     ]
     assert {spec.fingerprint for spec in same} == {SPEC.fingerprint}
@@ -116,8 +115,6 @@ def test_only_pairs_of_files_have_vocabulary_and_merges(files):
     assert (vocab, merges) == load_vocab_and_merges(files / "vocab.pkl", files / "merges.pkl")
     with pytest.raises(FormatError, match="one file alone"):
         load_vocab_and_merges(files / "tokenizer.json", files / "merges.txt")
-    with pytest.raises(FormatError, match=r"is a folder; load a model folder with Tokenizer\.load"):
-        load_tokenizer_json(files)
 
 
 RICH = trained_spec(

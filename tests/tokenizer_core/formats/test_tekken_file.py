@@ -184,7 +184,7 @@ def test_the_file_is_detected_and_read_like_every_format(tmp_path, engine):
         load_spec([path, path])
     with pytest.raises(FormatError, match="tekken, which is one file alone"):
         load_vocab_and_merges(path, path)
-    tokenizer = Tokenizer.from_tekken(path, engine=engine)
+    tokenizer = Tokenizer.load(path, engine=engine)
     assert load_spec([path]) == load_tekken(path) == tokenizer.spec
     assert tokenizer.engine_name == engine
     # A vocabulary with the words config and vocab is GPT-2's.

@@ -76,7 +76,7 @@ def test_rollback_returns_to_the_version_served_before(cli):
 
 def test_any_tokenizer_is_inspected_and_only_a_published_one_serves(trained):
     tokenizer = Tokenizer.from_preset("gpt2")
-    tokenizer.save_tokenizer_json(trained.folder / "tokenizer.json")
+    tokenizer.save(trained.folder / "tokenizer.json")
     shown = trained.run("inspect", "gpt2", "tokenizer.json", "worked")[0].decode()
     heads = [line for line in shown.splitlines() if not line.startswith(" ")]
     assert heads[:2] == ["gpt2", "tokenizer.json"]
@@ -142,7 +142,7 @@ def test_control_tokens_of_templates_and_of_the_option(cli):
         AddedToken(token, id_, special=False) for id_, token in enumerate(["<think>", "<b>"], 256)
     ]
     vocab = {byte: bytes([byte]) for byte in range(256)}
-    Tokenizer.from_spec(TokenizerSpec.from_merges(vocab, [], added)).save_tokenizer_json(
+    Tokenizer.from_spec(TokenizerSpec.from_merges(vocab, [], added)).save(
         cli.folder / "tokenizer.json"
     )
     command = ("import", "tokenizer.json", "--name=m", "--chat-template=chat.jinja")

@@ -118,7 +118,7 @@ def test_a_diff_of_two_versions_and_of_a_file(cli):
 def test_files_of_every_form(cli):
     store = ArtifactStore(cli.folder / "artifacts")
     tokenizer = Tokenizer.from_spec(store.open(store.resolve("mine")))
-    tokenizer.save_tokenizer_json(cli.folder / "my=t.json")
+    tokenizer.save(cli.folder / "my=t.json")
     tokenizer.save_gpt2_files(cli.folder / "vocab.json", cli.folder / "merges.txt")
     tokenizer.save_files(cli.folder / "v.pkl", cli.folder / "m.pkl")
     files = ("mine", "my=t.json", "gpt=vocab.json,merges.txt", "./v.pkl,./m.pkl:gpt2")

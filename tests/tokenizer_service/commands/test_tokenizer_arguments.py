@@ -14,8 +14,9 @@ MISSING = "publish it: tokenizer import starter --name starter"
 
 def test_a_word_that_is_a_published_tokenizer_or_preset_and_a_file_is_refused(trained):
     single_bytes = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-    single_bytes.save_tokenizer_json(trained.folder / "worked")
-    shutil.copyfile(trained.folder / "worked", trained.folder / "plain")
+    single_bytes.save(trained.folder / "bytes.json")
+    for name in ("worked", "plain"):
+        shutil.copyfile(trained.folder / "bytes.json", trained.folder / name)
     for name in ("./worked", "plain"):
         assert len(trained.run("encode", "newest", "--tokenizer", name)[0].split()) == 6
     trained.run("import", "./worked", "--name=again")

@@ -145,7 +145,7 @@ def test_text_embeddings_inference(client, post, spec, tmp_path):
     assert (info["max_client_batch_size"], info["auto_truncate"]) == (65536, False)
     # Its offsets come from the Rust API of Hugging Face and count bytes; the Python API counts
     # characters.
-    Tokenizer.from_spec(spec).save_tokenizer_json(tmp_path / "tokenizer.json")
+    Tokenizer.from_spec(spec).save(tmp_path / "tokenizer.json")
     reference = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     text = " wéor中<s>👩‍👧 <a mark> <end>\n"
     encoding = reference.encode(text)

@@ -130,7 +130,7 @@ def test_offsets_of_a_completion(post):
 
 
 def test_a_prompt_is_cut_as_by_hugging_face(post, refused, around, tmp_path):
-    Tokenizer.from_spec(around).save_tokenizer_json(tmp_path / "tokenizer.json")
+    Tokenizer.from_spec(around).save(tmp_path / "tokenizer.json")
     reference = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     text = "abcdef"
     for limit in range(2, 10):

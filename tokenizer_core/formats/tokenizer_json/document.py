@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
+from tokenizer_core.blobs.atomic_files import check_size
 from tokenizer_core.engines.native_calls import read_packed_model
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_one_name_an_id
@@ -35,26 +34,19 @@ from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
 
 if TYPE_CHECKING:
-    import os
+    pass
 
 MAX_FILE_BYTES: Final = 128 << 20
 """The size cap; o200k with all its splits has about 20 MB."""
 
 
-def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
-    """The spec of a `tokenizer.json`, of kind `merges`.
+def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
+    """The spec, of kind `merges`, of the text of a `tokenizer.json`.
 
     Raises:
         FormatError: not JSON, or a field whose effect on ids is not supported (named).
         InvalidSpecError: vocabulary, merges and added tokens do not form a tokenizer.
     """
-    if Path(path).is_dir():
-        raise FormatError(f"{str(path)!r} is a folder; load a model folder with Tokenizer.load")
-    return parse_tokenizer_json(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
-
-
-def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
-    """Parse the text of a `tokenizer.json` to a spec; raises as `load_tokenizer_json`."""
     return parse_tokenizer_table(parse_tokenizer_document(data, "tokenizer.json"))
 
 
@@ -76,7 +68,7 @@ def parse_tokenizer_document(data: bytes, what: str) -> object:
 
 
 def parse_tokenizer_table(value: object) -> TokenizerSpec:
-    """Parse the JSON value of a `tokenizer.json` to a spec; raises as `load_tokenizer_json`."""
+    """Parse the JSON value of a `tokenizer.json` to a spec; raises as `parse_tokenizer_json`."""
     root = check_fields(
         value,
         "tokenizer",
