@@ -156,7 +156,7 @@ impl Tables {
         let has_ends = word_ends.is_some();
         let mark = vocabulary.n_ids() as u32;
         let ends = word_ends.map(|ends| ends_of_bytes(&ends, &vocabulary));
-        let merger = match (merges, &ends) {
+        let mut merger = match (merges, &ends) {
             (Some(merges), None) => Merger::from_merges(start, merges, tokens, by_characters),
             (Some(merges), Some(ends)) if !ends.is_empty() && missing.is_none() => {
                 if mark == 1 << ID_BITS {
@@ -195,6 +195,10 @@ impl Tables {
         // The lowest ids first: those of the more frequent tokens.
         seeds.sort_unstable();
         seeds.truncate(MAX_SEEDS);
+        // Where bytes are left out, the rest is no UTF-8, and characters that are apart may merge.
+        if !by_characters && missing.is_none() && !has_ends {
+            merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
+        }
         let boundaries = if missing.as_ref().is_some_and(|it| !it.begin_characters()) {
             Boundaries::none()
         } else {

@@ -18,8 +18,8 @@
 //! every way to split a token, more than twice as many as there are tokens (Llama 3). Without those
 //! the products are in the order of their ids, and the table is half as large.
 
+mod atoms;
 pub mod boundaries;
-mod characters;
 mod long;
 pub mod pair_table;
 mod short;
@@ -30,7 +30,7 @@ use std::thread;
 use crate::mem::growth::NoMemory;
 use crate::mem::sections::{Reader, Unusable, Writer, all, check};
 use crate::mem::table::Table;
-use crate::merge::characters::Characters;
+use crate::merge::atoms::Atoms;
 use crate::merge::long::LongMerge;
 use crate::merge::pair_table::{ID_BITS, NO_RANK, Pair, PairTable};
 use crate::merge::short::ShortMerge;
@@ -89,8 +89,8 @@ pub struct Merger {
     /// The rank of each pair of bytes, `first << 8 | second`: the first look-up of every piece.
     start_ranks: Table<u32>,
     pairs: PairTable,
-    characters: Characters,
-    /// Whether merging comes to each id, by id; empty where nobody asks.
+    atoms: Atoms,
+    /// While the tables are built: whether merging comes to each id, by id.
     made: Vec<bool>,
 }
 
@@ -124,10 +124,15 @@ impl Merger {
         if merges.len() >= NO_RANK as usize {
             return Err(TooManyMerges(merges.len()));
         }
-        let mut all = Merger::of_all(start, merges);
-        if by_characters {
-            all.characters = Characters::of(tokens.iter().copied());
-        }
+        let atoms = if by_characters {
+            Atoms::of_characters(tokens.iter().copied())
+        } else {
+            Atoms::none()
+        };
+        let mut all = Merger {
+            atoms,
+            ..Merger::of_all(start, merges)
+        };
         let n_ids = tokens.iter().map(|token| token.1 + 1).max().unwrap_or(0);
         let mut last_pairs = vec![None; n_ids as usize];
         let mut made = vec![false; n_ids as usize];
@@ -146,7 +151,7 @@ impl Merger {
             let last = last_pairs.get(product as usize).copied().flatten();
             last.is_none_or(|last| last == (left, right))
         });
-        let characters = std::mem::replace(&mut all.characters, Characters::none());
+        let atoms = std::mem::replace(&mut all.atoms, Atoms::none());
         let pruned = if merges.len() == n_merges {
             all
         } else {
@@ -154,7 +159,7 @@ impl Merger {
         };
         Ok(Merger {
             made,
-            characters,
+            atoms,
             ..pruned
         })
     }
@@ -214,7 +219,7 @@ impl Merger {
             start: Box::new(start),
             start_ranks: vec![NO_RANK; N_START_RANKS].into(),
             pairs: PairTable::new(n_pairs, products),
-            characters: Characters::none(),
+            atoms: Atoms::none(),
             made: Vec::new(),
         }
     }
@@ -242,11 +247,26 @@ impl Merger {
         Ok(Merger::of_all(start, &all))
     }
 
+    /// Lets characters start as their tokens where that changes nothing; from then on pieces must
+    /// be UTF-8. `tokens` are those that encoding can produce, `bytes_of` gives those of an id.
+    pub fn find_atoms<'v>(
+        &mut self,
+        tokens: impl Iterator<Item = (&'v [u8], u32)>,
+        bytes_of: impl Fn(u32) -> &'v [u8],
+    ) {
+        let merge = |left, right| {
+            let rank = self.pairs.rank(left, right);
+            (rank != NO_RANK).then(|| (rank, self.pairs.product(rank)))
+        };
+        self.atoms = Atoms::new(&self.start, tokens, merge, self.pairs.iter(), bytes_of);
+        self.made = Vec::new();
+    }
+
     pub fn write(&self, to: &mut Writer) {
         to.table(&self.start[..]);
         to.table(&self.start_ranks);
         self.pairs.write(to);
-        self.characters.write(to);
+        self.atoms.write(to);
     }
 
     /// Of ids below `n_ids`; the next one marks the end of a word.
@@ -266,7 +286,7 @@ impl Merger {
             start: Box::new(start),
             start_ranks,
             pairs,
-            characters: Characters::read(from, n_ids)?,
+            atoms: Atoms::read(from, n_ids)?,
             made: Vec::new(),
         })
     }
@@ -318,7 +338,8 @@ impl Merger {
         found
     }
 
-    /// Whether merging the bytes of this token comes to its id and nothing else.
+    /// Whether merging the bytes of this token comes to its id and nothing else. Before
+    /// `find_atoms`.
     pub fn makes(&self, id: u32) -> bool {
         self.made[id as usize]
     }
@@ -393,13 +414,13 @@ impl Merger {
     fn start_symbols(&self, part: &[u8], ids: &mut Vec<u32>) -> Result<(), NoMemory> {
         ids.clear();
         ids.try_reserve(part.len())?;
-        self.characters.start(&self.start, part, |id| ids.push(id));
+        self.atoms.start(&self.start, part, |id| ids.push(id));
         Ok(())
     }
 
     #[inline(always)]
     fn starts_from_bytes(&self, piece: &[u8]) -> bool {
-        piece.is_ascii() || self.characters.are_none()
+        piece.is_ascii() || self.atoms.are_none()
     }
 
     /// A piece of at most `N` bytes.
@@ -414,7 +435,7 @@ impl Merger {
         if self.starts_from_bytes(piece) {
             short.start_from_bytes(piece, &self.start, &self.start_ranks);
         } else {
-            self.characters
+            self.atoms
                 .start(&self.start, piece, |id| short.push(id, &self.pairs));
         }
         take(short.merge(&self.pairs, at_most))
