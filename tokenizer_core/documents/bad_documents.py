@@ -165,7 +165,7 @@ def report_bad(
     if bad is None:
         raise CorpusError(
             f"the corpus file {file!r}, {unit} {number}: {error} (--skip-bad, where a command has "
-            f"it, leaves bad documents out; in Python max_bad)"
+            f"it, leaves bad documents out; in Python max_bad, in requests skip_bad)"
         ) from None
     bad.append(BadDocument(corpus_file_name(file), unit, number, error.reason))
 

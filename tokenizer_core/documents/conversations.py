@@ -11,6 +11,7 @@ LLaMA-Factory. Parquet and some data sets store lists as JSON strings; those are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import ConversationError
@@ -47,6 +48,14 @@ _ROLES: Final = {
 
 _NOT_ASSISTANT: Final = ("gpt", "model", "bot", "chatbot", "ai", "tool_call", "function_call")
 """Roles of other data whose messages a template would write as those of somebody else."""
+
+
+@lru_cache(64)
+def _is_assistant(role: str) -> bool:
+    """Whether another role means the assistant, also if it is misspelt."""
+    from difflib import get_close_matches  # most conversations do not need it
+
+    return role in _NOT_ASSISTANT or bool(get_close_matches(role, ["assistant"], cutoff=0.8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ def parse_conversation(data: bytes) -> Conversation:
             raise ConversationError(
                 f'messages[{index}] has no role; write {{"role": "user", "content": ...}}'
             )
-        if role != "assistant" and role.lower() in ("assistant", *_NOT_ASSISTANT):
+        if role != "assistant" and _is_assistant(role.lower()):
             raise ConversationError(
                 f"messages[{index}] has the role {role}, whose text would not be learned; write "
                 f"assistant, and calls as its tool_calls"

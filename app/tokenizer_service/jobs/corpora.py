@@ -285,9 +285,10 @@ class CorpusUpload:
         is_text = found in ("jsonl", "json", "csv")
         is_unasked = not is_text or (kind == "txt" and not self._is_told)
         if expected is None and found is not None and is_unasked:
-            raise CorpusFormatError(
-                f"{CONTENT_NAMES[found]}, and neither the id nor the request says so"
-            )
+            why = "and neither the id nor the request says so"
+            if found in ("json", "csv"):
+                why = "which is not read: write JSON lines"
+            raise CorpusFormatError(f"{CONTENT_NAMES[found]}, {why}")
 
     def close(self) -> None:
         """Release the file; removes it if it was not published."""

@@ -220,6 +220,7 @@ def test_tools_reach_the_template(tmp_path):
         (openai("user:a", label=False), "the record has label False; leave it out"),
         (openai("user:a", weight=0), "the record has weight 0; leave it out"),
         (openai("user:a", "Assistant:b"), r"messages\[1\] has the role Assistant, .* write assist"),
+        (openai("user:a", "asistant:b"), "has the role asistant, whose text would not be learned"),
         (openai("user:a", "tool_call:b"), r"messages\[1\] has the role tool_call, .* tool_calls"),
         (
             {"messages": [{"role": "assistant", "content": "a", "loss": False}]},
