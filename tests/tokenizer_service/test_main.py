@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,7 +13,7 @@ from tokenizer_core.engines import choose_engine, native_import
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_service import main
 from tokenizer_service.http.dialects import dialects_of_route
-from tokenizer_service.main import create_app
+from tokenizer_service.main import _guard, create_app
 from tokenizer_service.settings import Settings
 
 
@@ -209,3 +210,10 @@ for _ in range(3):
 def test_forks_of_one_process_give_other_request_ids():
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
     assert len(set(done.stdout.split())) == 3
+
+
+def test_the_limits_of_connections_are_those_of_the_settings():
+    for idle, stall in ((9, 9), (5, 7)):
+        settings = Settings(header_seconds=3, send_seconds=7, stream_idle_seconds=idle)
+        guard = _guard(settings, Mock(), None)
+        assert (guard.header_seconds, guard.send_seconds, guard.stall_seconds) == (3, 7, stall)
