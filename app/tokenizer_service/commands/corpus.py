@@ -74,7 +74,7 @@ _COUNTED: Final = {
     "turns_with_end": "turns are learned with their end",
     "turns_end_of_conversation": "turns are learned without an end: nothing follows them",
     "turns_no_special_token": "turns are learned without an end: no special token follows them",
-    "turns_outside_tags": "turns are learned without a special token: none ends the generation tags",
+    "turns_outside_tags": "turns are learned without an end: no special token ends the tagged text",
     "turns_unanswered": "turns are not learned: the template cannot be asked where they begin",
     "turns_no_prompt": "turns are not learned: no generation prompt is in front of them",
     "turns_interleaved": "turns are not learned: the text of another message is inside them",

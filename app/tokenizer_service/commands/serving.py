@@ -606,11 +606,14 @@ def _encode_sample(settings: Settings) -> list[int] | None:
     except TokenizerCoreError as error:
         named = settings.store or settings.artifacts_dir
         variable = "TOKENIZER_STORE" if settings.store else "TOKENIZER_ARTIFACTS_DIR"
+        way = "Train one as below, or publish one (the one in this package, a file, or a preset)"
+        command = "import starter --name starter --promote"
+        with contextlib.suppress(TokenizerCoreError):
+            if published := store.list():
+                way, command = "Promote one that is published", f"promote {published[-1].name}"
         print(
-            f"no tokenizer to serve yet: {error}. Train one as below, or publish one (the one in "
-            f"this package, a file, or a preset):\n"
-            f"  {variable}={shlex.quote(str(named))} tokenizer import starter --name starter "
-            f"--promote",
+            f"no tokenizer to serve yet: {error}. {way}:\n"
+            f"  {variable}={shlex.quote(str(named))} tokenizer {command}",
             file=sys.stderr,
         )
         return None

@@ -57,6 +57,9 @@ def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spe
     assert routes() == ["/tokenizers", "/train", "/train"]
     assert "tokenizer import starter --name starter --promote" in capsys.readouterr().err
     store = ArtifactStore(settings.artifacts_dir)
+    store.publish(small_spec, name="mine")
+    routes()
+    assert "tokenizer promote mine\n" in capsys.readouterr().err
     store.promote(store.publish(small_spec, name=settings.default))
     assert routes()[:3] == ["/encode", "/decode", "/encode_stream"]
     assert capsys.readouterr().err == ""
