@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from tokenizer_core.blobs.atomic_files import check_size
 from tokenizer_core.engines.native_calls import read_packed_model
@@ -32,9 +32,6 @@ from tokenizer_core.formats.tokenizer_json.pre_tokenizer import (
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
-
-if TYPE_CHECKING:
-    pass
 
 MAX_FILE_BYTES: Final = 128 << 20
 """The size cap; o200k with all its splits has about 20 MB."""
