@@ -207,7 +207,9 @@ class TokenFilesSplit(BaseModel):
 
     documents: int
     tokens: int
-    text_bytes: int = Field(description="Bytes of its documents in UTF-8")
+    text_bytes: int = Field(
+        description="Bytes of its documents in UTF-8; of conversations, of their records"
+    )
     bytes_per_token: float
     shards: int
     special_tokens_found: dict[str, int] = Field(

@@ -237,7 +237,7 @@ def check_tokenizer(plan: TokenFilesPlan, tokenizer: Tokenizer) -> None:
     fingerprint = spec_of(tokenizer).fingerprint
     if fingerprint != plan.tokenizer.fingerprint:
         raise TokenizerMismatchError(
-            f"these token files were written by another tokenizer ({plan.tokenizer}) than the one "
-            f"given or active (fingerprint {fingerprint[:12]}), and the same ids may mean other "
-            f"text; name that tokenizer (--tokenizer), or write the files anew with this one"
+            f"these token files, or their plan, are of another tokenizer ({plan.tokenizer}) than "
+            f"the one given or active (fingerprint {fingerprint[:12]}), and the same ids may mean "
+            f"other text; name that tokenizer (--tokenizer), or begin anew with this one"
         )

@@ -292,9 +292,13 @@ def _open(
             f"a file of the format {chosen} cannot be entered in its middle; read it whole"
         )
     source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
-    if not is_told and (within is None or within[0] == 0):
+    is_jsonl = chosen == "jsonl" and not is_address(name)
+    if (is_jsonl or not is_told) and (within is None or within[0] == 0):
         try:
-            check_text_content(source.name, source.read_at(0, CONTENT_BYTES))
+            if is_jsonl:
+                _check_not_packed(source.name, source.read_at(0, 4))
+            else:
+                check_text_content(source.name, source.read_at(0, CONTENT_BYTES))
         except CorpusError:
             source.file.close()
             raise
@@ -635,6 +639,8 @@ def check_text_content(name: str, data: bytes) -> None:
         CorpusError: it begins like another format.
     """
     found = format_of_content(data, name)
+    if found is not None and name.lower().endswith(_ARCHIVES):
+        raise CorpusError(f"the corpus file {name!r} is an archive of files; unpack it")
     if found is not None:
         way_on = (
             f"and its name does not say so; rename it, or name its format (--format, in Python "
@@ -648,6 +654,16 @@ def check_text_content(name: str, data: bytes) -> None:
         )
 
 
+def _check_not_packed(name: str, beginning: bytes) -> None:
+    found = format_of_content(beginning)
+    if found in _MAGIC:
+        raise CorpusError(
+            f"the corpus file {name!r} is {CONTENT_NAMES[found]}, and its name or format says JSON "
+            f"lines; rename it, or name its format (--format, in Python format=)"
+        )
+
+
+_ARCHIVES: Final = (".tar.gz", ".tgz", ".tar.zst")
 _OPTIONS: Final = {
     "gz": "txt.gz or jsonl.gz", "zst": "txt.zst or jsonl.zst", "parquet": "parquet",
     "jsonl": "jsonl",

@@ -273,6 +273,9 @@ def run_encode(arguments: argparse.Namespace) -> None:
             quiet=arguments.quiet,
         )
     _print_manifest(manifest, arguments.output, as_json=arguments.json)
+    for split in manifest.splits:
+        if split.special_tokens_found and encoder is None and not arguments.json:
+            _print_specials(split)
     n_documents = sum(split.n_documents for split in manifest.splits)
     if (
         arguments.separator
@@ -501,10 +504,16 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         print(manifest.to_json().decode(), end="")
         return
     plan = manifest.plan
+
+    def per_token(split: SplitRecord) -> str:
+        # The bytes of conversations are those of their records.
+        is_text = manifest.document_encoder is None
+        return f"{split.bytes_per_token:.3f} bytes per token, " if is_text else ""
+
     for split in manifest.splits:
         print(
             f"{split.name}: {split.n_documents:,} documents, {split.n_tokens:,} tokens, "
-            f"{split.bytes_per_token:.3f} bytes per token, shards: {len(split.shards)}"
+            f"{per_token(split)}shards: {len(split.shards)}"
         )
         if split.n_loss_tokens is not None:
             share = split.n_loss_tokens / split.n_tokens
@@ -561,8 +570,11 @@ def _print_use(files: TokenFiles, split: SplitRecord) -> None:
         f"{split.name}: of {n_ids:,} tokens {n_ids - n_used:,} are never used, {n_rare:,} fewer "
         f"than {RARE} times; most used: {listed}"
     )
-    if files.has_mask:
-        return  # the chat template wrote the special tokens
+    if not files.has_mask:  # else the chat template wrote the special tokens
+        _print_specials(split)
+
+
+def _print_specials(split: SplitRecord) -> None:
     special = split.special_tokens_found
     found = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in special.items())
     print(f"{split.name}: special tokens found in the texts: {found or 'none'}")

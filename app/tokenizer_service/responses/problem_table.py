@@ -397,7 +397,9 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.VocabSizeError: Row(422),
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(
-        404, "No such tokenizer or version; GET /tokenizers lists them."
+        404,
+        "No such tokenizer or version; GET /tokenizers lists them. A preset is published first: "
+        "tokenizer import --preset NAME --name NAME.",
     ),
     core.ModelNotFoundError: Row(
         404,

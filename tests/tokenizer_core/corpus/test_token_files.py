@@ -429,7 +429,7 @@ def test_texts_that_a_tokenizer_changes_are_lossy_and_not_corrupt(kind, tmp_path
 def test_another_tokenizer_and_an_unknown_split_are_refused(tmp_path):
     write_texts(tmp_path / "t")
     for how, error, message in (
-        ({"tokenizer": WIDE}, TokenizerMismatchError, "written by another tokenizer"),
+        ({"tokenizer": WIDE}, TokenizerMismatchError, "are of another tokenizer"),
         ({"texts": {"train": TEXTS}}, TokenFilesError, "needs the tokenizer"),
         ({"tokenizer": NARROW, "texts": {"test": TEXTS}}, LookupError, "no split 'test'"),
     ):

@@ -95,6 +95,13 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
         if data.isascii():
             with open_documents(path, CorpusFormat("txt")) as pieces:
                 assert join(pieces) == [data.decode()]
+    for name, message in (
+        ("corpus.jsonl", "packed with gzip, and its name or format says JSON lines; rename it"),
+        ("corpus.tar.gz", "an archive of files; unpack it"),
+    ):
+        (tmp_path / name).write_bytes(gzip.compress(LINES))
+        with pytest.raises(CorpusError, match=message):
+            opened(tmp_path / name)
     for name, data in (
         ("pandas.JSON", b'[{"text":"one"},{"text":"two"}]'),
         ("duckdb.json", b'[\n\t{"text":"one"},\n\t{"text":"two"}\n]\n'),

@@ -47,6 +47,7 @@ def test_token_files_can_be_verified_and_read(cli):
     assert out.decode().startswith("train: 2 documents, ")
     why = "the only known document end of the vocabulary"
     assert f"the token '{END}' ends a document: {why}\n" in out.decode()
+    assert "special tokens found" not in out.decode()
     assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
     assert b"tokens: 4 files, 2 documents, " in cli.run("corpus", "verify", "tokens")[0]
     out, _ = cli.run("corpus", "verify", "tokens", "--json")
@@ -263,7 +264,8 @@ def test_a_special_token_in_a_record_is_an_error_until_the_option_says_what_it_i
     assert "(--allowed-special all) takes it as the token, none as text" in line
     assert not Path("tokens").exists()
     for name, count in (("all", 1), ("none", 0)):
-        cli.run(*command, name, "--allowed-special", name)
+        out, _ = cli.run(*command, name, "--allowed-special", name)
+        assert ("special tokens found in the texts" in out.decode()) == bool(count)
         assert list(TokenFiles.open(name).document(1)[:-1]).count(256) == count
 
 
@@ -305,7 +307,7 @@ def test_errors_are_one_line_with_the_remedy(cli):
         assert said in cli.fail("corpus", "inspect", "tokens", *options, code=code)
     cli.run("corpus", "verify", "tokens", "--tokenizer=mine")
     told = cli.fail("corpus", "verify", "tokens", "--tokenizer=other")
-    assert "were written by another tokenizer" in told
+    assert "are of another tokenizer" in told
     shard = Path("tokens/train.bin")
     shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
     assert "train.bin" in cli.fail("corpus", "verify", "tokens", code=3)
