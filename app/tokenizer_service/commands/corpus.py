@@ -101,7 +101,7 @@ def add_parsers(subcommands: Any) -> None:
     verify = add_command(below, run_verify, help=about)
     _add_folder(verify)
     verify.add("--json", "print the figures as JSON")
-    add_tokenizer_arguments(verify)
+    add_tokenizer_arguments(verify, default="none")
     add_quiet(verify)
 
     about = "show the manifest of token files, or one document"

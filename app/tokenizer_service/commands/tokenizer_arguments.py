@@ -44,12 +44,12 @@ _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
 _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab|model))+$")
 
 
-def add_tokenizer_arguments(parser: CommandParser, *, has_server: bool = False) -> None:
+def add_tokenizer_arguments(
+    parser: CommandParser, *, has_server: bool = False, default: str = "the active one"
+) -> None:
     """Add the options that `load_tokenizer`, `find_tokenizer` and `find_coder` read."""
     group = parser.add_argument_group("which tokenizer")
-    group.add_argument(
-        "--tokenizer", metavar="TOKENIZER", help=f"{TOKENIZER} (default: the active one)"
-    )
+    group.add_argument("--tokenizer", metavar="TOKENIZER", help=f"{TOKENIZER} (default: {default})")
     group.add_argument(
         "--files",
         nargs="+",
