@@ -15,7 +15,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.errors import InvalidUtf8Error
+from tokenizer_core.errors import InvalidUtf8Error, SpecialTokenForbiddenError
 from tokenizer_core.text.pieces import readable_token
 from tokenizer_service.commands.coders import Coder
 from tokenizer_service.commands.command_line import (
@@ -260,9 +260,12 @@ def _count_documents(
     options = specials_of_documents(given, is_text=arguments.format.startswith("txt"))
     n_tokens, done = 0, bar.n
     with open_documents(path, kind) as reader:
-        for n_more in coder.count_documents(reader, **options):
-            n_tokens += n_more
-            bar.update(done + reader.position_bytes - bar.n)
+        try:
+            for n_more in coder.count_documents(reader, **options):
+                n_tokens += n_more
+                bar.update(done + reader.position_bytes - bar.n)
+        except SpecialTokenForbiddenError as error:
+            raise SpecialTokenForbiddenError(error.token, str(path)) from None
     return n_tokens
 
 

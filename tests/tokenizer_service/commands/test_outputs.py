@@ -91,7 +91,7 @@ def test_documents_are_counted_by_their_format(trained):
         option = f"--allowed-special={allowed}"
         each = [int(trained.run("count", option, stdin=text.encode())[0]) for text in texts]
         assert int(trained.run(*words, option)[0]) == sum(each)
-    assert "holds the special token" in trained.fail(*words)
+    assert "t.jsonl: the document holds the special token" in trained.fail(*words)
     assert "give one of txt, " in trained.fail("count", "--file=t.jsonl", "--format=x", code=2)
     assert "give --format too" in trained.fail("count", "--file=t.jsonl", "--field=body", code=2)
 
