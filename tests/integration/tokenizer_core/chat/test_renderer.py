@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.profiles import first_and_slow
 from tests.tokenizer_core.chat.test_in_process import HOSTILE
 from tokenizer_core.chat.renderer import ChildNeededError, RenderLimits, render_chat, without_child
 from tokenizer_core.errors import ChatInputError, ChatLimitError, ChatTemplateError
@@ -244,7 +243,7 @@ def test_it_ends_when_it_needs_too_much_memory(template):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux limits the memory")
-@pytest.mark.parametrize("name", first_and_slow(HOSTILE))
+@pytest.mark.parametrize("name", HOSTILE)
 def test_what_has_bounds_only_by_a_budget_ends_in_a_child_too(name):
     messages = [{"role": "user", "content": "a" * 300_000}]
     limits = RenderLimits(memory_bytes=64 << 20, seconds=0.5, chars=1 << 20)
