@@ -128,8 +128,8 @@ def run_list(arguments: argparse.Namespace) -> None:
         print(json.dumps([{**_identity(ref), "active": ref == active} for ref in refs]))
     elif not refs:
         print(
-            "no tokenizer yet, so commands use the packaged starter; see tokenizer train --help "
-            "and tokenizer import --help"
+            "no tokenizer yet; see tokenizer train --help and tokenizer import --help. Where no "
+            "folder is named, commands use the packaged starter"
         )
     else:
         for ref in refs:

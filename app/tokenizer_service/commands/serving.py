@@ -608,9 +608,9 @@ def _encode_sample(settings: Settings) -> list[int] | None:
         variable = "TOKENIZER_STORE" if settings.store else "TOKENIZER_ARTIFACTS_DIR"
         way = "Train one as below, or publish one (the one in this package, a file, or a preset)"
         command = "import starter --name starter --promote"
-        with contextlib.suppress(TokenizerCoreError):
-            if published := store.list():
-                way, command = "Promote one that is published", f"promote {published[-1].name}"
+        # After another error there may be damage, and the one that is published may have it.
+        if isinstance(error, ArtifactNotFoundError) and (published := store.list()):
+            way, command = "Promote one that is published", f"promote {published[-1].name}"
         print(
             f"no tokenizer to serve yet: {error}. {way}:\n"
             f"  {variable}={shlex.quote(str(named))} tokenizer {command}",
