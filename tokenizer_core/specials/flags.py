@@ -39,7 +39,7 @@ _WITHOUT_FLAGS: Final = AddedToken("", 0)
 
 
 class PassTokens(NamedTuple):
-    """The tokens of one pass; `tokens` has those with flags."""
+    """The tokens of one pass; `tokens` is empty if none of all tokens has flags."""
 
     matcher: SpecialTokenMatcher
     tokens: dict[str, AddedToken]
@@ -226,7 +226,7 @@ class MatchStream:
         if isinstance(matcher, FlaggedTokenMatcher):
             passes = matcher.passes
         self._passes = list(map(_Pass, passes))
-        self._is_plain, self._matcher = passes[0].tokens == {}, matcher
+        self._is_plain, self._matcher = not isinstance(matcher, FlaggedTokenMatcher), matcher
         self.held = ""
         """The text that was fed and not yet returned."""
 
