@@ -136,7 +136,7 @@ class ConversationEncoder:
         counts["messages_left_out"] = len({index for index, name in missing if name != "reasoning"})
         counts["turns_weight_0"] = n_unlearned
         template = choose_template(tokenizer.chat_templates, self._template, with_tools=True)
-        counts["tools_left_out"] = bool(conversation.tools) and "tools" not in template.source
+        counts["tools_left_out"] = int(bool(conversation.tools) and "tools" not in template.source)
         counts["reasoning_left_out"] = sum(name == "reasoning" for _, name in missing)
         return EncodedConversation(encoded.ids, mask, +counts)
 
