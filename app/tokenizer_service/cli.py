@@ -150,7 +150,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         _add_group(_COMMANDS[command][0], subcommands)
         return parser
     if command is not None and not command.startswith("-"):
-        is_extend = command == "extend"  # beside `shrink` one looks for it
+        is_extend = command == "extend"  # there is a command `shrink`
         near = "; see train --extend" if is_extend else did_you_mean(command, _COMMANDS)
         raise UsageError(f"there is no command {command!r}{near} (see tokenizer --help)")
     for name in _COMMANDS:

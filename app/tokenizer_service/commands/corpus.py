@@ -504,16 +504,13 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         print(manifest.to_json().decode(), end="")
         return
     plan = manifest.plan
-
-    def per_token(split: SplitRecord) -> str:
-        # The bytes of conversations are those of their records.
-        is_text = manifest.document_encoder is None
-        return f"{split.bytes_per_token:.3f} bytes per token, " if is_text else ""
-
     for split in manifest.splits:
+        per_token = f"{split.bytes_per_token:.3f} bytes per token, "
+        if manifest.document_encoder is not None:
+            per_token = ""  # the bytes of conversations are those of their records
         print(
             f"{split.name}: {split.n_documents:,} documents, {split.n_tokens:,} tokens, "
-            f"{per_token(split)}shards: {len(split.shards)}"
+            f"{per_token}shards: {len(split.shards)}"
         )
         if split.n_loss_tokens is not None:
             share = split.n_loss_tokens / split.n_tokens

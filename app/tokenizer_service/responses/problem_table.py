@@ -398,7 +398,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(
         404,
-        "No such tokenizer or version; GET /tokenizers lists them. A preset is published first: "
+        "No such tokenizer or version; GET /tokenizers lists them. To use a preset, publish it: "
         "tokenizer import --preset NAME --name NAME.",
     ),
     core.ModelNotFoundError: Row(
