@@ -10,8 +10,9 @@ the small ones a few times, the large ones many times, so our service finds most
 in its cache. The exit status is 1 if a service returns other ids or an error.
 
 *first*: each text of 1 MB once, five in a turn, to a service that has seen none; MB of text per
-second of the service's processor time. *first binary*: the same with binary ids. *socket*: the
-median in microseconds of a small request over one connection, which is kept, at a Unix socket.
+second of the service's processor time in its turns. *first binary*: the same with binary ids.
+*socket*: the median in microseconds of a small request over one connection, which is kept, at a
+Unix socket.
 
 *small*: texts of 130 bytes over 32 connections, requests per second. *large*: texts of 1 MB over 4
 connections, MB of text per second, JSON responses. *binary*: the same with binary ids; the ten

@@ -45,7 +45,7 @@ class RankedSamples(ABC, Generic[_SampleT]):
     - Iterating gives the samples of this rank, `rank`, `rank + world_size` and so on; within a
       worker of a `DataLoader` only every n-th of them. Each rank has equally many, and at most
       `world_size - 1` samples are left out. After the last one the next epoch begins, which a seed
-      orders differently; an iteration that is broken off leaves the epoch as it is.
+      orders differently; after an incomplete iteration the same epoch begins anew.
     - `state_dict` and `load_state_dict` save and restore epoch and position of an iteration: the
       next one continues there.
 
