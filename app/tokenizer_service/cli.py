@@ -204,6 +204,7 @@ def _add_group(group: str, subcommands: _Subcommands) -> None:
             f"this command needs the package {error.name}; pip install 'tokenizer-service[service]'"
         ) from error
     finally:
+        gc.freeze()  # the modules stay: neither a later collection nor the exit looks at them
         gc.enable()
     module.add_parsers(subcommands)
 

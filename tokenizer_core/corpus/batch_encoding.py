@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tokenizer_core.engines.protocol import EncodedDocuments
     from tokenizer_core.tokenizer import Tokenizer
 
-_BATCHES_AHEAD: Final = 2
+_BATCHES_AHEAD: Final = 4
 _BATCHES_AHEAD_OF_OLDEST: Final = 8
 """Batches per process: the other processes continue for a while when one batch takes long."""
 
@@ -259,7 +259,9 @@ def encode_batches(
         return
     with (
         closing(run_ahead(batches, n_ahead=_BATCHES_AHEAD)) as read,
-        closing(map_ahead(encoder.encode, read, num_threads=workers)) as encoded,
+        closing(
+            map_ahead(encoder.encode, read, num_threads=workers, n_ahead=_BATCHES_AHEAD)
+        ) as encoded,
     ):
         yield from encoded
 

@@ -46,10 +46,14 @@ def run_ahead(items: Iterator[Item], *, n_ahead: int) -> Generator[Item, None, N
 
 
 def map_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    num_threads: int,
+    n_ahead: int = 1,
 ) -> Generator[Result, None, None]:
     """Yield `function(item)` for each item, in order, computed by `num_threads` threads. At most
-    `num_threads + 1` items are running, waiting or not yet yielded.
+    `num_threads + n_ahead` items are running, waiting or not yet yielded.
 
     Example:
         >>> list(map_ahead(len, ["a", "bc"], num_threads=2))
@@ -60,7 +64,7 @@ def map_ahead(
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
-                if len(waiting) > num_threads:
+                if len(waiting) >= num_threads + n_ahead:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
