@@ -162,15 +162,56 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
 - `o200k_harmony` has two names for id 200018, which decodes to the first, `<|endofprompt|>`.
 """
 
+MODELS: Final = {
+    "o200k_base": "o1 o3 o4-mini gpt-5 gpt-4.1 gpt-4o",
+    "cl100k_base": (
+        "gpt-4 gpt-3.5-turbo gpt-3.5 gpt-35-turbo davinci-002 babbage-002 text-embedding-ada-002 "
+        "text-embedding-3-small text-embedding-3-large"
+    ),
+    "p50k_base": (
+        "text-davinci-003 text-davinci-002 code-davinci-002 code-davinci-001 code-cushman-002 "
+        "code-cushman-001 davinci-codex cushman-codex"
+    ),
+    "p50k_edit": "text-davinci-edit-001 code-davinci-edit-001",
+    "r50k_base": (
+        "text-davinci-001 text-curie-001 text-babbage-001 text-ada-001 davinci curie babbage ada "
+        "text-similarity-davinci-001 text-similarity-curie-001 text-similarity-babbage-001 "
+        "text-similarity-ada-001 text-search-davinci-doc-001 text-search-curie-doc-001 "
+        "text-search-babbage-doc-001 text-search-ada-doc-001 code-search-babbage-code-001 "
+        "code-search-ada-code-001"
+    ),
+    "gpt2": "gpt2 gpt-2",
+}
+MODEL_PREFIXES: Final = {
+    "o200k_base": "o1- o3- o4-mini- gpt-5 gpt-4.5- gpt-4.1- chatgpt-4o- gpt-4o- ft:gpt-4o",
+    "o200k_harmony": "gpt-oss-",
+    "cl100k_base": (
+        "gpt-4- gpt-3.5-turbo- gpt-35-turbo- ft:gpt-4 ft:gpt-3.5-turbo ft:davinci-002 "
+        "ft:babbage-002"
+    ),
+}
+"""The models of OpenAI by preset, and the beginnings of their names, as in tiktoken 0.14."""
+
+
+def preset_of_model(model: str) -> str | None:
+    """The name of the preset that a model of OpenAI uses; None for an unknown model."""
+    for preset, models in MODELS.items():
+        if model in models.split():
+            return preset
+    for preset, prefixes in MODEL_PREFIXES.items():
+        if model.startswith(tuple(prefixes.split())):
+            return preset
+    return None
+
 
 def find_preset(name: str) -> Preset:
     """The preset of this name. Raises PresetError: there is none."""
     try:
         return PRESETS[name]
     except KeyError:
-        raise PresetError(f"there is no preset {name!r:.60}; there are {', '.join(PRESETS)}") from (
-            None
-        )
+        preset = preset_of_model(name)
+        which = f"that of the model is {preset}" if preset else f"there are {', '.join(PRESETS)}"
+        raise PresetError(f"there is no preset {name!r:.60}; {which}") from None
 
 
 def recognise_preset(data: bytes) -> Preset | None:

@@ -101,6 +101,8 @@ def test_a_damaged_file_in_one_cache_is_passed_over_for_the_next(tiny, tmp_path,
 def test_a_wrong_name_or_file_is_refused(tiny, tmp_path):
     with pytest.raises(PresetError, match=r"'gpt5'.*tiny"):
         Tokenizer.from_preset("gpt5")
+    with pytest.raises(PresetError, match="'gpt-4o'; that of the model is o200k_base"):
+        find_preset("gpt-4o")
     with pytest.raises(PresetError, match="tokenizer pull tiny") as raised:
         Tokenizer.from_preset("tiny")
     assert tiny.url in str(raised.value)

@@ -17,7 +17,7 @@ from itertools import accumulate, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.presets import PRESETS, load_preset_spec
+from tokenizer_core.presets import PRESETS, load_preset_spec, preset_of_model
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.policy import forbid, resolve_policy
@@ -46,35 +46,6 @@ __all__ = [
 _Ids = TypeVar("_Ids")
 _NONE: Final[frozenset[str]] = frozenset()
 _SPACES: Final = b" \n\t"
-
-_MODELS: Final = {
-    "o200k_base": "o1 o3 o4-mini gpt-5 gpt-4.1 gpt-4o",
-    "cl100k_base": (
-        "gpt-4 gpt-3.5-turbo gpt-3.5 gpt-35-turbo davinci-002 babbage-002 text-embedding-ada-002 "
-        "text-embedding-3-small text-embedding-3-large"
-    ),
-    "p50k_base": (
-        "text-davinci-003 text-davinci-002 code-davinci-002 code-davinci-001 code-cushman-002 "
-        "code-cushman-001 davinci-codex cushman-codex"
-    ),
-    "p50k_edit": "text-davinci-edit-001 code-davinci-edit-001",
-    "r50k_base": (
-        "text-davinci-001 text-curie-001 text-babbage-001 text-ada-001 davinci curie babbage ada "
-        "text-similarity-davinci-001 text-similarity-curie-001 text-similarity-babbage-001 "
-        "text-similarity-ada-001 text-search-davinci-doc-001 text-search-curie-doc-001 "
-        "text-search-babbage-doc-001 text-search-ada-doc-001 code-search-babbage-code-001 "
-        "code-search-ada-code-001"
-    ),
-    "gpt2": "gpt2 gpt-2",
-}
-_PREFIXES: Final = {
-    "o200k_base": "o1- o3- o4-mini- gpt-5 gpt-4.5- gpt-4.1- chatgpt-4o- gpt-4o- ft:gpt-4o",
-    "o200k_harmony": "gpt-oss-",
-    "cl100k_base": (
-        "gpt-4- gpt-3.5-turbo- gpt-35-turbo- ft:gpt-4 ft:gpt-3.5-turbo ft:davinci-002 "
-        "ft:babbage-002"
-    ),
-}
 
 
 class Encoding:
@@ -439,12 +410,8 @@ def list_encoding_names() -> list[str]:
 
 def encoding_name_for_model(model_name: str) -> str:
     """The name of the encoding that a model of OpenAI uses; KeyError for an unknown model."""
-    for encoding, models in _MODELS.items():
-        if model_name in models.split():
-            return encoding
-    for encoding, prefixes in _PREFIXES.items():
-        if model_name.startswith(tuple(prefixes.split())):
-            return encoding
+    if (encoding := preset_of_model(model_name)) is not None:
+        return encoding
     raise KeyError(
         f"no encoding is known for the model {model_name!r:.60}; name the encoding with "
         f"get_encoding: {', '.join(PRESETS)}"

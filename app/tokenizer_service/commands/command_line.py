@@ -259,9 +259,8 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
 
     `also` are names that are found though they are not in the store.
     """
-    from tokenizer_core.compat.tiktoken import encoding_name_for_model
     from tokenizer_core.errors import ArtifactStorageError
-    from tokenizer_core.presets import PRESETS
+    from tokenizer_core.presets import PRESETS, preset_of_model
 
     name, _, version = wanted.partition("@")
     names = store.names()
@@ -279,8 +278,7 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
             f"{wanted!r} is {kind}, which is not published here; publish it: tokenizer import "
             f"{words} --name {wanted}"
         )
-    with contextlib.suppress(KeyError):
-        preset = encoding_name_for_model(wanted)
+    if (preset := preset_of_model(wanted)) is not None:
         return CommandError(
             f"{wanted!r} is a model of OpenAI, not a tokenizer; its preset is {preset}"
         )

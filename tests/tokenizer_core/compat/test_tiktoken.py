@@ -16,7 +16,7 @@ from tiktoken_ext import openai_public
 from tests.profiles import examples
 from tokenizer_core.compat import tiktoken as ours
 from tokenizer_core.errors import PresetError
-from tokenizer_core.presets import PRESETS
+from tokenizer_core.presets import MODEL_PREFIXES, MODELS, PRESETS
 
 SPECIAL = {"<|endoftext|>": 400, "<|a|>": 401, "<|ab|>": 500}
 
@@ -183,7 +183,7 @@ def test_models_are_those_of_tiktoken():
         assert ours.encoding_name_for_model(model) == name
     for prefix, name in their_model.MODEL_PREFIX_TO_ENCODING.items():
         assert ours.encoding_name_for_model(prefix + "2099") == name
-    for encoding, listed in (*ours._MODELS.items(), *ours._PREFIXES.items()):
+    for encoding, listed in (*MODELS.items(), *MODEL_PREFIXES.items()):
         for model in listed.split():
             assert their_model.encoding_name_for_model(model) == encoding
     with pytest.raises(KeyError, match="no encoding is known for the model 'claude'"):
