@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenizer_core.chat.encoding import ChatEncoding
+    from tokenizer_core.chat.loss_mask import ChatEncoding
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import Engine, Wanted
@@ -777,7 +777,7 @@ class Tokenizer:
             >>> tokenizer.encode_chat([{"role": "user", "content": "hi"}]).ids.tolist()
             [104, 105, 256]
         """
-        from tokenizer_core.chat.encoding import ChatEncoding, roles_of
+        from tokenizer_core.chat.loss_mask import ChatEncoding, roles_of
 
         template = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
         rendered = self.render_chat(

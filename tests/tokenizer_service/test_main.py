@@ -12,7 +12,7 @@ from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core.engines import choose_engine, native_import
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_service import main
-from tokenizer_service.http.dialects import dialects_of_route
+from tokenizer_service.http.dialect_errors import dialects_of_route
 from tokenizer_service.main import _guard, create_app
 from tokenizer_service.settings import Settings
 

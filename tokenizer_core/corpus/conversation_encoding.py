@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.chat.encoding import check_rule
+from tokenizer_core.chat.loss_mask import check_rule
 from tokenizer_core.chat.messages import left_out
 from tokenizer_core.chat.renderer import has_generation_tags
 from tokenizer_core.corpus.batch_encoding import EncodedConversation
@@ -24,7 +24,7 @@ from tokenizer_core.spec.chat_templates import choose_template
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tokenizer_core.chat.encoding import ChatEncoding, LossRule
+    from tokenizer_core.chat.loss_mask import ChatEncoding, LossRule
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.tokenizer import Tokenizer
 

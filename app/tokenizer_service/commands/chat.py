@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.loss_mask import ChatEncoding
 from tokenizer_core.chat.messages import left_out
 from tokenizer_core.strict_json import StrictJsonError, read_json
 from tokenizer_core.tokenizer import Tokenizer

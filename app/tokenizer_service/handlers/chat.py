@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from tokenizer_core.chat.encoding import ChatEncoding
+    from tokenizer_core.chat.loss_mask import ChatEncoding
     from tokenizer_core.engines import EngineChoice
     from tokenizer_core.spec.chat_templates import ChosenTemplate
     from tokenizer_service.http.id_formats import IdsForm

@@ -21,7 +21,7 @@ from starlette.requests import HTTPConnection, Request
 
 from tokenizer_core.registry.versions import ACTIVE
 from tokenizer_service.handlers.preconditions import require_match
-from tokenizer_service.http.dialects import note_model
+from tokenizer_service.http.dialect_errors import note_model
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer

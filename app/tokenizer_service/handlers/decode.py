@@ -13,7 +13,7 @@ from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.work_queue import reserve_memory
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
 from tokenizer_service.http.bodies import validate
-from tokenizer_service.http.dialects import COHERE, LLAMA_CPP, SGLANG, VLLM, Dialect
+from tokenizer_service.http.dialect_errors import COHERE, LLAMA_CPP, SGLANG, VLLM, Dialect
 from tokenizer_service.http.id_formats import OCTETS, IdsForm, parse_ids_body
 from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem

@@ -23,7 +23,7 @@ from tokenizer_service.handlers.chat import encode_chat_completion
 from tokenizer_service.handlers.conversations import require_shallow
 from tokenizer_service.handlers.encode import check_detailed, encode_all, sources_of
 from tokenizer_service.handlers.known_fields import validate_borrowed, without_nulls
-from tokenizer_service.http.dialects import SGLANG, Dialect
+from tokenizer_service.http.dialect_errors import SGLANG, Dialect
 from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.chat import template_header

@@ -28,7 +28,7 @@ from tokenizer_service.handlers.chat import (
 from tokenizer_service.handlers.conversations import from_responses, with_effort
 from tokenizer_service.handlers.encode import check_detailed, encode_all
 from tokenizer_service.handlers.known_fields import EXTRA_ARGUMENTS, NEUTRAL, SAMPLING
-from tokenizer_service.http.dialects import SGLANG, VLLM, Dialect
+from tokenizer_service.http.dialect_errors import SGLANG, VLLM, Dialect
 from tokenizer_service.responses.chat import rendered_for
 from tokenizer_service.responses.decode import rows_of, sizes_of
 from tokenizer_service.responses.encode import place_around
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         ResponsesRenderRequest,
     )
     from tokenizer_client.schemas.dialects import CompletionRenderRequest
-    from tokenizer_core.chat.encoding import ChatEncoding
+    from tokenizer_core.chat.loss_mask import ChatEncoding
     from tokenizer_core.chat.renderer import RenderLimits
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 

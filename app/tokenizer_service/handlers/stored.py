@@ -19,7 +19,7 @@ from starlette.requests import HTTPConnection
 
 from tokenizer_service.access.auth import check_read
 from tokenizer_service.handlers.preconditions import not_modified
-from tokenizer_service.http.dialects import take_prefix
+from tokenizer_service.http.dialect_errors import take_prefix
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.services import services_of
 

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tokenizer_service.access.auth import require_read
-from tokenizer_service.http.dialects import take_prefix
+from tokenizer_service.http.dialect_errors import take_prefix
 
 
 class SharedReads:

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
-from tokenizer_service.http.dialects import ErrorText, dialect_of, named_model, openai_kind
+from tokenizer_service.http.dialect_errors import ErrorText, dialect_of, named_model, openai_kind
 from tokenizer_service.http.headers import header_fields
 
 log = logging.getLogger("tokenizer_service.http.problem")

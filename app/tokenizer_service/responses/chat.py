@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tokenizer_client.schemas.chat import ChatEncodeRequest
-from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.loss_mask import ChatEncoding
 from tokenizer_core.errors import ChatInputError
 from tokenizer_core.spec.chat_templates import ChosenTemplate
 from tokenizer_service.http.id_formats import IdsForm

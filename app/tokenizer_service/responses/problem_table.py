@@ -1,8 +1,9 @@
 """Every error of the domain as a problem document: the one table of status, header and detail.
 
 The domain raises errors with a stable `code` and values; only this module maps them to an HTTP
-status and `Retry-After`; `http.dialects` translates a status for the API of another server. What is
-wrong with a request as HTTP is a `Problem` where it is found. A detail never repeats client input.
+status and `Retry-After`; `http.dialect_errors` translates a status for the API of another server.
+What is wrong with a request as HTTP is a `Problem` where it is found. A detail never repeats client
+input.
 """
 
 from __future__ import annotations

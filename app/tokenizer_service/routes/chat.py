@@ -60,7 +60,7 @@ from tokenizer_service.http.bodies import (
     require_acceptable,
     require_json,
 )
-from tokenizer_service.http.dialects import prefix_of
+from tokenizer_service.http.dialect_errors import prefix_of
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.id_formats import NPY, OCTETS
 from tokenizer_service.http.problem import request_id_of

@@ -23,7 +23,7 @@ from tokenizer_service.http.bodies import (
     require_json,
     require_no_encoding,
 )
-from tokenizer_service.http.dialects import choose_dialect
+from tokenizer_service.http.dialect_errors import choose_dialect
 from tokenizer_service.http.headers import header_of
 from tokenizer_service.http.id_formats import NPY, OCTETS, ids_form_of, wants_bytes
 from tokenizer_service.services import services_of

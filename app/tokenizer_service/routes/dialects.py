@@ -36,7 +36,7 @@ from tokenizer_service.handlers.preconditions import (
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import json_request
-from tokenizer_service.http.dialects import choose_dialect, prefix_of
+from tokenizer_service.http.dialect_errors import choose_dialect, prefix_of
 from tokenizer_service.responses.dialects import describe_props, describe_tokenizer
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of

@@ -23,7 +23,7 @@ from tokenizer_client.schemas.tokens import ProblemDocument
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.handlers.stored import StoredBody, stored, with_etag
 from tokenizer_service.http.bodies import REQUEST_MODELS
-from tokenizer_service.http.dialects import dialects_of_route
+from tokenizer_service.http.dialect_errors import dialects_of_route
 from tokenizer_service.http.problem import TITLES, Problem
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import services_of

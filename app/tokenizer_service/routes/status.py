@@ -27,7 +27,7 @@ from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
 from tokenizer_service.access.work_queue import MAX_WAITING
 from tokenizer_service.handlers.preconditions import require_known_query
 from tokenizer_service.handlers.stored import StoredBody, stored
-from tokenizer_service.http.dialects import TEI, prefix_of
+from tokenizer_service.http.dialect_errors import TEI, prefix_of
 from tokenizer_service.observability.metrics import CONTENT_TYPE
 from tokenizer_service.responses.problem_table import problem_of, problem_responses
 from tokenizer_service.services import Services, services_of

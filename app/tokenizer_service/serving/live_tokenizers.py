@@ -46,7 +46,7 @@ from tokenizer_core.registry.versions import ACTIVE
 from tokenizer_service.observability.metrics import ServedRow, ServiceMetrics
 from tokenizer_service.serving.errors import NoTokenizerError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-from tokenizer_service.serving.pointer import PointerWatch
+from tokenizer_service.serving.pointer_watch import PointerWatch
 from tokenizer_service.serving.swap import Swap, is_locked
 from tokenizer_service.serving.workers import WorkerState, WorkerStates
 from tokenizer_service.settings import Settings

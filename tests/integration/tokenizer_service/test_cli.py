@@ -48,7 +48,7 @@ def test_a_reader_that_closes_the_pipe_is_no_error(trained):
 
 SLOW = {
     *("asyncio", "fastapi", "jinja2", "numpy", "pydantic", "sqlite3", "tqdm", "uvicorn"),
-    *("tokenizer_core.chat.encoding", "tokenizer_core.training"),
+    *("tokenizer_core.chat.loss_mask", "tokenizer_core.training"),
     *REGEX,
 }
 """Packages that import slowly; in a pipe no command needs tqdm."""

@@ -8,7 +8,7 @@ from tests.tokenizer_service.chats import SPEC, say, with_templates
 from tests.tokenizer_service.conftest import settings_for
 from tests.tokenizer_service.routes.exchanges import post, problem
 from tokenizer_service.access.work_queue import WorkQueue
-from tokenizer_service.http.dialects import DIALECTS
+from tokenizer_service.http.dialect_errors import DIALECTS
 from tokenizer_service.main import create_app
 
 pytestmark = pytest.mark.usefixtures("rendering_here")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.loss_mask import ChatEncoding
 from tokenizer_core.chat.renderer import RenderedChat
 from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE
