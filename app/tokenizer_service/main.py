@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any, Final
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Scope
@@ -35,6 +35,7 @@ from tokenizer_service.access.limits import (
 )
 from tokenizer_service.access.shared_work import SharedWork
 from tokenizer_service.access.work_queue import FairThreads, WorkQueue
+from tokenizer_service.handlers.preconditions import require_known_query
 from tokenizer_service.handlers.respond import PlannedRoutes
 from tokenizer_service.handlers.stored import StoredRoutes
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
@@ -173,7 +174,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 def _routes() -> list[BaseRoute]:
     """All routes, with and without `/v1`. All apps of a process share them, because FastAPI needs
     0.2 s to prepare them."""
-    both = APIRouter()
+    both = APIRouter(dependencies=[Depends(require_known_query)])
     for router in ROUTERS:
         both.include_router(router)
         both.include_router(router, prefix="/v1", include_in_schema=False)

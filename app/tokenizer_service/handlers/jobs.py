@@ -24,7 +24,6 @@ from starlette.responses import Response
 from tokenizer_client.schemas.jobs import EncodeJobView, JobView
 from tokenizer_service.handlers.disk import off_the_loop
 from tokenizer_service.handlers.job_events import JobEventStream, wait_for_end, while_connected
-from tokenizer_service.handlers.preconditions import require_known_query
 from tokenizer_service.handlers.respond import read_within_limits
 from tokenizer_service.http.bodies import read_model, require_json
 from tokenizer_service.http.problem import Problem
@@ -92,7 +91,6 @@ async def submit_job(
     another job.
     """
     services = services_of(request)
-    require_known_query(request, "wait")
     if idempotency_key is not None and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
         raise Problem(
             422,

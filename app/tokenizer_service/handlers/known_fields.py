@@ -263,6 +263,12 @@ def prompt_fields(model: type[BaseModel]) -> list[str]:
     return [name for name in model.model_fields if name not in _RESULT_ONLY]
 
 
+BODY_FIELDS: Final = frozenset(
+    {*REFUSED, *(name for model in NEUTRAL for name in prompt_fields(model))}
+)
+"""All fields of other servers' requests that may change the ids or the text."""
+
+
 def _is_unknown(name: str, model: type[BaseModel]) -> bool:
     known = NEUTRAL[model]
     return name not in REFUSED and name not in known.carried and name not in known.accepted

@@ -91,6 +91,8 @@ class PlannedRoute(NamedTuple):
 
     path: str
     planner: Callable[[HTTPConnection], Plan]
+    openapi_extra: dict[str, Any]
+    """Its body and query, as OpenAPI describes them."""
 
 
 def is_conversation(request: ParsedRequest) -> bool:

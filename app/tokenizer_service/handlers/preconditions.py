@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Annotated
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, get_args, get_origin
 
 from fastapi import Path, Query
 from starlette.requests import HTTPConnection, Request
@@ -13,10 +13,12 @@ from starlette.responses import Response
 from tokenizer_client.schemas.tokens import NAME_PATTERN, PLAIN_NAME_PATTERN
 from tokenizer_core.errors import UnknownSpecialTokenError
 from tokenizer_core.registry import ArtifactRef
+from tokenizer_service.handlers.known_fields import BODY_FIELDS, is_near
 from tokenizer_service.http.bodies import require_acceptable, require_json
 from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.id_formats import IdsForm, choose_ids_form
 from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.errors import InvalidFieldError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TokenizerQuery = Annotated[
@@ -27,32 +29,70 @@ TokenizerQuery = Annotated[
 PlainName = Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
 """A name in a path: of a tokenizer, a corpus or token files."""
 
+_TAKES_ANY_QUERY: Final = frozenset(
+    {
+        # Links to pages and monitors of probes have parameters of their own.
+        *("/", "/playground/{file}", "/docs", "/docs/{file}", "/livez", "/readyz", "/health"),
+        # Clients send theirs: Claude Code `beta`, Codex `client_version`, Google's `key` and `alt`.
+        *("/models", "/models/{model:path}", "/models/{model:path}:countTokens"),
+        *("/messages/count_tokens", "/responses/input_tokens", "/chat/completions/input_tokens"),
+        # A gateway passes on the query that it got.
+        *("/messages/render", "/responses/render", "/apply-template"),
+        *("/chat/completions/render", "/completions/render"),
+    }
+)
+"""Routes that ignore a query of GET and POST, unless it names a field of the body."""
 
-def require_known_query(request: HTTPConnection, *known: str, lists: Collection[str] = ()) -> None:
-    """Raise 422 for a query parameter that would be ignored silently: one outside `known` and
-    `lists`, and all but the last of one in `known`."""
+_MAX_NAME_CHARS: Final = 64
+
+
+async def require_known_query(request: Request) -> None:
+    """As `check_query`, for every route that FastAPI serves."""
+    check_query(request)
+
+
+def check_query(request: HTTPConnection) -> None:
+    """Raise InvalidFieldError for a query parameter that the matched route would ignore silently:
+    one that it does not have, and all but the last of one that is no list."""
+    if not request.scope["query_string"]:
+        return
+    route = request.scope["route"]
     names = [name for name, _ in request.query_params.multi_items()]
-    if not {*known, *lists}.issuperset(names):
-        listed = ", ".join([*known, *lists])
-        detail = f"Unknown query parameter; known: {listed or 'none'}."
-        raise Problem(422, "invalid_request", detail)
+    described = getattr(route, "openapi_extra", None) or {}
+    has_json = "application/json" in described.get("requestBody", {}).get("content", ())
+    if route.path in _TAKES_ANY_QUERY and request.scope["method"] in ("GET", "POST"):
+        names = [name for name in names if has_json and name in BODY_FIELDS]
+    dependant = getattr(route, "dependant", None)
+    fields = [] if dependant is None else dependant.query_params
+    known = [field.alias for field in fields]
+    known += [parameter["name"] for parameter in described.get("parameters", ())]
+    refuse_unknown_query(names, known, has_json=has_json)
+    lists = [field.alias for field in fields if _is_list(field.field_info.annotation)]
     for name in known:
-        if names.count(name) > 1:
-            detail = f"The query parameter {name} is given {names.count(name)} times; give it once."
-            raise Problem(422, "invalid_request", detail)
+        if name not in lists and names.count(name) > 1:
+            raise InvalidFieldError(f"/{name}", f"given {names.count(name)} times; give it once")
 
 
-def require_no_query(request: HTTPConnection) -> None:
-    """Raise 422 for query parameters of a route whose options are fields of its JSON body."""
-    if request.scope["query_string"]:
-        detail = "This route takes no query parameters; send options as fields of the JSON body."
-        raise Problem(422, "invalid_request", detail)
+def refuse_unknown_query(names: Iterable[str], known: Sequence[str], *, has_json: bool) -> None:
+    """Raise InvalidFieldError for the first of `names` that is not `known`."""
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is None:
+        return
+    short = unknown[:_MAX_NAME_CHARS]
+    near = next((f"; did you mean {name}?" for name in known if is_near(short, name)), "")
+    listed = f"; known: {', '.join(known)}" if known else "" if has_json else "; there are none"
+    where = "; options are fields of the JSON body" if has_json else ""
+    pointer = short.replace("~", "~0").replace("/", "~1")
+    raise InvalidFieldError(f"/{pointer}", f"unknown query parameter{near}{listed}{where}")
+
+
+def _is_list(annotation: Any) -> bool:
+    return list in (get_origin(annotation), *map(get_origin, get_args(annotation)))
 
 
 def require_json_exchange(request: HTTPConnection) -> None:
-    """Require a request in JSON, without a query, whose client takes JSON; raises Problem."""
+    """Require a request in JSON whose client takes JSON; raises Problem."""
     require_json(request)
-    require_no_query(request)
     require_acceptable(request, "application/json")
 
 
@@ -60,7 +100,6 @@ def require_json_for_ids(request: HTTPConnection) -> IdsForm | None:
     """As `require_json_exchange`, of a client that takes JSON or ids; returns the form of ids that
     it prefers, None for JSON."""
     require_json(request)
-    require_no_query(request)
     return choose_ids_form(header_of(request, b"accept"))
 
 

@@ -39,6 +39,7 @@ from tokenizer_service.handlers.plan import (
     seconds_of,
     seconds_to_parse,
 )
+from tokenizer_service.handlers.preconditions import check_query
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.responses.problem_table import problem_responses
@@ -85,7 +86,7 @@ def planned(
         router.post(
             path, summary=summary, openapi_extra=body, response_model=None, responses=responses
         )(endpoint)
-        PLANNED[path] = PLANNED[f"/v1{path}"] = PlannedRoute(path, planner)
+        PLANNED[path] = PLANNED[f"/v1{path}"] = PlannedRoute(path, planner, body)
         return planner
 
     return register
@@ -107,6 +108,7 @@ class PlannedRoutes:
             return
         scope["route"] = route
         connection = Request(scope, receive, send)
+        check_query(connection)
         check_read(connection)
         response = await respond(connection, route.planner(connection))
         await response(scope, receive, send)
@@ -119,6 +121,7 @@ class PlannedRoutes:
             return None
         scope["app"], scope["route"] = self._service, route
         connection = HTTPConnection(scope)
+        check_query(connection)
         check_read(connection)
         return partial(self._serve, connection, route.planner(connection))
 

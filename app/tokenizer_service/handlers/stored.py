@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 
 from tokenizer_service.access.auth import check_read
-from tokenizer_service.handlers.preconditions import not_modified
+from tokenizer_service.handlers.preconditions import check_query, not_modified
 from tokenizer_service.http.dialect_errors import take_prefix
 from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.services import services_of
@@ -142,6 +142,7 @@ class StoredRoutes:
             return
         scope["app"], scope["route"] = self._service, route
         request = Request(scope, receive, send)
+        check_query(request)
         if not route.is_public:
             check_read(request)
         response = respond_stored(request, await route.source(request))

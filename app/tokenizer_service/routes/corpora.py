@@ -13,7 +13,7 @@ from tokenizer_client.schemas.jobs import Corpus, CorpusList, FieldName, FileFor
 from tokenizer_core.documents import format_of_name
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.handlers.disk import off_the_loop
-from tokenizer_service.handlers.preconditions import PlainName, refuse_match, require_known_query
+from tokenizer_service.handlers.preconditions import PlainName, refuse_match
 from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
 from tokenizer_service.http.problem import Problem
@@ -62,7 +62,6 @@ async def upload_corpus(
     corpus then fails; a running job continues to read the old one.
     """
     services = services_of(request)
-    require_known_query(request, "format", "field")
     refuse_match(request)
     require_file(request)
     may_replace = (if_none_match or "").strip() != "*"
@@ -93,7 +92,7 @@ async def upload_corpus(
     "/corpora",
     summary="Every uploaded corpus",
     response_model=CorpusList,
-    responses=problem_responses(403, 503),
+    responses=problem_responses(403, 422, 503),
 )
 async def list_corpora(request: Request) -> Response:
     """List all corpora in order of id, and the quota they use."""

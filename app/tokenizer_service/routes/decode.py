@@ -15,7 +15,7 @@ from tokenizer_service.handlers.decode import decode as run_decode
 from tokenizer_service.handlers.decode import parse_binary, parse_decode
 from tokenizer_service.handlers.known_fields import reporting_ignored
 from tokenizer_service.handlers.plan import Plan
-from tokenizer_service.handlers.preconditions import require_known_query, require_no_query
+from tokenizer_service.handlers.preconditions import refuse_unknown_query
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import (
     binary_content,
@@ -62,11 +62,10 @@ def decode(request: HTTPConnection) -> Plan:
     form = ids_form_of(header_of(request, b"content-type"))
     if form is None:
         require_json(request)
-        require_no_query(request)
+        refuse_unknown_query(request.query_params, (), has_json=True)
         parse: Any = partial(parse_decode, choose=partial(choose_dialect, request.scope))
     else:
         require_no_encoding(request)
-        require_known_query(request, *_OPTIONS)
         parse = partial(parse_binary, form=form, options=request.query_params)
     run = partial(
         run_decode,

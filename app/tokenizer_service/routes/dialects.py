@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.requests import HTTPConnection
 
 from tokenizer_client.schemas.dialects import (
@@ -28,11 +29,7 @@ from tokenizer_service.handlers.dialects import parse_tokenize
 from tokenizer_service.handlers.dialects import tokenize as run_tokenize
 from tokenizer_service.handlers.known_fields import reporting_ignored
 from tokenizer_service.handlers.plan import Plan
-from tokenizer_service.handlers.preconditions import (
-    TokenizerQuery,
-    require_json_exchange,
-    require_known_query,
-)
+from tokenizer_service.handlers.preconditions import TokenizerQuery, require_json_exchange
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import json_request
@@ -95,7 +92,6 @@ async def tokenizer_info(
     request: Request, tokenizer: TokenizerQuery = None, model: ModelName = None
 ) -> Response:
     """Show the values of its `tokenizer_config.json`, or those that it would have."""
-    require_known_query(request, "tokenizer", "model")
     live = await choose_tokenizer(request, tokenizer, model)
     return await respond_json(lambda: describe_tokenizer(live), live.headers, only_set_fields=True)
 
@@ -107,10 +103,12 @@ async def tokenizer_info(
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def props(
-    request: Request, tokenizer: TokenizerQuery = None, model: ModelName = None
+    request: Request,
+    tokenizer: TokenizerQuery = None,
+    model: ModelName = None,
+    autoload: Annotated[str | None, Query(description="Nothing is loaded here.")] = None,
 ) -> Response:
     """Show what is known of the model: its length, its chat template, its first and last token."""
-    require_known_query(request, "tokenizer", "model", "autoload")
     live = await choose_tokenizer(request, tokenizer, model)
     n_slots, build = services_of(request).settings.thread_count, request.app.version
     return await respond_json(lambda: describe_props(live, n_slots, build), live.headers)

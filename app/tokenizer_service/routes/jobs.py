@@ -31,7 +31,6 @@ from tokenizer_service.handlers.jobs import (
     LastEventId,
     WaitSeconds,
 )
-from tokenizer_service.handlers.preconditions import require_known_query
 from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.jobs.folder import JobFolder
@@ -110,7 +109,6 @@ async def list_training_jobs(
     request: Request, limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50
 ) -> Any:
     """List the latest training jobs, newest first."""
-    require_known_query(request, "limit")
     found = await jobs.list_jobs(request, limit, "train")
     return await respond_json(lambda: JobList.model_validate(found))
 
@@ -156,7 +154,6 @@ async def list_jobs(
     kind: Annotated[Literal["train", "encode"] | None, Query(description="Only these.")] = None,
 ) -> Any:
     """List the latest jobs of every kind, newest first."""
-    require_known_query(request, "limit", "kind")
     found = await jobs.list_jobs(request, limit, kind)
     return await respond_json(lambda: AnyJobList.model_validate(found))
 

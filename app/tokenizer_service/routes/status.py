@@ -25,7 +25,6 @@ from tokenizer_core.text.streaming import MAX_PENDING_CHARS
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
 from tokenizer_service.access.work_queue import MAX_WAITING
-from tokenizer_service.handlers.preconditions import require_known_query
 from tokenizer_service.handlers.stored import StoredBody, stored
 from tokenizer_service.http.dialect_errors import TEI, prefix_of
 from tokenizer_service.observability.metrics import CONTENT_TYPE
@@ -108,7 +107,6 @@ async def health(request: Request) -> JSONResponse:
 async def info(connection: HTTPConnection) -> StoredBody:
     """Show the active tokenizer, its engine, and the limits that apply to clients; also the fields
     of text-embeddings-inference, and under `/as/tei` only these."""
-    require_known_query(connection)
     services = services_of(connection)
     live = services.live.require_active()
     is_tei = prefix_of(connection.scope) is TEI
@@ -175,7 +173,7 @@ def _render_info(services: Services, live: LiveTokenizer, is_tei: bool) -> bytes
     response_class=Response,
     responses={
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-        **problem_responses(503),
+        **problem_responses(422, 503),
     },
 )
 async def metrics(connection: HTTPConnection) -> StoredBody:

@@ -16,7 +16,6 @@ from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer
 from tokenizer_service.handlers.duplex import FRAMES, NDJSON, DuplexStream
 from tokenizer_service.handlers.preconditions import (
     TokenizerQuery,
-    require_known_query,
     require_known_specials,
 )
 from tokenizer_service.handlers.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
@@ -98,8 +97,6 @@ async def encode_stream(
     The last ids of the text arrive when the body ends.
     """
     require_text(request, "With curl, use `curl -T FILE` instead of `-d`.")
-    lists = ("allowed_special", "disallowed_special")
-    require_known_query(request, "tokenizer", "added_tokens", lists=lists)
     form = _choose_form(request)
     live = await choose_tokenizer(request, tokenizer)
     allowed: Any = _policy(allowed_special, ("all", "none"), "allowed_special", "all")
@@ -138,7 +135,6 @@ async def decode_stream(
     `/encode_stream` returns as they arrive. If the last record is missing or its count does not
     match, the response ends with an error.
     """
-    require_known_query(request, "tokenizer", "skip_special_tokens", "errors")
     form = _choose_form(request)
     make_reader = _choose_reader(request)
     live = await choose_tokenizer(request, tokenizer)

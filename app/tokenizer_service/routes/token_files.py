@@ -97,7 +97,7 @@ async def encode_corpus(
     "/token-files",
     summary="All token files",
     response_model=TokenFilesList,
-    responses=problem_responses(403, 503),
+    responses=problem_responses(403, 422, 503),
 )
 async def list_token_files(request: Request) -> Any:
     """List all token files in order of id, and the disk space they use."""

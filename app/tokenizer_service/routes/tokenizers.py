@@ -33,7 +33,6 @@ from tokenizer_service.handlers.preconditions import (
     PlainName,
     download_headers,
     not_modified,
-    require_known_query,
     require_match,
     version_tag,
 )
@@ -87,7 +86,6 @@ _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
 )
 async def list_tokenizers(connection: HTTPConnection) -> StoredBody:
     """List all versions, ordered by name, newest first."""
-    require_known_query(connection)
     services = services_of(connection)
     return await services.shared.run("tokenizers", _list, services, None)
 
@@ -97,7 +95,7 @@ async def list_tokenizers(connection: HTTPConnection) -> StoredBody:
     summary="The active tokenizer",
     dependencies=[Depends(require_read)],
     response_model=ActiveTokenizer,
-    responses={**_NOT_MODIFIED, **problem_responses(503)},
+    responses={**_NOT_MODIFIED, **problem_responses(422, 503)},
 )
 async def show_active(request: Request) -> Response:
     """Show the active version with its manifest, and what a rollback would serve. `PUT` accepts its
@@ -216,7 +214,6 @@ async def import_vocabulary(
     A child process reads them, with limited memory and time; each serving process reads one
     import at a time.
     """
-    require_known_query(request, "preset", "pattern", "no_special", "ids", lists=("special",))
     checked_name(name)
     named = {"preset": (preset, PRESETS), "pattern": (pattern, [*PATTERNS, *PUBLISHED, *ALIASES])}
     for option, (value, known) in {**named, "ids": (ids, IDS)}.items():
@@ -324,7 +321,6 @@ async def roll_back(request: Request, response: Response) -> PromoteResponse:
     `If-Match` on the digest or the ETag of the active version undoes that promotion and no later
     one.
     """
-    require_known_query(request)
     services = services_of(request)
     default = services.settings.default
     try:

@@ -14,11 +14,7 @@ from tokenizer_client.schemas.text import (
 )
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer
-from tokenizer_service.handlers.preconditions import (
-    TokenizerQuery,
-    require_known_query,
-    require_no_query,
-)
+from tokenizer_service.handlers.preconditions import TokenizerQuery
 from tokenizer_service.http.bodies import json_request, read_json
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.responses.vocab import list_merges, token_details
@@ -45,7 +41,6 @@ async def show_token(
     ] = 8,
 ) -> Response:
     """Show its bytes, its rank and its merge tree, down to `depth` levels."""
-    require_known_query(request, "tokenizer", "depth")
     services = services_of(request)
     live = await choose_tokenizer(request, tokenizer)
     content = await services.quick_queue.run(
@@ -66,7 +61,6 @@ async def show_merges(request: Request) -> Response:
 
     Undoing the later ones gives the encoding by a smaller vocabulary.
     """
-    require_no_query(request)
     services = services_of(request)
     wanted = await read_json(request, MergesRequest, services.settings, _MAX_MERGES_BYTES)
     live = await choose_tokenizer(request, wanted.tokenizer)

@@ -122,7 +122,7 @@ def test_limit_binary_form_and_loss(client, post, refused):
     assert status(octets, **{"return": ["ids", "text"]}) == 422
     assert status("text/html") == 406
     for path in ("/encode", "/chat/encode"):  # of several faults, the first of one order
-        assert client.post(path, params={"a": "b"}, content="x").status_code == 415
+        assert client.post(path, params={"a": "b"}, content="x").status_code == 422
     assert status(max_tokens=len(ids)) == 200
     over = client.post("/chat/encode", json={"messages": HELLO, "max_tokens": len(ids) - 1})
     assert (over.status_code, over.json()["actual"]) == (413, len(ids))
