@@ -27,6 +27,7 @@ from tokenizer_service.commands.command_line import (
     CommandParser,
     UsageError,
     did_you_mean,
+    print_warnings,
 )
 
 _GROUPS: Final = {
@@ -283,7 +284,7 @@ def _warnings_in_a_line() -> Iterator[None]:
     def show(message: Warning | str, *_: object, **__: object) -> None:
         if str(message) not in shown:
             shown.add(str(message))
-            print(f"tokenizer: warning: {message}", file=sys.stderr)
+            print_warnings(message)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

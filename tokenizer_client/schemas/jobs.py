@@ -310,6 +310,11 @@ class NotPromoted(BaseModel):
         return f"not promoted: {sizes[self.reason]}"
 
 
+Warnings = Annotated[
+    list[str], Field(description="What differs from what was asked for, or from the texts")
+]
+
+
 class PublishedVersion(BaseModel):
     """The tokenizer that a job published."""
 
@@ -322,6 +327,7 @@ class PublishedVersion(BaseModel):
     not_promoted: NotPromoted | None = Field(
         None, description="Why `promote: auto` did not promote it; null if it did, or need not."
     )
+    warnings: Warnings = []
 
 
 class PublishedTokenFiles(BaseModel):
@@ -331,6 +337,7 @@ class PublishedTokenFiles(BaseModel):
     documents: int
     tokens: int
     bytes: int = Field(description="Bytes of all files")
+    warnings: Warnings = []
 
 
 class JobError(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.tokenizer import Tokenizer
 
+_CONTROL_TOKEN: Final = re.compile(r"<\|[^<>|\s]{1,40}\|>")
 _PROBE: Final = (
     {"role": "user", "content": "a"},
     {"role": "assistant", "content": "b"},
@@ -51,7 +53,7 @@ class ConversationEncoder:
     (`messages_left_out`), those with such reasoning (`reasoning_left_out`), the conversations with
     tools if it knows none (`tools_left_out`), and the turns that are learned with their end
     (`turns_with_end`), without it or not at all, by reason (`turns_` and `weight_0` or a
-    `chat.renderer.TurnProblem`).
+    `chat.renderer.TurnProblem`). `warnings` are sentences about the template.
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
@@ -85,6 +87,7 @@ class ConversationEncoder:
             "messages_form": messages_form,
             "turn_ends": list(dict.fromkeys([*turn_ends, *tokenizer.spec.chat.turn_ends])),
         }
+        self.warnings = _warnings(tokenizer, chat_template)
         try:
             encoded = tokenizer.encode_chat(
                 _PROBE, chat_template=chat_template, messages_form=messages_form, with_loss=True
@@ -163,6 +166,19 @@ def _settings(tokenizer: Tokenizer, chat_template: str | None, loss: LossRule) -
         "template_variables": _sha256(variables),
         "loss": loss,
     }
+
+
+def _warnings(tokenizer: Tokenizer, chat_template: str | None) -> list[str]:
+    known = tokenizer.chat_templates
+    written = known.values() if chat_template is None else [known.get(chat_template, chat_template)]
+    names = set(_CONTROL_TOKEN.findall(" ".join(written)))
+    unknown = sorted(names - tokenizer.spec.added_ids.keys())
+    if not unknown:
+        return []
+    return [
+        f"the chat template writes {', '.join(unknown)}, no token of this tokenizer: such text in "
+        f"a message gives the same ids; train with it (--special-token, special_tokens)"
+    ]
 
 
 def _sha256(text: str) -> str:

@@ -8,7 +8,7 @@ bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, get_type_hints
@@ -35,6 +35,21 @@ _FORMAT: Final = SealedFormat("token-files", 1, "token files", MAX_MANIFEST_BYTE
 PACK_FORMAT: Final = SealedFormat("token-pack", 1, "a pack of token files", 1 << 20)
 """The manifest of a pack, which `packing` writes. It is here so that no reader of token files takes
 a sound pack for damaged ones."""
+
+_LOST: Final = {
+    "messages_left_out": "messages have a content or calls of which the template writes nothing",
+    "reasoning_left_out": "messages have reasoning of which the template writes nothing",
+    "tools_left_out": "conversations have tools, which the template does not know",
+    "turns_end_of_conversation": "turns are learned without an end: nothing follows them",
+    "turns_no_special_token": "turns are learned without an end: no special token follows them",
+    "turns_outside_tags": "turns are learned without an end: no special token ends the tagged text",
+    "turns_unanswered": "turns are not learned: the template cannot be asked where they begin",
+    "turns_no_prompt": "turns are not learned: no generation prompt is in front of them",
+    "turns_interleaved": "turns are not learned: the text of another message is inside them",
+    "turns_weight_0": "turns are not learned: their weight is 0",
+    "turns_no_text": "turns are not learned: the template writes no text of them",
+}
+"""Counts of what a model does not learn of conversations, or learns without its end."""
 
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _REMEDY: Final = (
@@ -152,6 +167,55 @@ class TokenManifest:
     def size_bytes(self) -> int:
         """The size of all these files."""
         return sum(record.size_bytes for record in self.files().values())
+
+    def warnings(self, validation_share: float = 0.0, separator: str | None = None) -> list[str]:
+        """What differs from the texts of the corpus, in sentences: documents that were left out or
+        truncated, special tokens that texts have, what a chat template left out; and for the
+        arguments of the run, a split without documents and a separator that ends none."""
+        found = []
+        if self.bad_documents.count:
+            found.append(f"documents left out: {self.bad_documents}")
+        for split in self.splits:
+            found += [f"{split.name}: {words}" for words in self._warnings_of(split)]
+        n_documents = self.bad_documents.count
+        for split in self.splits:
+            lost = split.lost or LostTokens()
+            n_documents += split.n_documents + lost.n_dropped + lost.n_without_loss
+        if separator and n_documents <= len(self.sources):
+            found.append(f"the separator {separator!r} occurs nowhere: each file is one document")
+        if validation_share and len(self.splits) == 1:
+            found.append(
+                f"all documents are in the split {self.splits[0].name}: with a validation share of "
+                f"{validation_share:g} no other was drawn"
+            )
+        return [*found, *self.counts_in_words(is_lost=True)]
+
+    def counts_in_words(self, *, is_lost: bool = False) -> list[str]:
+        """`counts` as sentences, of what is lost or of the rest."""
+        is_cut = any(split.lost and split.lost.n_cut for split in self.splits)
+        when = " (before documents were truncated)" if is_cut else ""
+        return [
+            f"{count:,} {_LOST.get(name) or name.replace('_', ' ')}{when}"
+            for name, count in sorted(self.counts.items())
+            if (name in _LOST) == is_lost
+        ]
+
+    def _warnings_of(self, split: SplitRecord) -> Iterator[str]:
+        lost = split.lost or LostTokens()
+        if lost.n_tokens:
+            yield (
+                f"over {self.plan.max_length:,} tokens: {lost.n_cut:,} documents truncated, "
+                f"{lost.n_dropped:,} dropped, {lost.n_tokens:,} tokens lost"
+            )
+        if lost.n_without_loss:
+            yield (
+                f"{lost.n_without_loss:,} conversations left out: they have nothing to learn "
+                f"within {self.plan.max_length:,} tokens"
+            )
+        if split.special_tokens_found:  # empty with a mask: a chat template wrote them
+            names = split.special_tokens_found.items()
+            listed = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in names)
+            yield f"special tokens found in the texts: {listed}"
 
     def to_json(self) -> bytes:
         """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""

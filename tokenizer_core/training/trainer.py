@@ -219,17 +219,24 @@ class TrainingResult:
         return Tokenizer.from_spec(self.spec)
 
     @property
-    def warning(self) -> str | None:
-        """What to say if a token was learned from `<|endoftext|>`, because it is no special token
-        and no separator here; else None."""
+    def warnings(self) -> list[str]:
+        """What differs from what was asked for, in sentences: documents that were left out, an
+        early end, and tokens learned from `<|endoftext|>`, which is no special token and no
+        separator here."""
+        report, found = self.report, []
+        if report.bad_documents.count:
+            found.append(f"documents left out: {report.bad_documents}")
+        if report.stopped_early:
+            n_entries = f"{report.curve[-1].vocab_size} of {report.learned_vocab_size} entries"
+            found.append(f"training ended early, with {n_entries}: {report.stopped_early}")
         word, end = b"endoftext", "<|endoftext|>"
-        if end in self.spec.special_tokens or not any(word in a + b for a, b in self.merges):
-            return None
-        return (
-            f"the text has {end!r}, and tokens were learned from it: name it as a special token "
-            f"(--special-token, special_tokens), or as the separator of plain text (--separator, "
-            f"separator)"
-        )
+        if end not in self.spec.special_tokens and any(word in a + b for a, b in self.merges):
+            found.append(
+                f"the text has {end!r}, and tokens were learned from it: name it as a special "
+                f"token (--special-token, special_tokens), or as the separator of plain text "
+                f"(--separator, separator)"
+            )
+        return found
 
     def at_size(self, vocab_size: int) -> TrainingResult:
         """The result of a run for this smaller size, without learning again.

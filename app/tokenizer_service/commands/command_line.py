@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -151,6 +152,12 @@ def _texts(function: Callable[[Any], object], below: str) -> dict[str, str | Non
     text = textwrap.dedent(f"    {function.__doc__ or ''}").strip()  # python -OO has none
     about, begin, end = text.partition(f"\n\n{below}")
     return {"description": about, "epilog": f"{below}{end}" if begin else None}
+
+
+def print_warnings(*warnings: object) -> None:
+    """Print a line for each to stderr."""
+    for warning in warnings:
+        print(f"tokenizer: warning: {warning}", file=sys.stderr)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

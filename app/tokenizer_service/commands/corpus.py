@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -38,6 +37,7 @@ from tokenizer_service.commands.command_line import (
     add_group,
     is_given,
     parse_place,
+    print_warnings,
 )
 from tokenizer_service.commands.corpus_options import (
     CHAT,
@@ -66,21 +66,6 @@ if TYPE_CHECKING:
     from tokenizer_core.registry import ArtifactRef
 
 _MOST_USED: Final = 5
-_CONTROL_TOKEN: Final = re.compile(r"<\|[^<>|\s]{1,40}\|>")
-_COUNTED: Final = {
-    "messages_left_out": "messages have a content or calls of which the template writes nothing",
-    "reasoning_left_out": "messages have reasoning of which the template writes nothing",
-    "tools_left_out": "conversations have tools, which the template does not know",
-    "turns_with_end": "turns are learned with their end",
-    "turns_end_of_conversation": "turns are learned without an end: nothing follows them",
-    "turns_no_special_token": "turns are learned without an end: no special token follows them",
-    "turns_outside_tags": "turns are learned without an end: no special token ends the tagged text",
-    "turns_unanswered": "turns are not learned: the template cannot be asked where they begin",
-    "turns_no_prompt": "turns are not learned: no generation prompt is in front of them",
-    "turns_interleaved": "turns are not learned: the text of another message is inside them",
-    "turns_weight_0": "turns are not learned: their weight is 0",
-    "turns_no_text": "turns are not learned: the template writes no text of them",
-}
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -272,26 +257,9 @@ def run_encode(arguments: argparse.Namespace) -> None:
             resume=arguments.resume,
             quiet=arguments.quiet,
         )
+    separator = arguments.separator if is_given(arguments, "separator") else None
     _print_manifest(manifest, arguments.output, as_json=arguments.json)
-    for split in manifest.splits:
-        if split.special_tokens_found and encoder is None and not arguments.json:
-            _print_specials(split)
-    n_documents = sum(split.n_documents for split in manifest.splits)
-    if (
-        arguments.separator
-        and is_given(arguments, "separator")
-        and n_documents <= len(manifest.sources)
-    ):
-        print(
-            f"the separator {arguments.separator!r} occurs nowhere: each file is one document",
-            file=sys.stderr,
-        )
-    if arguments.validation_share and len(manifest.splits) == 1:
-        print(
-            f"all documents are in the split {manifest.splits[0].name}: with --validation-share "
-            f"{arguments.validation_share:g} no other was drawn",
-            file=sys.stderr,
-        )
+    print_warnings(*manifest.warnings(arguments.validation_share, separator))
 
 
 def _encode(
@@ -363,21 +331,14 @@ def _conversation_encoder(
                 f"the chat template {arguments.chat_template!r} is neither a file ({error}) nor "
                 f"one of the tokenizer's ({known})"
             ) from None
-    sources = tokenizer.chat_templates
-    written = [*sources.values()] if template is None else [sources.get(template, template)]
-    names = set(_CONTROL_TOKEN.findall(" ".join(written)))
-    if unknown := sorted(names - tokenizer.spec.added_ids.keys()):
-        print(
-            f"the chat template writes {', '.join(unknown)}, no token of this tokenizer: such text "
-            f"in a message gives the same ids; train with --special-token",
-            file=sys.stderr,
-        )
-    return ConversationEncoder(
+    encoder = ConversationEncoder(
         tokenizer,
         loss=arguments.loss or "auto",
         chat_template=template,
         turn_ends=arguments.turn_end,
     )
+    print_warnings(*encoder.warnings)
+    return encoder
 
 
 def _plan(
@@ -478,6 +439,7 @@ def run_inspect(arguments: argparse.Namespace) -> None:
             raise UsageError("--ids belongs to --document")
         files = TokenFiles.open(arguments.folder, cache=arguments.cache)
         _print_manifest(files.manifest, arguments.folder, as_json=arguments.json)
+        print_warnings(*files.manifest.warnings())
         for split in () if arguments.json else files.manifest.splits:
             _print_use(files, split)
         return
@@ -515,24 +477,10 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         if split.n_loss_tokens is not None:
             share = split.n_loss_tokens / split.n_tokens
             print(f"  the loss counts at {split.n_loss_tokens:,} tokens ({share:.1%})")
-        if split.lost is not None and plan.max_length is not None:
-            print(
-                f"  over {plan.max_length:,} tokens: {split.lost.n_cut:,} documents truncated, "
-                f"{split.lost.n_dropped:,} dropped, {split.lost.n_tokens:,} tokens lost"
-            )
-        if split.lost is not None and split.lost.n_without_loss:
-            print(
-                f"  {split.lost.n_without_loss:,} conversations left out: they have nothing to "
-                f"learn within --max-length"
-            )
-    if manifest.bad_documents.count:
-        print(f"documents left out: {manifest.bad_documents}")
     if manifest.document_encoder is not None:
         print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
-    if manifest.counts and any(split.lost and split.lost.n_cut for split in manifest.splits):
-        print("  before documents were truncated:")
-    for name, count in manifest.counts.items():
-        print(f"  {count:,} {_COUNTED.get(name, name.replace('_', ' '))}")
+    for sentence in manifest.counts_in_words():
+        print(f"  {sentence}")
     print(plan.end_in_words)
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
@@ -567,11 +515,3 @@ def _print_use(files: TokenFiles, split: SplitRecord) -> None:
         f"{split.name}: of {n_ids:,} tokens {n_ids - n_used:,} are never used, {n_rare:,} fewer "
         f"than {RARE} times; most used: {listed}"
     )
-    if not files.has_mask:  # else the chat template wrote the special tokens
-        _print_specials(split)
-
-
-def _print_specials(split: SplitRecord) -> None:
-    special = split.special_tokens_found
-    found = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in special.items())
-    print(f"{split.name}: special tokens found in the texts: {found or 'none'}")

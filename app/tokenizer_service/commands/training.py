@@ -35,6 +35,7 @@ from tokenizer_service.commands.command_line import (
     add_command,
     open_store,
     parse_place,
+    print_warnings,
     require_files,
 )
 from tokenizer_service.commands.corpus_options import corpus_format_of, files_in_order, max_bad_of
@@ -190,6 +191,7 @@ def run_train(arguments: argparse.Namespace) -> None:
         if is_told:
             _report(cut)
             print(f"published {refs[-1]}")
+        print_warnings(*cut.warnings)
     _write_reports(arguments, reports)
     if base is not None:
         write_id_map(arguments, IdMap.of_extension(base, result.spec, result.merges))
@@ -370,9 +372,3 @@ def _report(result: TrainingResult) -> None:
     )
     if report.pruning:
         print(describe_pruning(report.pruning, report.n_bytes))
-    if report.bad_documents.count:
-        print(f"documents left out: {report.bad_documents}")
-    if report.stopped_early:
-        print(f"ended early: {report.stopped_early}")
-    if result.warning:
-        print(f"warning: {result.warning}")

@@ -118,19 +118,19 @@ export class JobView {
   }
 
   /** Show the result while it is published. */
-  async #showResult({ state, result: { name, version } }, signal) {
+  async #showResult({ state, result: { name, version, warnings } }, signal) {
     // A version may have been removed since.
     const { tokenizers } = await api.versionsOf(name).catch(() => ({ tokenizers: [] }));
     const published = tokenizers.find((one) => one.version === version);
     const training = published?.manifest?.training;
     if (signal.aborted || !training) return;
     const full = `${name}@${version}`;
-    const early = training.stopped_early ? ` These are fewer than you asked for: ${training.stopped_early}.` : "";
     const button = (textContent, onclick) => make("button", { type: "button", textContent, onclick });
     this.result.replaceChildren(
       make("p", {}, make("b", { textContent: name, title: full }),
         `: ${formatCount(training.vocab_size)} entries, ${training.bytes_per_token.toFixed(2)} bytes per token, ` +
-        `longest token ${formatCount(training.longest_token_bytes)} bytes.${early}`),
+        `longest token ${formatCount(training.longest_token_bytes)} bytes.`),
+      ...(warnings ?? []).map((textContent) => make("p", { textContent: `Warning: ${textContent}.` })),
       make("div", { class: "row" },
         button("Compare on your text", () => this.compare(full)),
         state === "succeeded" && button("Serve it", () => this.serve(full))));

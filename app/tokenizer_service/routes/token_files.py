@@ -198,6 +198,7 @@ def _prepare(
         "tokenizer": {**identity_of(live.ref), "fingerprint": live.tokenizer.spec.fingerprint},
         "plan": arguments,
         "corpus_format": corpus_format(asked, files, separator=END_OF_TEXT),
+        "separator": asked.separator,
         "max_bad": max_bad(asked),
         "conversations": conversation_options(asked) if asked.format == "chat" else None,
         "validation_share": asked.validation_share,

@@ -390,7 +390,7 @@ def test_a_text_too_short_for_the_size_says_so_and_its_tokenizer_can_be_served(o
     page.click("#train-start")
     result = page.locator("#job .result")
     expect(result).to_contain_text("toy: 262 entries")
-    expect(result).to_contain_text("fewer than you asked for: no pair is left to merge")
+    expect(result).to_contain_text("entries: no pair is left to merge")
     expect(page.locator("#served")).to_contain_text("serves starter")
     result.locator("button", has_text="Compare").click()
     expect(page.locator("#comparison")).to_contain_text("toy: ")

@@ -79,7 +79,8 @@ def test_watching_says_why_a_version_is_not_promoted(cli, store):
     job = run_first(store)
     why = {"reason": "size_not_reached", "asked": 10_000, "got": 257}
     why |= {"replaces": "starter@v", "replaces_vocab_size": 32_000}
-    result = {"name": "news", "version": "v", "digest": "d", "vocab_size": 257, "not_promoted": why}
+    result = {"name": "news", "version": "v", "digest": "d", "vocab_size": 257, "warnings": []}
+    result["not_promoted"] = why
     assert store.set_result(job, result)
     assert store.finish(job, "succeeded", error_code=None, detail="")
     assert cli.run("jobs", "watch", FIRST)[0].decode().splitlines()[-1] == (

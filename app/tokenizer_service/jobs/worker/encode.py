@@ -47,6 +47,8 @@ def encode_and_publish(job: WorkerJob) -> None:
     request = job.request
     tokenizer, plan = _open_pinned(job)
     say(plan.end_in_words)
+    how = request["conversations"]
+    encoder = None if how is None else ConversationEncoder(tokenizer, **how)
     folders = TokenFilesFolder.of(job.artifacts_dir)
     growing = folders.growing(request["job_id"], request["takeovers"])
     path = folders.path(request["token_files_id"])
@@ -55,7 +57,7 @@ def encode_and_publish(job: WorkerJob) -> None:
         if growing.exists():  # an earlier attempt ended before publishing
             manifest = TokenFiles.open(growing, tokenizer).manifest
         else:
-            manifest = _encode(job, tokenizer, plan, growing)
+            manifest = _encode(job, tokenizer, plan, growing, encoder)
         replace_synced(folders.note(growing), manifest.to_json())
         job.wait_for_permission()
         try:
@@ -63,14 +65,18 @@ def encode_and_publish(job: WorkerJob) -> None:
         except TokenFilesTakenError:
             if _published_before(job, path) is None:  # else an earlier attempt published it
                 raise
-    if manifest.bad_documents.count:
-        say(f"documents left out: {manifest.bad_documents}")
+    warnings = manifest.warnings(request["validation_share"], request["separator"])
+    if encoder is not None:
+        warnings = [*encoder.warnings, *warnings]
+    for warning in warnings:
+        say(f"warning: {warning}")
     say(f"published the token files {request['token_files_id']}")
     job.report_published(
         id=request["token_files_id"],
         documents=sum(split.n_documents for split in manifest.splits),
         tokens=sum(split.n_tokens for split in manifest.splits),
         bytes=manifest.size_bytes,
+        warnings=warnings,
     )
 
 
@@ -109,11 +115,14 @@ def _published_before(job: WorkerJob, path: Path) -> TokenManifest | None:
 
 
 def _encode(
-    job: WorkerJob, tokenizer: Tokenizer, plan: TokenFilesPlan, growing: Path
+    job: WorkerJob,
+    tokenizer: Tokenizer,
+    plan: TokenFilesPlan,
+    growing: Path,
+    document_encoder: ConversationEncoder | None,
 ) -> TokenManifest:
     request = job.request
     files = [InputFile.from_json(value) for value in request["inputs"]]
-    how = request["conversations"]
     with _encoder(job, files) as encoder:
         encode = partial(
             encoder,
@@ -125,7 +134,7 @@ def _encode(
             validation_share=request["validation_share"],
             shuffle=request["shuffle"],
             progress=_reporter(job),
-            document_encoder=None if how is None else ConversationEncoder(tokenizer, **how),
+            document_encoder=document_encoder,
         )
         try:
             return encode(resume=True)

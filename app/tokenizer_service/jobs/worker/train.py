@@ -75,13 +75,8 @@ def train_and_publish(job: WorkerJob) -> None:
             }
             for source in result.counts.sources
         ]
-    if result.report.bad_documents.count:
-        say(f"documents left out: {result.report.bad_documents}")
-    if result.report.stopped_early:
-        n_entries = f"{result.report.curve[-1].vocab_size} of {request['vocab_size']} entries"
-        say(f"training ended early, with {n_entries}: {result.report.stopped_early}")
-    if result.warning:
-        say(f"warning: {result.warning}")
+    for warning in result.warnings:
+        say(f"warning: {warning}")
     job.wait_for_permission()
     ref = store.publish(
         result.spec,
@@ -92,7 +87,11 @@ def train_and_publish(job: WorkerJob) -> None:
     )
     say(f"published {ref}")
     job.report_published(
-        name=ref.name, version=ref.version, digest=ref.digest, vocab_size=result.report.vocab_size
+        name=ref.name,
+        version=ref.version,
+        digest=ref.digest,
+        vocab_size=result.report.vocab_size,
+        warnings=result.warnings,
     )
 
 

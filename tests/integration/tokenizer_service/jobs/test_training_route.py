@@ -42,6 +42,8 @@ def test_a_run_over_files_goes_live_and_answers_at_once(service):
     assert encoded.json()["count"] < 6
     [line] = [line for line in done["log_tail"] if "ended early" in line]
     assert f"with {result['vocab_size']} of 5000 entries: no pair" in line
+    [warning] = result["warnings"]
+    assert line.endswith(f"warning: {warning}")
     listed = service.client.get("/train").json()["jobs"]
     assert [entry["id"] for entry in listed] == [job["id"]]
     manifest = service.store.read_manifest(service.store.resolve(version))

@@ -44,7 +44,6 @@ def make_job(tmp_path, file, change, **fields):
         "corpus_format": {"format": "txt"},
         "engine": "auto",
         "num_workers": 1,
-        "conversations": None,
         **fields,
     }
     folder = JobFolder.of(tmp_path / "artifacts", ID)
@@ -67,10 +66,9 @@ def test_a_corpus_that_changes_while_it_is_encoded(tmp_path, corpus):
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     how = {"validation_share": 0.0, "shuffle": False}
     job = make_job(tmp_path, file, rewrite, **how)
+    plan = plan_token_files(tokenizer, end_of_document="")
     with pytest.raises((InputChangedError, TokenizerCoreError)) as raised:
-        _encode(
-            job, tokenizer, plan_token_files(tokenizer, end_of_document=""), tmp_path / "growing"
-        )
+        _encode(job, tokenizer, plan, tmp_path / "growing", None)
     assert describe_failure(raised.value)[0] == "corpus_changed"
 
 

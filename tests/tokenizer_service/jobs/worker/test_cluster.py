@@ -122,10 +122,10 @@ def test_token_files_of_another_executor_are_started_again(job, corpus, tmp_path
     plan, growing = plan_token_files(tokenizer, end_of_document=""), tmp_path / "growing"
     how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
     inputs = [asdict(find_input_file([corpus], "small.txt"))]
-    job.request.update(how | {"inputs": inputs, "num_workers": 1, "conversations": None})
+    job.request.update(how | {"inputs": inputs, "num_workers": 1})
     job.folder.scratch_path.mkdir(exist_ok=True)
     with TokenFilesWriter(growing, plan) as writer:
         writer.append([1])
         writer.checkpoint({"settings": {"run": "another's"}, "n_tokens": 1, "place": {}})
-    manifest = _encode(job, tokenizer, plan, growing)
+    manifest = _encode(job, tokenizer, plan, growing, None)
     assert manifest.split("train").n_bytes == (corpus / "small.txt").stat().st_size

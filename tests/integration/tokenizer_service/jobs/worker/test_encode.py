@@ -136,6 +136,25 @@ def test_conversations_become_ids_and_masks(shared_service):
     assert (split["documents_dropped"], split["conversations_without_loss"]) == (0, 0)
     place = {"file": "chats", "line": 3, "row": None, "reason": "no_conversation"}
     assert described["bad_documents"] == {"reasons": {"no_conversation": 1}, "first": [place]}
+    assert job["result"]["warnings"] == [
+        "documents left out: 1 bad (no_conversation 1: chats line 3)",
+        "train: over 6 tokens: 1 documents truncated, 0 dropped, 1 tokens lost",
+    ]
+
+
+def test_a_job_warns_of_what_the_command_warns_of(shared_service):
+    service = shared_service
+    service.put("prose", f"one {END} two")
+    asked = {"separator": "###", "validation_share": 1e-9, "token_files_id": "prose"}
+    job = service.wait(service.encode("prose", **asked))
+    warnings = job["result"]["warnings"]
+    assert warnings == [
+        f"train: special tokens found in the texts: '{END}' (1 times)",
+        "the separator '###' occurs nowhere: each file is one document",
+        "all documents are in the split train: with a validation share of 1e-09 no other was drawn",
+    ]
+    logged = [line.partition(" warning: ")[2] for line in job["log_tail"]]
+    assert [line for line in logged if line] == warnings
 
 
 def test_a_job_encodes_with_the_version_of_its_request(service):
