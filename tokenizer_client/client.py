@@ -1273,8 +1273,7 @@ class CorpusResource(_Resource):
         Raises:
             PreconditionFailedError: `replace=False`, and the corpus exists.
             TooLargeError: the file exceeds the quota.
-            InvalidRequestError: the text is not UTF-8 (`byte_offset` says where), or the file is
-                not of the format.
+            InvalidRequestError: the file is not of the format.
         """
         body = Source(source, render_text, on_progress=on_progress)
         headers = {"Content-Type": OCTETS}

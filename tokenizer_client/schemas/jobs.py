@@ -420,6 +420,11 @@ class Corpus(BaseModel):
     field: str | None = Field(
         None, description="The field or column of the documents that was given at the upload"
     )
+    not_utf8_at: int | None = Field(
+        None,
+        description="First byte that is not UTF-8, which only a job with `skip_bad` reads; null if "
+        "all is, and for packed files and Parquet",
+    )
     uploaded_at: str = Field(description="UTC, ISO 8601")
 
 

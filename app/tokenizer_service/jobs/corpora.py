@@ -72,6 +72,7 @@ class StoredCorpus:
     file: str
     format: str
     field: str | None
+    not_utf8_at: int | None
 
 
 class CorpusStore:
@@ -115,7 +116,13 @@ class CorpusStore:
         """The text of a corpus as the input of a job; raises as `get`, or InputPathError."""
         corpus = self.get(corpus_id)
         found = find_input_file([self._files], corpus.file)
-        return replace(found, label=corpus.id, format=corpus.format, text_field=corpus.field)
+        return replace(
+            found,
+            label=corpus.id,
+            format=corpus.format,
+            text_field=corpus.field,
+            not_utf8_at=corpus.not_utf8_at,
+        )
 
     def begin(
         self,
@@ -224,8 +231,10 @@ class CorpusUpload:
         self._path, self._file = _open_locked(files, self._format)
         self._lock = threading.Lock()
         self._digest, self._n_bytes = hashlib.sha256(), 0
-        # Only text can be checked while it arrives.
+        # Only text can be checked while it arrives. A job that leaves out bad documents may read
+        # what is not UTF-8.
         self._text = Utf8Decoder() if self._format in ("txt", "jsonl") else None
+        self._not_utf8_at: int | None = None
         self._beginning = b""
         self._n_others, self._look_at = 0, 0
 
@@ -236,12 +245,7 @@ class CorpusUpload:
                 self._beginning += data[: CONTENT_BYTES - len(self._beginning)]
                 if len(self._beginning) == CONTENT_BYTES:
                     self._check_content()
-            if self._text is not None:
-                try:
-                    self._text.decode(data)
-                except InvalidUtf8Error:
-                    self._check_content()  # it may name the format
-                    raise
+            self._check_utf8(data)
             self._n_bytes += len(data)
             n_bytes = self._n_bytes
             if n_bytes >= self._look_at:
@@ -258,8 +262,7 @@ class CorpusUpload:
         with self._lock:
             if len(self._beginning) < CONTENT_BYTES:
                 self._check_content()
-            if self._text is not None:
-                self._text.decode(b"", final=True)
+            self._check_utf8(b"", final=True)
             sync_file(self._file.fileno())
             sync_folder(self._path.parent)
             corpus = StoredCorpus(
@@ -270,8 +273,19 @@ class CorpusUpload:
                 file=self._path.name,
                 format=self._format,
                 field=self._field,
+                not_utf8_at=self._not_utf8_at,
             )
             return corpus, self._store.publish(corpus, may_replace=self._may_replace)
+
+    def _check_utf8(self, data: bytes, *, final: bool = False) -> None:
+        """Note where the text is not UTF-8; raises as `_check_content`, which may name a format."""
+        if self._text is None:
+            return
+        try:
+            self._text.decode(data, final=final)
+        except InvalidUtf8Error as error:
+            self._check_content()
+            self._text, self._not_utf8_at = None, error.byte_offset
 
     def _check_content(self) -> None:
         """Raise CorpusFormatError if the beginning is that of another format."""

@@ -51,6 +51,9 @@ class InputFile:
     text_field: str | None = field(default=None, compare=False)
     """The field or column of the documents that its uploader named."""
 
+    not_utf8_at: int | None = field(default=None, compare=False)
+    """The first byte that was not UTF-8 when it was uploaded."""
+
     @property
     def name(self) -> str:
         """The caller's name for it."""

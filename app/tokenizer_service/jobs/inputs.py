@@ -75,7 +75,8 @@ def find_training_inputs(
         _each("input_urls", asked.input_urls, parse)
         return []
     if asked.corpus_ids is not None:
-        field, names, find = "corpus_ids", asked.corpus_ids, partial(_find_corpus, corpora)
+        field, names = "corpus_ids", asked.corpus_ids
+        find = partial(_find_corpus, corpora, asked.skip_bad)
     else:
         roots = settings.corpus_roots
         field, names = "input_paths", asked.input_paths or []
@@ -90,11 +91,19 @@ def find_training_inputs(
     return files
 
 
-def _find_corpus(corpora: CorpusStore, corpus_id: str) -> InputFile:
+def _find_corpus(corpora: CorpusStore, skip_bad: bool, corpus_id: str) -> InputFile:
     try:
-        return corpora.find_file(corpus_id)
+        file = corpora.find_file(corpus_id)
     except (CorpusNotFoundError, InputPathError):
         raise InputPathError("there is no corpus with this id; see GET /corpora") from None
+    if file.not_utf8_at is not None and not skip_bad:
+        raise InvalidInputsError(
+            "invalid_corpus",
+            f"The corpus {file.name} is not UTF-8: its text is wrong at byte {file.not_utf8_at}. "
+            f"Convert it to UTF-8 and upload it again, or set skip_bad, which leaves out the "
+            f"documents that are not.",
+        )
+    return file
 
 
 def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> list[Found]:
@@ -127,7 +136,7 @@ def find_encoding_inputs(
         if named in ids[:index]:
             raise _wrong_corpus(pointer, "this corpus is named twice; each is encoded once")
         try:
-            files.append(_find_corpus(corpora, named))
+            files.append(_find_corpus(corpora, asked.skip_bad, named))
         except InputPathError as error:
             raise _wrong_corpus(pointer, str(error)) from None
     if not any(file.size_bytes for file in files):

@@ -45,7 +45,9 @@ def test_an_upload_is_listed_replaced_and_removed(admin, folder):
     corpus = answer.json()
     assert corpus["id"] == "news"
     assert (corpus["bytes"], corpus["sha256"]) == (len(TEXT), hashlib.sha256(TEXT).hexdigest())
-    assert set(corpus) == {"id", "bytes", "format", "field", "sha256", "uploaded_at"}
+    assert set(corpus) == {
+        *("id", "bytes", "format", "field", "sha256", "uploaded_at", "not_utf8_at")
+    }
     assert admin.get("/corpora/news").json() == corpus
     assert admin.head("/corpora/news").status_code == 200
     listed = admin.get("/corpora").json()
@@ -108,14 +110,24 @@ def test_wrong_uploads_are_refused(admin, folder):
     ):
         found = problem(admin.put(f"/corpora/{path}", content=body), 415, "corpus_format")
         assert words in found["detail"], path
+    assert texts(folder) == []
+
+
+def test_text_that_is_not_utf_8_is_for_jobs_that_skip_bad_documents(admin, folder):
     for text, offset in (
         (b"caf\xe9 au lait", 3),
         (b"a" * (WINDOW - 1) + "é".encode() + b"\xff", WINDOW + 1),
         (b"a" * (2 * WINDOW) + b"\xe4\xb8", 2 * WINDOW),
     ):
-        found = problem(admin.put("/corpora/news", content=text), 400, "invalid_utf8")
-        assert found["byte_offset"] == offset
-    assert texts(folder) == []
+        assert admin.put("/corpora/latin", content=text).json()["not_utf8_at"] == offset
+        assert texts(folder) == [text]
+        read = {"/train": {"corpus_ids": ["latin"]}, "/corpora/latin/encode": {}}
+        for path, body in read.items():
+            found = problem(admin.post(path, json=body), 422, "invalid_corpus")
+            assert (
+                f"The corpus latin is not UTF-8: its text is wrong at byte {offset}. "
+                in (found["detail"])
+            )
 
 
 def test_the_quota_holds_for_all_corpora_together(make_client, settings):

@@ -155,6 +155,11 @@ def test_a_job_warns_of_what_the_command_warns_of(shared_service):
     ]
     logged = [line.partition(" warning: ")[2] for line in job["log_tail"]]
     assert [line for line in logged if line] == warnings
+    service.put("latin", f"one{END}caf\xe9{END}two".encode("latin-1"))
+    asked = {"skip_bad": True, "max_bad": 0.5, "token_files_id": "latin"}
+    job = service.wait(service.encode("latin", **asked))
+    assert job["result"]["documents"] == 2
+    assert job["result"]["warnings"] == ["documents left out: 1 bad (invalid_utf8 1: latin line 1)"]
 
 
 def test_a_job_encodes_with_the_version_of_its_request(service):
