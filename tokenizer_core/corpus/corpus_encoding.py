@@ -18,7 +18,7 @@ from tokenizer_core.documents import (
     BadDocument,
     CorpusFormat,
     corpus_file_identity,
-    corpus_file_name,
+    corpus_file_names,
     corpus_file_size,
     open_utf8_documents,
     place_of_document,
@@ -142,7 +142,7 @@ def corpus_settings(
     document_encoder: DocumentEncoder | None,
 ) -> dict[str, Any]:
     """The settings that decide the documents and their splits, for checkpoints."""
-    names = [corpus_file_name(file) for file in files]
+    names = corpus_file_names(files)
     more = {} if document_encoder is None else {"encoder": dict(document_encoder.settings)}
     return {"files": names, "validation_share": validation_share, **asdict(corpus_format), **more}
 

@@ -17,7 +17,7 @@ from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,
     BadDocument,
     CorpusSource,
-    corpus_file_name,
+    corpus_file_names,
     open_utf8_documents,
 )
 from tokenizer_core.errors import DocumentRefusedError, PreTokenTooLongError, TokenFilesPlanError
@@ -111,16 +111,16 @@ def iterate_batches(
     """
     batches = _Batches(cuts, start, batch_bytes)
     piece_bytes = min(batch_bytes, DEFAULT_PIECE_CHARS)
-    for index, path in enumerate(files):
+    for index, (path, name) in enumerate(zip(files, corpus_file_names(files), strict=True)):
         bad: list[BadDocument] | None = [] if skip_bad else None
         with open_utf8_documents(
             path, corpus_format, max_piece_bytes=piece_bytes, bad=bad
         ) as reader:
             if index < len(start.identities) and reader.identity != start.identities[index]:
-                raise changed_since(path)
+                raise changed_since(name)
             if index < len(start.sources):
                 continue
-            yield from batches.read(reader, path)
+            yield from batches.read(reader, name)
     yield batches.take(batches.position)
 
 
@@ -144,18 +144,18 @@ class _Batches:
         self._held: list[bytes] = []
         self._held_bytes = self._look_at = 0
 
-    def read(self, reader: DocumentReader[Utf8Piece], path: str) -> Iterator[DocumentBatch]:
-        """The batches that become full within a file."""
+    def read(self, reader: DocumentReader[Utf8Piece], name: str) -> Iterator[DocumentBatch]:
+        """The batches that become full within a file, with its name for manifests."""
         done = sum(source.size_bytes for source in self.position.sources)
         begun = self.position.identities[: len(self.position.sources)]
         self.position = replace(self.position, identities=(*begun, reader.identity))
         pieces: Iterator[tuple[bytes, bool]] = reader
         bad = [] if reader.bad is None else reader.bad
         if self.position.n_in_file or self.position.n_bytes:
-            pieces = self._skip(reader, path)
+            pieces = self._skip(reader, name)
             bad.clear()
         unit, first = ("row", 0) if reader.format == "parquet" else ("line", 1)
-        record = BadDocument(corpus_file_name(path), unit, first, "")
+        record = BadDocument(name, unit, first, "")
         n_in_file, n_bytes, texts = (
             self.position.n_in_file,
             self.position.n_bytes,
@@ -166,7 +166,7 @@ class _Batches:
         for text, is_last in pieces:
             if is_last and not self._held:
                 if bad:
-                    self._batch.bad[len(texts)] = bad.pop()
+                    self._batch.bad[len(texts)] = replace(bad.pop(), file=name)
                 texts.append(text)
                 self._batch_size += len(text)
             else:
@@ -198,7 +198,7 @@ class _Batches:
                 texts = self._batch.texts
                 self._batch.records.append((0, replace(record, number=first + n_in_file)))
                 ends_batch = True
-        self._end_file(reader, path, n_in_file, done)
+        self._end_file(reader, name, n_in_file, done)
         if ends_batch:
             yield self.take(self.position)
 
@@ -229,11 +229,11 @@ class _Batches:
         return True
 
     def _end_file(
-        self, reader: DocumentReader[Utf8Piece], path: str, n_in_file: int, done: int
+        self, reader: DocumentReader[Utf8Piece], name: str, n_in_file: int, done: int
     ) -> None:
         if reader.sha256 is None:
             raise RuntimeError("a file counts as read before its end")
-        source = CorpusSource(corpus_file_name(path), reader.position_bytes, reader.sha256)
+        source = CorpusSource(name, reader.position_bytes, reader.sha256)
         self.position = replace(
             self.position,
             n_documents=self.position.n_documents + n_in_file - self.position.n_in_file,
@@ -243,26 +243,25 @@ class _Batches:
             sources=(*self.position.sources, source),
         )
 
-    def _skip(self, reader: DocumentReader[Utf8Piece], path: str) -> Iterator[tuple[bytes, bool]]:
+    def _skip(self, reader: DocumentReader[Utf8Piece], name: str) -> Iterator[tuple[bytes, bool]]:
         """The pieces after the position; first read the file again up to it."""
         n_documents, n_bytes = self.position.n_in_file, self.position.n_bytes
         text, is_last = b"", True
         while n_documents or n_bytes > 0:
             if (piece := next(reader, None)) is None:
-                raise changed_since(path)
+                raise changed_since(name)
             text, is_last = piece
             if n_documents:
                 n_documents -= is_last
                 continue
             n_bytes -= len(text)
             if is_last and n_bytes >= 0:
-                raise changed_since(path)
+                raise changed_since(name)
         return chain([(text[n_bytes:], is_last)], reader) if n_bytes else reader
 
 
-def changed_since(path: str) -> TokenFilesPlanError:
+def changed_since(name: str) -> TokenFilesPlanError:
     """The error for a corpus file that has changed between a checkpoint and `resume`."""
     return TokenFilesPlanError(
-        f"{corpus_file_name(path)!r:.80} has changed since encoding was interrupted; "
-        f"start anew, without resume"
+        f"{name!r:.80} has changed since encoding was interrupted; start anew, without resume"
     )

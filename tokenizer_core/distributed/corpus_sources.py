@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from tokenizer_core.documents import (
     BadDocuments,
     CorpusFormat,
     check_text_content,
-    corpus_file_name,
+    corpus_file_names,
     open_documents,
     write_separated,
 )
@@ -60,12 +60,14 @@ def check_tables(unicode_tables: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of the corpus: how to open it, its name for people, and its size and version."""
+    """A file of the corpus: how to open it, its path for people, its size and version, and its
+    name in manifests."""
 
     path: str
     shown: str
     size_bytes: int
     version: str
+    name: str = ""
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, shown: str | None = None) -> SourceFile:
@@ -169,6 +171,13 @@ class SourceFile:
         return data
 
 
+def examine_files(files: Iterable[str | os.PathLike[str] | SourceFile]) -> list[SourceFile]:
+    """The files of a corpus with their names; raise as `SourceFile.examine`."""
+    found = [file if isinstance(file, SourceFile) else SourceFile.examine(file) for file in files]
+    names = corpus_file_names([source.shown for source in found])
+    return [replace(source, name=name) for source, name in zip(found, names, strict=True)]
+
+
 def hash_sources(state: None, sources: Sequence[SourceFile], attempt: object) -> dict[str, Any]:
     """The sha256 of each file, as the work of a shard."""
     return {"sha256": [source.sha256() for source in sources]}
@@ -252,8 +261,7 @@ def place_in_file(bad: BadDocuments, source: SourceFile, first_byte: int) -> Bad
         opened = open_corpus_file(source.path)
         with opened.file:
             n_before = opened.count_lines(first_byte + 1) - 1  # the part may begin within a line
-    name = corpus_file_name(source.shown)
-    placed = (replace(one, file=name, number=one.number + n_before) for one in bad.first)
+    placed = (replace(one, file=source.name, number=one.number + n_before) for one in bad.first)
     return replace(bad, first=tuple(placed))
 
 

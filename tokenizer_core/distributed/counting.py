@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tokenizer_core.distributed.committed_shards import ShardManifest
-from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile, examine_files, hash_sources
 from tokenizer_core.distributed.count_shards import ShardRules, count_shard, find_cuts, run_name
 from tokenizer_core.distributed.merge_shards import (
     COUNTS,
@@ -190,9 +190,7 @@ def _make_plan(
     max_bad: float | None,
 ) -> _Plan:
     refuse_string(special_tokens)
-    sources = tuple(
-        each if isinstance(each, SourceFile) else SourceFile.examine(each) for each in inputs
-    )
+    sources = tuple(examine_files(inputs))
     for source in sources:
         source.check_content(corpus_format)
     n_bytes = sum(source.size_bytes for source in sources)

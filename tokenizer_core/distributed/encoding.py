@@ -23,7 +23,7 @@ from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.split_writer import SplitDraw
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.distributed.committed_shards import ShardManifest, scratch_folder
-from tokenizer_core.distributed.corpus_sources import Part, SourceFile, hash_sources
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile, examine_files, hash_sources
 from tokenizer_core.distributed.encode_shards import (
     ShardEncoding,
     ShardPosition,
@@ -38,7 +38,6 @@ from tokenizer_core.documents import (
     BadDocuments,
     CorpusFormat,
     CorpusSource,
-    corpus_file_name,
 )
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.errors import TokenFilesPlanError
@@ -110,7 +109,7 @@ def encode_distributed(
     if shard_bytes is not None and shard_bytes < 1:
         raise TokenFilesPlanError("shard_bytes must be at least 1")
     corpus_format = corpus_format or ENDS_OF_TEXT
-    sources = [file if isinstance(file, SourceFile) else SourceFile.examine(file) for file in files]
+    sources = examine_files(files)
     for source in sources:
         source.check_content(corpus_format)
     if shard_bytes is None:
@@ -280,7 +279,4 @@ class JoinedShards:
 
     def _sources(self) -> tuple[CorpusSource, ...]:
         begun = [shard.source for shard in self._shards if shard.start == 0]
-        return tuple(
-            CorpusSource(corpus_file_name(one.shown), one.size_bytes, self._sha256[one])
-            for one in begun
-        )
+        return tuple(CorpusSource(one.name, one.size_bytes, self._sha256[one]) for one in begun)

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.blobs.addresses import open_storage
@@ -29,6 +29,7 @@ from tokenizer_core.distributed.committed_shards import (
     read_manifest,
     scratch_folder,
 )
+from tokenizer_core.documents import corpus_file_names
 from tokenizer_core.errors import (
     CorpusError,
     RunConflictError,
@@ -290,9 +291,10 @@ def _check_same(storage: Storage, rendered: bytes) -> None:
     why = f"{', '.join(different)} differ"
     with contextlib.suppress(KeyError, TypeError, ValueError):  # inputs without a path
         pairs = list(zip(before["inputs"], now["inputs"], strict=True))
-        changed = [old["path"] for old, new in pairs if old != new]
+        names = corpus_file_names([old["path"] for old, _ in pairs])
+        changed = [name for name, (old, new) in zip(names, pairs, strict=True) if old != new]
         if changed and all(old["path"] == new["path"] for old, new in pairs):
-            why = f"its file {PurePath(changed[0]).name!r:.80} has changed"
+            why = f"its file {changed[0]!r:.80} has changed"
     raise RunConflictError(
         f"the storage {storage.shown} holds another run ({why}); name another place for this one, "
         f"or remove what is there"

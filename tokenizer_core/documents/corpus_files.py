@@ -12,7 +12,8 @@ import glob
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Final
 
@@ -426,9 +427,27 @@ def corpus_file_name(path: str | os.PathLike[str]) -> str:
         >>> corpus_file_name("https://host/news/some.jsonl?signature=abc")
         'some.jsonl'
     """
-    name = os.fspath(path)
-    last = (parse_address(name).shown if is_address(name) else name).rpartition("/")[2]
-    return last.encode(errors="backslashreplace").decode()
+    return corpus_file_names([path])[0]
+
+
+def corpus_file_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """As `corpus_file_name`, for the files of a corpus: where several have the same last part, as
+    many parts from the end as tell them apart. So manifests name no folder without need.
+
+    Example:
+        >>> corpus_file_names(["/data/a/x.txt", "/data/b/x.txt", "/data/b/y.txt"])
+        ['a/x.txt', 'b/x.txt', 'y.txt']
+    """
+    shown = [parse_address(n).shown if is_address(n) else n for n in (os.fspath(p) for p in paths)]
+    n_parts = dict.fromkeys(shown, 1)
+    while True:
+        names = {path: "/".join(path.split("/")[-n:]) for path, n in n_parts.items()}
+        n_paths = Counter(names.values())
+        unclear = [path for path, name in names.items() if n_paths[name] > 1 and name != path]
+        if not unclear:
+            return [names[path].encode(errors="backslashreplace").decode() for path in shown]
+        for path in unclear:
+            n_parts[path] += 1
 
 
 def find_corpus_files(

@@ -15,7 +15,7 @@ import secrets
 import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
@@ -28,7 +28,12 @@ from tokenizer_core.documents.bad_documents import (
     empty_invalid_utf8,
 )
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
-from tokenizer_core.documents.corpus_files import CorpusFileBytes, enter_part, open_corpus_file
+from tokenizer_core.documents.corpus_files import (
+    CorpusFileBytes,
+    corpus_file_names,
+    enter_part,
+    open_corpus_file,
+)
 from tokenizer_core.documents.document_pieces import (
     DEFAULT_PIECE_CHARS,
     MAX_PIECE_CHARS,
@@ -396,7 +401,8 @@ def plain_text_copies(
     copies = []
     n_read = 0
     with tempfile.TemporaryDirectory(dir=folder, prefix="documents-") as scratch:
-        for number, file in enumerate(files):
+        for number, (file, name) in enumerate(zip(files, corpus_file_names(files), strict=True)):
+            skipped.file = name
             is_plain = change is None and not corpus_format.needs_copy(file, keeps)
             if is_plain:
                 with open_documents(file, corpus_format) as opened:
@@ -429,16 +435,17 @@ def plain_text_copies(
 @dataclass(slots=True)
 class SkippedDocuments:
     """The documents read so far, and the bad ones among them, at most the share `max_bad`; None:
-    the first bad one is an error."""
+    the first bad one is an error. `file` is the name of the file that is read."""
 
     max_bad: float | None
+    file: str = ""
     n_documents: int = 0
     bad: BadDocuments = NO_BAD_DOCUMENTS
 
     def note(self, bad: list[BadDocument]) -> None:
         """Note one more document, bad if the list is not empty; empty the list."""
         if bad and self.max_bad is not None:
-            found = BadDocuments.of(bad)
+            found = BadDocuments.of(replace(one, file=self.file) for one in bad)
             self.bad = check_running_share(self.bad, found, [self.n_documents], self.max_bad)
             bad.clear()
         self.n_documents += 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.blobs.locks import locked_folder
+from tokenizer_core.documents import corpus_file_names
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
@@ -298,9 +299,9 @@ def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespa
     )
     specials = ", ".join(map(repr, counts.special_tokens)) or "none"
     print(f"  pattern  {counts.pattern.name} ({counts.unicode_tables}); special tokens {specials}")
-    for source, weight in zip(counts.sources, counts.source_weights, strict=True):
+    names = corpus_file_names([source.path for source in counts.sources])
+    for name, source, weight in zip(names, counts.sources, counts.source_weights, strict=True):
         times = f"{weight} times " if weight > 1 else ""
-        name = Path(source.path).name
         if not name.isprintable():  # a name from a foreign file may hold terminal escapes
             name = ascii(name)
         print(f"  corpus   {times}{name}, {source.size_bytes:,} bytes, sha256 {source.sha256[:16]}")

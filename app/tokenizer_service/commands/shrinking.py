@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.documents import corpus_file_name, corpus_file_size, open_documents
+from tokenizer_core.documents import corpus_file_names, corpus_file_size, open_documents
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.training import shrink, used_ids
 from tokenizer_service.commands.artifacts import command_text
@@ -61,13 +61,13 @@ def run_shrink(arguments: argparse.Namespace) -> None:
     with progress_bar(quiet=arguments.quiet, total=total, desc="encoding") as bar:
 
         def pieces() -> Iterator[tuple[str, bool]]:
-            for file in files:
+            for file, name in zip(files, corpus_file_names(files), strict=True):
                 done = bar.n
                 with open_documents(file, corpus_format, hash_source=True) as reader:
                     for piece in reader:
                         yield piece
                         bar.update(done + reader.position_bytes - bar.n)
-                    name, size = corpus_file_name(file), reader.size_bytes
+                    size = reader.size_bytes
                     sources.append({"name": name, "size_bytes": size, "sha256": reader.sha256})
 
         used = used_ids(tokenizer, pieces())

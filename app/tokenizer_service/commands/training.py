@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tokenizer_core.documents import corpus_file_name
+from tokenizer_core.documents import corpus_file_names
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.spec import TokenizerSpec
@@ -223,9 +223,10 @@ def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, A
 
 def _provenance(counts: PretokenCounts) -> list[dict[str, Any]]:
     weights = [{"weight": weight} for weight in counts.weights] or [{}] * len(counts.sources)
+    names = corpus_file_names([source.path for source in counts.sources])
     return [
-        {"name": corpus_file_name(s.path), "size_bytes": s.size_bytes, "sha256": s.sha256, **weight}
-        for s, weight in zip(counts.sources, weights, strict=True)
+        {"name": name, "size_bytes": s.size_bytes, "sha256": s.sha256, **weight}
+        for name, s, weight in zip(names, counts.sources, weights, strict=True)
     ]
 
 

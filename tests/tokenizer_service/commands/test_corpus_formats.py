@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import write_corpus
+from tokenizer_core.corpus import TokenFiles
 from tokenizer_core.registry import ArtifactStore
 
 DOCUMENTS = [f"document {number}: low lower lowest, new newer newest" for number in range(12)]
@@ -87,24 +88,37 @@ def test_training_warns_of_document_ends_that_are_text(cli):
 
 @pytest.mark.row(46)
 def test_bad_documents_are_left_out_up_to_a_share(corpora):
-    (corpora.folder / "bad.jsonl").write_text(f'{STORIES}\n{{"story": null}}')
-    read = ("bad.jsonl", "--field=story")
+    for name in ("a", "b"):
+        (corpora.folder / name).mkdir()
+        (corpora.folder / name / "bad.jsonl").write_text(f'{STORIES}\n{{"story": null}}')
+    read = ("a/bad.jsonl", "b/bad.jsonl", "--field=story")
     corpora.run("counts", "make", "stories.jsonl", "--field=story", "--output=more.counts")
+    encode = ("corpus", "encode", *read, "--tokenizer=starter", "--output")
     for command in (
         ("train", *read, "--vocab-size=300"),
         ("counts", "make", *read, "--output=x.counts"),
         ("counts", "extend", "more.counts", *read),
-        ("corpus", "encode", *read, "--tokenizer=starter", "--output=tokens"),
+        (*encode, "tokens"),
     ):
-        place = "'bad.jsonl', line 13: its field 'story' is no string"
+        place = "'a/bad.jsonl', line 13: its field 'story' is no string"
         assert place in corpora.fail(*command, "--quiet")
         assert "belongs to --skip-bad" in corpora.fail(*command, "--max-bad=0.1", code=2)
         assert "no fraction" in corpora.fail(*command, "--skip-bad", "--max-bad=2", code=2)
         command += ("--quiet", "--skip-bad")
-        said = "1 bad (null 1: bad.jsonl line 13)"
-        assert f"{said} of 13 documents, more than 1.000%" in corpora.fail(*command)
+        said = "2 bad (null 2: a/bad.jsonl line 13, b/bad.jsonl line 13)"
+        assert f"{said} of 26 documents, more than 1.000%" in corpora.fail(*command)
         assert said in str(corpora.run(*command, "--max-bad=0.1"))
-    for folder, wanted in (("x.counts", 1), ("more.counts", 2)):
+    for command in (
+        ("counts", "make", *read, "--output=y.counts", "--checkpoint-dir=counts"),
+        (*encode, "by workers", "--checkpoint-dir=run"),
+    ):
+        command += ("--workers=1", "--skip-bad", "--max-bad=0.1")
+        assert said in str(corpora.run(*command))
+    for name in ("tokens", "by workers"):
+        sources = TokenFiles.open(corpora.folder / name).manifest.sources
+        assert [source.path for source in sources] == ["a/bad.jsonl", "b/bad.jsonl"]
+    assert "corpus   b/bad.jsonl" in corpora.run("counts", "inspect", "x.counts")[0].decode()
+    for folder, wanted in (("x.counts", 2), ("y.counts", 2), ("more.counts", 3)):
         figures = json.loads(corpora.run("counts", "inspect", folder, "--json")[0])
         assert figures["n_documents"] == 12 * wanted
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.documents import format_of_name
+from tokenizer_core.documents import corpus_file_names, format_of_name
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.input_files import (
     InputFile,
@@ -130,8 +130,11 @@ def name_inputs(
     folder = job.folder.scratch_path / "inputs"
     shutil.rmtree(folder, ignore_errors=True)  # a killed attempt may have left it
     paths = []
-    for index, (file, descriptor) in enumerate(zip(files, descriptors, strict=True)):
-        name = file.name.rpartition("/")[2][-_MAX_NAME_CHARS:] or "corpus"
+    names = corpus_file_names([file.name for file in files])
+    for index, (file, descriptor, name) in enumerate(zip(files, descriptors, names, strict=True)):
+        # A URL may have `..` in it.
+        parts = [part[-_MAX_NAME_CHARS:] for part in name.split("/") if part not in ("", ".", "..")]
+        name = "/".join(parts) or "corpus"
         if by_name and file.format not in (None, format_of_name(name) or "txt"):
             name = f"{name}.{file.format}"
         path = folder / str(index) / name
