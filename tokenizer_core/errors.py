@@ -310,6 +310,10 @@ class CorpusError(TrainingError, ValueError):
     code = "invalid_corpus"
 
 
+class CorpusDocumentError(CorpusError):
+    """A document cannot be read. Callers with `max_bad` can leave it out."""
+
+
 class TooManyBadDocumentsError(CorpusError):
     """More of the documents of a corpus are bad than the run may leave out."""
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn
 
-from tokenizer_core.errors import ArtifactCorruptError, TokenizerCoreError
+from tokenizer_core.errors import ArtifactCorruptError, CorpusDocumentError, TokenizerCoreError
 from tokenizer_service.commands.command_line import (
     FAILED,
     INTERRUPTED,
@@ -116,9 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandError as error:
         return _fail(command, str(error), error.exit_code)
     except TokenizerCoreError as error:
-        is_damaged = isinstance(error, ArtifactCorruptError) and error.version is not None
-        remedy = "; restore it from a backup, or publish it again" if is_damaged else ""
-        return _fail(command, f"{error}{remedy}")
+        remedies = getattr(error, "__notes__", [])
+        if isinstance(error, ArtifactCorruptError) and error.version is not None:
+            remedies = ["restore it from a backup, or publish it again"]
+        if isinstance(error, CorpusDocumentError) and "skip_bad" in parsed:
+            remedies = ["or leave bad documents out (--skip-bad)", *remedies]
+        return _fail(command, "; ".join([str(error), *remedies]))
     except BrokenPipeError:
         # The reader, for instance `head`, stopped reading: end without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

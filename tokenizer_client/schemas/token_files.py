@@ -258,7 +258,7 @@ class BadDocumentPlace(BaseModel):
 
     file: str
     line: int | None = Field(default=None, description="From 1; null for Parquet")
-    row: int | None = Field(default=None, description="From 0; only for Parquet")
+    row: int | None = Field(default=None, description="From 1; only for Parquet")
     reason: str
 
 

@@ -21,7 +21,6 @@ from tokenizer_core.documents import (
     corpus_file_names,
     corpus_file_size,
     open_utf8_documents,
-    place_of_document,
     raise_not_utf8,
 )
 from tokenizer_core.documents.bad_documents import check_max_bad
@@ -207,13 +206,10 @@ class _Files:
         """The file of a document and the place in it, by reading the files again."""
         left = number - (reached.n_documents - reached.n_in_file)
         for file in self._files[len(reached.sources) :]:
-            n_in_file = 0
             bad: list[BadDocument] | None = [] if self._encoder.skip_bad else None
             with open_utf8_documents(file, self._format, bad=bad) as reader:
-                for _, is_last in reader:
-                    if is_last and n_in_file == left:
-                        place = place_of_document(file, reader.format, left)
-                        return f"the corpus file {reader.path!r}, {place}"
-                    n_in_file += is_last
+                place, n_in_file = reader.find_place(left)
+                if place is not None:
+                    return f"the corpus file {reader.path!r}, {place}"
             left -= n_in_file
         return f"document {number} of the corpus"

@@ -154,16 +154,20 @@ class _Batches:
         if self.position.n_in_file or self.position.n_bytes:
             pieces = self._skip(reader, name)
             bad.clear()
-        unit, first = ("row", 0) if reader.format == "parquet" else ("line", 1)
-        record = BadDocument(name, unit, first, "")
+        record = BadDocument(name, "row" if reader.format == "parquet" else "line", 1, "")
         n_in_file, n_bytes, texts = (
             self.position.n_in_file,
             self.position.n_bytes,
             self._batch.texts,
         )
-        self._batch.records.append((len(texts), replace(record, number=first + n_in_file)))
+        n_blank = 0
+        self._batch.records.append((len(texts), replace(record, number=1 + n_in_file)))
         ends_batch = False
         for text, is_last in pieces:
+            if reader.n_blank_lines != n_blank:
+                n_blank = reader.n_blank_lines
+                number = 1 + n_in_file + n_blank
+                self._batch.records.append((len(texts), replace(record, number=number)))
             if is_last and not self._held:
                 if bad:
                     self._batch.bad[len(texts)] = replace(bad.pop(), file=name)
@@ -196,7 +200,8 @@ class _Batches:
                     )
                 )
                 texts = self._batch.texts
-                self._batch.records.append((0, replace(record, number=first + n_in_file)))
+                number = 1 + n_in_file + n_blank
+                self._batch.records.append((0, replace(record, number=number)))
                 ends_batch = True
         self._end_file(reader, name, n_in_file, done)
         if ends_batch:

@@ -32,7 +32,6 @@ from tokenizer_core.documents import (
     BadDocuments,
     CorpusFormat,
     open_utf8_documents,
-    place_of_document,
     raise_not_utf8,
 )
 from tokenizer_core.documents.remote_files import StoreReadError
@@ -142,7 +141,11 @@ def encode_shard(encoding: ShardEncoding, shard: Part, attempt: Attempt) -> dict
         source.check()  # a change may be the reason
         raise_not_utf8([source.path], corpus_format, shard.within)
     except DocumentRefusedError as error:
-        place = place_of_document(source.path, reader.format, error.number, start=shard.start)
+        again = open_utf8_documents(
+            source.path, corpus_format, within=shard.within, bad=None if skipped is None else []
+        )
+        with again:
+            place, _ = again.find_place(error.number)
         source.check()
         where = f"the corpus file {source.shown!r}, {place}"
         if error.forbidden is not None:

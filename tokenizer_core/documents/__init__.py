@@ -13,7 +13,6 @@ from tokenizer_core.documents.corpus_files import (
     corpus_file_names,
     corpus_file_size,
     find_corpus_files,
-    place_of_document,
 )
 from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, Utf8Piece
 from tokenizer_core.documents.document_reader import (
@@ -67,7 +66,6 @@ __all__ = [
     "make_separator",
     "open_documents",
     "open_utf8_documents",
-    "place_of_document",
     "plain_text_copies",
     "raise_not_utf8",
     "read_documents",

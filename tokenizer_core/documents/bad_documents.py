@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from tokenizer_core.documents.corpus_files import corpus_file_name
 from tokenizer_core.documents.document_pieces import Utf8Piece
-from tokenizer_core.errors import CorpusError, TooManyBadDocumentsError
+from tokenizer_core.errors import CorpusDocumentError, TooManyBadDocumentsError
 
 DEFAULT_MAX_BAD: Final = 0.01
 """The share of bad documents that a run accepts if it leaves them out."""
@@ -41,7 +41,7 @@ class BadDocumentError(Exception):
 @dataclass(frozen=True, slots=True)
 class BadDocument:
     """Where a bad document is: the name of its file, and its `line` (from 1; of plain text the line
-    of the first wrong byte) or its `row` (from 0)."""
+    of the first wrong byte) or its `row` (from 1)."""
 
     file: str
     unit: str
@@ -160,13 +160,11 @@ def no_field(what: str, field: str, names: Sequence[str]) -> str:
 def report_bad(
     error: BadDocumentError, bad: list[BadDocument] | None, file: str, unit: str, number: int
 ) -> None:
-    """Append a bad document of `file` to `bad`; without a list, raise CorpusError, which names its
-    file and place."""
+    """Append a bad document of `file` to `bad`; without a list, raise CorpusDocumentError, which
+    names its file and place."""
     if bad is None:
-        raise CorpusError(
-            f"the corpus file {file!r}, {unit} {number}: {error} (--skip-bad, where a command has "
-            f"it, leaves bad documents out; in Python max_bad, in requests skip_bad)"
-        ) from None
+        place = f"row {number} (from 1)" if unit == "row" else f"{unit} {number}"
+        raise CorpusDocumentError(f"the corpus file {file!r}, {place}: {error}") from None
     bad.append(BadDocument(corpus_file_name(file), unit, number, error.reason))
 
 

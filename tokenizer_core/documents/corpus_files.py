@@ -129,8 +129,8 @@ def changed_error(name: str) -> CorpusChangedError:
 class CorpusFileBytes:
     """The bytes of an open corpus file, counted, and hashed if asked.
 
-    `size_bytes` is the size when the file was opened, `position_bytes` how much of it is read, and
-    `first_byte` where `blocks` begins.
+    `size_bytes` is the size when the file was opened, `position_bytes` how much of it is read,
+    `first_byte` where `blocks` begins, and `n_blank_lines` how many lines had no document so far.
     `name` is for messages, without the secrets of an address.
     """
 
@@ -144,6 +144,7 @@ class CorpusFileBytes:
             self.identity = self._version.identity
         self.size_bytes = self.identity[0]
         self.position_bytes = 0
+        self.n_blank_lines = 0
         self.first_byte, self._stop = 0, self.size_bytes
         self._digest = hashlib.sha256() if hash_source else None
         self.sha256: str | None = None
@@ -355,31 +356,6 @@ def open_corpus_file(
     raise CorpusError(
         f"the corpus {name!r} is not a regular file; write what it gives to a file first"
     )
-
-
-def place_of_document(
-    path: str | os.PathLike[str],
-    format: str,  # noqa: A002 - the usual name
-    number: int,
-    *,
-    start: int = 0,
-) -> str:
-    """The line (from 1) of JSON lines, or the row of Parquet or the document of text (from 0), of
-    document `number` (from 0) of those that begin at byte `start` or later; `format` is the
-    reader's.
-
-    Raises:
-        CorpusError: the file cannot be read.
-    """
-    if format == "parquet":
-        return f"row {number}"
-    if format.startswith("txt"):
-        return f"document {number} from byte {start} on" if start else f"document {number}"
-    if not start:
-        return f"line {number + 1}"
-    source = open_corpus_file(path)
-    with source.file:
-        return f"line {source.count_lines(start) + number + 1}"
 
 
 def corpus_file_size(path: str | os.PathLike[str]) -> int:

@@ -185,6 +185,31 @@ class DocumentReader(Iterator[Piece]):
         requested."""
         return self._source.sha256
 
+    @property
+    def n_blank_lines(self) -> int:
+        """How many lines of JSON lines had no document so far."""
+        return self._source.n_blank_lines
+
+    def find_place(self, number: int) -> tuple[str | None, int]:
+        """Read on to document `number` (from 0): the line, the row, or the number of the document
+        in text, each from 1; None if there are fewer. Also how many were read before it.
+
+        Raises:
+            CorpusError: the file cannot be read.
+        """
+        n_read = 0
+        for _, is_last in self:
+            if is_last and n_read == number:
+                if self.format == "parquet":
+                    return f"row {number + 1} (from 1)", n_read
+                if self.format.startswith("txt"):
+                    start = f" from byte {self.first_byte} on" if self.first_byte else ""
+                    return f"document {number + 1} (from 1){start}", n_read
+                n_lines = number + self.n_blank_lines + self._source.count_lines()
+                return f"line {n_lines + 1}", n_read
+            n_read += is_last
+        return None, n_read
+
     def __iter__(self) -> Iterator[Piece]:
         return self._pieces  # avoids a call of __next__ for each piece
 
@@ -536,11 +561,10 @@ def _read(
             if kind == "jsonl":
                 yield from read_json_lines(
                     blocks,
-                    source.name,
+                    source,
                     field,
                     options.max_line_bytes,
                     options.max_piece_chars,
-                    source.count_lines,
                     options.bad,
                 )
             else:

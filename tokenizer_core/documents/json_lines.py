@@ -1,9 +1,9 @@
-"""JSONL: one JSON object per line, with the document in one of its fields. No line is skipped: one
-that cannot be read is a bad document."""
+"""JSONL: one JSON object per line, with the document in one of its fields. A blank line is no
+document, as for other readers; any other line that cannot be read is a bad document."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tokenizer_core.documents.bad_documents import (
@@ -13,6 +13,7 @@ from tokenizer_core.documents.bad_documents import (
     no_field,
     report_bad,
 )
+from tokenizer_core.documents.corpus_files import CorpusFileBytes
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
@@ -34,24 +35,25 @@ _REMEDIES: Final = {
 
 def read_json_lines(
     blocks: Iterable[bytes],
-    name: str,
+    source: CorpusFileBytes,
     field: str | None,
     max_line_bytes: int,
     max_piece_chars: int,
-    count_before: Callable[[], int] = lambda: 0,
     bad: list[BadDocument] | None = None,
 ) -> Iterator[DocumentPiece]:
-    r"""The documents of a JSONL file that arrives in blocks, cut anywhere; without a `field` a
-    document is the whole line.
+    r"""The documents of the JSONL file `source`, whose text arrives in blocks, cut anywhere;
+    without a `field` a document is the whole line. Blank lines are counted in `n_blank_lines`.
 
     A line is bad if it is too long, is not a JSON object, or has no text in `field`: with a list
     `bad` it is an empty document, and appended to the list with its number among these lines.
 
     Raises:
-        CorpusError: without the list, a line is bad; the message names file and line, after as many
-            as `count_before` returns.
+        CorpusDocumentError: without the list, a line is bad; the message names file and line.
     """
     for number, line in enumerate(_lines(blocks, max_line_bytes), 1):
+        if line is not None and (not line or line.isspace()):
+            source.n_blank_lines += 1
+            continue
         try:
             if line is None:
                 raise BadDocumentError(
@@ -61,7 +63,8 @@ def read_json_lines(
                 )
             text = _parse_document(line, field)
         except BadDocumentError as error:
-            report_bad(error, bad, name, "line", number + (count_before() if bad is None else 0))
+            n_before = source.count_lines() if bad is None else 0
+            report_bad(error, bad, source.name, "line", number + n_before)
             text = ""
         yield from cut_document(text, max_piece_chars)
 
@@ -93,10 +96,6 @@ def _lines(blocks: Iterable[bytes], max_line_bytes: int) -> Iterator[bytes | Non
 
 
 def _parse_document(line: bytes, field: str | None) -> str:
-    if not line or line.isspace():
-        raise BadDocumentError(
-            "it is empty; each line must hold a JSON object, so remove it", "empty_line"
-        )
     try:
         record = read_json(line, keep_lone_surrogates=True)  # other fields may hold them
     except StrictJsonError as error:

@@ -73,7 +73,7 @@ def read_parquet_rows(
                 else:
                     text = _record(dict(zip(columns, values, strict=True)), decoders)
             except BadDocumentError as error:
-                report_bad(error, bad, source.name, "row", n_rows)
+                report_bad(error, bad, source.name, "row", n_rows + 1)
                 text = ""
             n_bytes += len(text)
             if n_bytes > max(FREE_BYTES, max_expansion * source.size_bytes):

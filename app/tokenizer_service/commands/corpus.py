@@ -304,9 +304,10 @@ def _encode(
             )
         except CorpusError as error:
             if arguments.checkpoint_dir is None and can_resume(folder):
-                raise CommandError(
-                    f"{error}. The files before are kept: the same command with --resume continues"
-                ) from error
+                error.add_note(
+                    "the same command with --resume continues; it reads a mended file from its "
+                    "beginning"
+                )
             raise
         except KeyboardInterrupt as interrupt:
             if arguments.checkpoint_dir is not None:

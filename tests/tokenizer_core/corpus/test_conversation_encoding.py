@@ -77,7 +77,8 @@ CHATS = [
 
 
 def write_lines(path, chats):
-    data = "".join(json.dumps(chat, ensure_ascii=False) + "\n" for chat in chats).encode()
+    lines = ("" if chat is None else json.dumps(chat, ensure_ascii=False) for chat in chats)
+    data = "".join(f"{line}\n" for line in lines).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
@@ -153,7 +154,7 @@ def test_parquet_has_conversations_as_lists_or_as_json(tmp_path):
         (
             "bad",
             {"messages": [lists[0], []]},
-            r"bad\.parquet', row 1: the conversation has no mess",
+            r"bad\.parquet', row 2 \(from 1\): the conversation has no mess",
         ),
         ("text", {"text": ["a"]}, "has no column messages or conversations"),
     ):
@@ -281,22 +282,24 @@ def test_a_bad_conversation_is_named_by_file_and_line(bad, workers, tmp_path, mo
     record, expected = BAD[bad]
     files = [
         write_lines(tmp_path / "a.jsonl", CHATS),
-        write_lines(tmp_path / "b.jsonl.gz", [*CHATS, *CHATS[:2], record, *CHATS]),
+        write_lines(tmp_path / "b.jsonl.gz", [*CHATS, None, *CHATS[:2], record, *CHATS]),
     ]
-    with pytest.raises(CorpusError, match=rf"b\.jsonl\.gz', line 9: .*{expected}"):
+    with pytest.raises(CorpusError, match=rf"b\.jsonl\.gz', line 10: .*{expected}"):
         encode(tmp_path / "t", files, workers=workers)
     assert not (tmp_path / "t").exists()
 
 
 def test_bad_conversations_are_left_out_and_counted(tmp_path):
     bad = [record for record, _ in BAD.values()]
-    path = write_lines(tmp_path / "chats.jsonl", [*CHATS[:2], *bad, *CHATS[2:], *bad[:1]])
+    path = write_lines(
+        tmp_path / "chats.jsonl", [*CHATS[:2], None, *bad, *CHATS[2:], None, *bad[:1]]
+    )
     files = encode(tmp_path / "t", [path], max_bad=1.0)
     (split,) = files.manifest.splits
     found = files.manifest.bad_documents
     assert found.reasons == {"chat_template_failed": 1, "no_conversation": 1, "nothing_to_learn": 3}
     assert [(one.file, one.number) for one in found.first] == [
-        ("chats.jsonl", number) for number in (3, 4, 5, 6, len(CHATS) + 5)
+        ("chats.jsonl", number) for number in (4, 5, 6, 7, len(CHATS) + 7)
     ]
     assert split.n_documents == len(CHATS)
     assert [learned(files, index) for index in range(len(CHATS))] == ANSWERS

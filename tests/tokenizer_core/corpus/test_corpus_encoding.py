@@ -200,9 +200,9 @@ def test_a_failed_encoding_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("name", "place", "engine", "normalizer"),
     [
-        ("b.txt", "document 30", "auto", "none"),
+        ("b.txt", r"document 31 (from 1)", "auto", "none"),
         ("b.jsonl.gz", "line 31", "python", "nfc"),
-        ("b.parquet", "row 30", "auto", "nfc"),
+        ("b.parquet", r"row 31 (from 1)", "auto", "nfc"),
     ],
 )
 def test_a_bad_document_is_reported_with_file_and_place(
@@ -459,7 +459,7 @@ def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
         "first": [
             {"file": "corpus.txt", "line": 1, "reason": "invalid_utf8"},
             {"file": "corpus.jsonl.gz", "line": 41, "reason": "lone_surrogate"},
-            {"file": "corpus.parquet", "row": 40, "reason": "null"},
+            {"file": "corpus.parquet", "row": 41, "reason": "null"},
         ],
     }
     how |= {"validation_share": 0.3, "shuffle": True}

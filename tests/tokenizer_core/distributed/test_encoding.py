@@ -261,8 +261,12 @@ FORBIDDEN = r"the document holds .*<\|end\|>"
     [
         (b"one\ntw\xff\n", 0, r"a.txt' is .* byte 6, line 2;"),
         (b"one\ntw\xff\n", 1, r"a.txt from byte 4' is not UTF-8: .* byte 2, line 1;"),
-        (b"one\ntwo\nthree <|end|>", 0, rf"a.txt', document 2: {FORBIDDEN}"),
-        (b"one\ntwo\nthree <|end|>", 2, rf"a.txt', document 1 from byte 2 on: {FORBIDDEN}"),
+        (b"one\ntwo\nthree <|end|>", 0, rf"a.txt', document 3 .from 1.: {FORBIDDEN}"),
+        (
+            b"one\ntwo\nthree <|end|>",
+            2,
+            rf"a.txt', document 2 .from 1. from byte 4 on: {FORBIDDEN}",
+        ),
     ],
 )
 def test_a_bad_document_is_reported_with_its_place(tmp_path, attempt, data, start, message):

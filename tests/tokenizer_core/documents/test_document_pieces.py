@@ -12,7 +12,6 @@ from tokenizer_core.documents import (
     corpus_files,
     open_documents,
     open_utf8_documents,
-    place_of_document,
 )
 from tokenizer_core.documents.document_pieces import cut_document, decode_blocks, split_plain_text
 from tokenizer_core.errors import CorpusError
@@ -130,15 +129,18 @@ def test_a_file_that_cannot_be_entered_is_refused(tmp_path):
 def test_an_error_in_a_part_names_the_line_or_the_first_byte(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 7)
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "one"}\n' * 3 + b"[]\n")
+    lines = b'{"text": "one"}\n' * 3 + b"\n"  # a blank line counts, and is no document
     for start in (0, 1, 15, 16, 17, 31, 32, 47, 48):
+        path.write_bytes(lines + b"[]\n")
         with (
-            pytest.raises(CorpusError, match=r"a.jsonl', line 4: it holds no JSON object"),
+            pytest.raises(CorpusError, match=r"a.jsonl', line 5: it holds no JSON object"),
             open_documents(path, within=(start, 90)) as reader,
         ):
             list(reader)
+        path.write_bytes(lines * 2)
         n_before = (start + 15) // 16
-        assert place_of_document(path, "jsonl", 3 - n_before, start=start) == "line 4"
+        with open_documents(path, within=(start, 98)) as reader:
+            assert reader.find_place(3 - n_before) == ("line 5", 3 - n_before)
     (tmp_path / "b.txt").write_bytes(b"one|t\xffo|three")
     with (
         pytest.raises(CorpusError, match=r"b.txt from byte 4' is not UTF-8: .* byte 1, line 1;"),

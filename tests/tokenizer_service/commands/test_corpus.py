@@ -259,7 +259,7 @@ def test_a_special_token_in_a_record_is_an_error_until_the_option_says_what_it_i
     write_corpus(cli.folder / f"rows.{suffix}", ["one", "two <|endoftext|>"], suffix)
     command = ("corpus", "encode", f"rows.{suffix}", "--output")
     line = cli.fail(*command, "tokens")
-    place = "line 2" if suffix == "jsonl" else "row 1"
+    place = "line 2" if suffix == "jsonl" else "row 2 (from 1)"
     assert f"rows.{suffix}', {place}: the document holds the special token" in line
     assert "(--allowed-special all) takes it as the token, none as text" in line
     assert not Path("tokens").exists()

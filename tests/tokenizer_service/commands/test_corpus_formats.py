@@ -100,7 +100,10 @@ def test_bad_documents_are_left_out_up_to_a_share(corpora):
         ("counts", "extend", "more.counts", *read),
         (*encode, "tokens"),
     ):
-        place = "'a/bad.jsonl', line 13: its field 'story' is no string"
+        place = (
+            "a/bad.jsonl', line 13: its field 'story' is no string; mend the line, or leave it "
+            "out; or leave bad documents out (--skip-bad)\n"
+        )
         assert place in corpora.fail(*command, "--quiet")
         assert "belongs to --skip-bad" in corpora.fail(*command, "--max-bad=0.1", code=2)
         assert "no fraction" in corpora.fail(*command, "--skip-bad", "--max-bad=2", code=2)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tokenizer_core.errors import DISK_FULL, TokenizerCoreError
+from tokenizer_core.errors import DISK_FULL, CorpusDocumentError, TokenizerCoreError
 from tokenizer_service.jobs.folder import JobFolder, escape_control_characters
 from tokenizer_service.jobs.input_files import InputChangedError
 from tokenizer_service.jobs.kinds import IMPORTING, KINDS, TRAINING, JobKind
@@ -94,7 +94,8 @@ def describe_failure(error: BaseException, kind: JobKind = TRAINING) -> tuple[st
             "space and post the request again",
         )
     if isinstance(error, TokenizerCoreError):
-        return error.code, str(error)
+        remedy = "; or set skip_bad" if isinstance(error, CorpusDocumentError) else ""
+        return error.code, f"{error}{remedy}"
     if isinstance(error, InputChangedError):
         return "corpus_changed", str(error)
     if isinstance(error, MemoryError):
