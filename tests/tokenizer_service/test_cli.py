@@ -123,6 +123,8 @@ def test_encode_decode_count_agree(trained, tmp_path):
     assert "leave it out" in trained.run("encode", "-")[1]  # for standard input
     (trained.folder / "d.jsonl").write_text('{"text": "low"}', encoding="utf-8")
     assert "its documents: --format jsonl" in trained.run("count", "--file", "d.jsonl")[1]
+    counted = trained.run("count", "--file=d.jsonl", "--format=jsonl", "--json")[0]
+    assert json.loads(counted)["bytes"] == len("low")
     assert trained.run("decode", *map(str, ids))[0] == b"newest lower"
     for stdin in (out, as_json):
         assert trained.run("decode", stdin=stdin)[0] == b"newest lower"

@@ -210,7 +210,9 @@ class TokenFilesSplit(BaseModel):
     text_bytes: int = Field(
         description="Bytes of its documents in UTF-8; of conversations, of their records"
     )
-    bytes_per_token: float
+    bytes_per_token: float = Field(
+        description="Of the texts, without special tokens in them and around them"
+    )
     shards: int
     special_tokens_found: dict[str, int] = Field(
         description="Occurrences of each special token in the texts; empty for conversations"

@@ -112,12 +112,6 @@ class SplitRecord:
     shards: tuple[ShardRecord, ...]
 
     @property
-    def bytes_per_token(self) -> float:
-        """Bytes of text per id, of the texts as they were before `max_length` cut them."""
-        n_cut_off = self.lost.n_tokens if self.lost and self.lost.n_cut else 0
-        return self.n_bytes / (self.n_tokens + n_cut_off)
-
-    @property
     def use_name(self) -> str:
         """The name of the file of counts."""
         return use_name(self.name)
@@ -152,6 +146,18 @@ class TokenManifest:
         if name in found:
             return found[name]
         raise LookupError(f"no split {name!r:.40}; these token files have {', '.join(found)}")
+
+    def bytes_per_token(self, name: str) -> float:
+        """Bytes of text per id of a split, as training and `tokenizer report` count them: without
+        special tokens in the texts and around them; of the texts before `max_length` cut them.
+        0 if no other ids are left; raise as `split`.
+        """
+        split, special = self.split(name), self.split(name).special_tokens_found
+        ids_around = (self.plan.begin_of_document_id, self.plan.end_of_document_id)
+        n_ids = split.n_tokens + (split.lost.n_tokens if split.lost and split.lost.n_cut else 0)
+        n_ids -= split.n_documents * (2 - ids_around.count(None)) + sum(special.values())
+        n_bytes = split.n_bytes - sum(len(name.encode()) * n for name, n in special.items())
+        return n_bytes / n_ids if n_ids else 0.0
 
     def files(self) -> dict[str, TokenFile]:
         """Every file of the folder except the manifest, by name."""

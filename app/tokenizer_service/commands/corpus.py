@@ -468,7 +468,7 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         return
     plan = manifest.plan
     for split in manifest.splits:
-        per_token = f"{split.bytes_per_token:.3f} bytes per token, "
+        per_token = f"{manifest.bytes_per_token(split.name):.3f} bytes per token, "
         if manifest.document_encoder is not None:
             per_token = ""  # the bytes of conversations are those of their records
         print(
@@ -485,7 +485,8 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
     print(plan.end_in_words)
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
-    print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
+    dtype = f"{plan.disk_dtype}{', in Parquet int32' * (plan.layout_name == 'parquet')}"
+    print(f"{dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
     print(f"source files: {len(manifest.sources)}; manifest: {folder}/manifest.json")
 
 

@@ -232,10 +232,11 @@ def run_count(arguments: argparse.Namespace) -> None:
         for path in paths if arguments.text is None else [None]:
             n_bytes = bar.n
             if arguments.format and path is not None:
-                n_tokens = _count_documents(coder, allowed, arguments, path, bar)
+                n_tokens, n_read = _count_documents(coder, allowed, arguments, path, bar)
             else:
                 n_tokens = sum(map(len, _blocks(coder, allowed, arguments, path, bar)))
-            rows.append({"file": path and str(path), "tokens": n_tokens, "bytes": bar.n - n_bytes})
+                n_read = bar.n - n_bytes
+            rows.append({"file": path and str(path), "tokens": n_tokens, "bytes": n_read})
             if len(arguments.file) > 1 and not arguments.json:
                 bar.clear()
                 print(f"{n_tokens}\t{path}", flush=True)
@@ -249,7 +250,8 @@ def run_count(arguments: argparse.Namespace) -> None:
 
 def _count_documents(
     coder: Coder, allowed: Any, arguments: argparse.Namespace, path: Path, bar: Any
-) -> int:
+) -> tuple[int, int]:
+    """The tokens of the documents of a file, and the bytes of their text."""
     from tokenizer_core.corpus.token_plan import specials_of_documents
     from tokenizer_core.documents import DEFAULT_FIELD, FORMATS, CorpusFormat, open_documents
 
@@ -258,15 +260,22 @@ def _count_documents(
     kind = CorpusFormat(arguments.format, arguments.field or DEFAULT_FIELD, None)
     given = allowed if is_given(arguments, "allowed_special") else None
     options = specials_of_documents(given, is_text=arguments.format.startswith("txt"))
-    n_tokens, done = 0, bar.n
+    n_tokens, n_bytes, done = 0, 0, bar.n
+
+    def sized(pieces: Iterable[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:
+        nonlocal n_bytes
+        for text, is_last in pieces:
+            n_bytes += len(text.encode())
+            yield text, is_last
+
     with open_documents(path, kind) as reader:
         try:
-            for n_more in coder.count_documents(reader, **options):
+            for n_more in coder.count_documents(sized(reader), **options):
                 n_tokens += n_more
                 bar.update(done + reader.position_bytes - bar.n)
         except SpecialTokenForbiddenError as error:
             raise SpecialTokenForbiddenError(error.token, str(path)) from None
-    return n_tokens
+    return n_tokens, n_bytes
 
 
 def run_truncate(arguments: argparse.Namespace) -> None:

@@ -355,16 +355,14 @@ def _options(arguments: argparse.Namespace) -> VocabularyOptions:
 
 def _report(result: TrainingResult) -> None:
     report = result.report
-    longest = report.longest_token_text
     text = "this text" if report.pruning is None else "the text that pruning kept"
     print(
         f"{report.vocab_size} tokens ({report.n_merges} merges) from {report.n_bytes} bytes, "
         f"{report.n_documents} documents, {report.n_distinct_pre_tokens} distinct pre-tokens"
     )
-    print(
-        f"{report.bytes_per_token:.3f} bytes per token on {text}; longest token "
-        f"{report.longest_token_bytes} bytes: {longest!r}"
-    )
+    longest = f"; longest token {report.longest_token_bytes} bytes: {report.longest_token_text!r}"
+    longest = longest if report.n_merges else ""
+    print(f"{report.bytes_per_token:.3f} bytes per token on {text}{longest}")
     print(
         f"{report.engine} engine: "
         f"{report.seconds_counting:.1f} s counting with {report.num_workers} workers, "

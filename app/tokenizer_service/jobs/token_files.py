@@ -38,7 +38,7 @@ from tokenizer_client.schemas.token_files import (
     TokenFilesView,
 )
 from tokenizer_core.blobs.atomic_files import make_folder, remove_folder, sync_folder
-from tokenizer_core.corpus import LostTokens, SplitRecord, TokenFiles
+from tokenizer_core.corpus import LostTokens, SplitRecord, TokenFiles, TokenManifest
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME
 from tokenizer_core.errors import TokenFilesError
 from tokenizer_core.registry.versions import NAME
@@ -291,18 +291,18 @@ def _summarise(
         "dtype": plan.dtype,
         "tokenizer": TokenFilesTokenizer.model_validate(plan.tokenizer, from_attributes=True),
         "counts": dict(manifest.counts),
-        "splits": {split.name: _describe_split(split) for split in manifest.splits},
+        "splits": {split.name: _describe_split(manifest, split) for split in manifest.splits},
     }
     return made.model_validate({**fields, **more})
 
 
-def _describe_split(split: SplitRecord) -> TokenFilesSplit:
+def _describe_split(manifest: TokenManifest, split: SplitRecord) -> TokenFilesSplit:
     lost = split.lost or LostTokens()
     return TokenFilesSplit(
         documents=split.n_documents,
         tokens=split.n_tokens,
         text_bytes=split.n_bytes,
-        bytes_per_token=round(split.bytes_per_token, 4),
+        bytes_per_token=round(manifest.bytes_per_token(split.name), 4),
         shards=len(split.shards),
         special_tokens_found=dict(split.special_tokens_found),
         loss_tokens=split.n_loss_tokens,

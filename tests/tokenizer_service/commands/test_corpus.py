@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -49,6 +50,9 @@ def test_token_files_can_be_verified_and_read(cli):
     assert f"the token '{END}' ends a document: {why}\n" in out.decode()
     assert "special tokens found" not in told
     assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
+    trained, _ = cli.run("train", "stories.txt", "--vocab-size", "270", "--name", "mine")
+    (measured,) = re.findall(r"[0-9.]+ bytes per token", trained.decode())
+    assert f", {measured}, " in out.decode()  # neither counts special tokens
     assert b"tokens: 4 files, 2 documents, " in cli.run("corpus", "verify", "tokens")[0]
     out, _ = cli.run("corpus", "verify", "tokens", "--json")
     n_tokens = TokenFiles.open("tokens").n_tokens()
