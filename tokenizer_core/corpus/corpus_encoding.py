@@ -81,8 +81,9 @@ def encode_corpus(
     continues from the checkpoint of an earlier call for the same folder, even of a killed one, and
     the files become those of an uninterrupted call. It reads again the file in which the earlier
     call stopped; if a file has changed, it continues before that one, after a file that was read to
-    its end. `max_bad` may be another one. Without `resume`, or without a checkpoint, it starts from
-    the beginning.
+    its end. `max_bad` may be another one. Without a checkpoint it starts from the beginning. If the
+    folder is complete, and a call with the same settings wrote it from files of the same names and
+    sizes, it returns the manifest. Without `resume`, a checkpoint is an error.
 
     Memory: a few batches of `BATCH_BYTES` for each worker, for any corpus and documents;
     with `shuffle` eight bytes per document, and disk space for all ids twice.
@@ -91,7 +92,8 @@ def encode_corpus(
         CorpusError: a file cannot be read in its format; a document has 16 Mi characters without a
             safe cut, or is a conversation that the `document_encoder` refuses. Names file and line.
         CorpusChangedError: a file was changed, replaced or removed during the call.
-        TokenFilesError: the folder exists already, or the files have no text.
+        TokenFilesError: the folder exists already, an earlier call left a checkpoint and `resume`
+            is false, or the files have no text.
         TooManyBadDocumentsError: more than `max_bad` of the documents are bad.
         TokenFilesPlanError: the share is not between 0 and 1, or `workers` is below 1; the
             checkpoint has other files or settings, or a file has changed since a shuffle began.
@@ -161,7 +163,7 @@ class _Files:
     ) -> None:
         self._encoder, self._files, self._format = encoder, files, corpus_format
         self._workers, self._has_threads = workers, has_threads
-        self.bytes_total = sum(corpus_file_size(file) for file in files)
+        self.sizes = [corpus_file_size(file) for file in files]
         self.settings = settings
         self._identities: dict[str, tuple[int, str]] = {}
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from tokenizer_core.corpus.token_manifest import START_ANEW
 from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,
     BadDocument,
@@ -268,5 +269,5 @@ class _Batches:
 def changed_since(name: str) -> TokenFilesPlanError:
     """The error for a corpus file that has changed between a checkpoint and `resume`."""
     return TokenFilesPlanError(
-        f"{name!r:.80} has changed since encoding was interrupted; start anew, without resume"
+        f"{name!r:.80} has changed since encoding was interrupted; {START_ANEW}"
     )

@@ -15,6 +15,7 @@ import numpy as np
 from tokenizer_core.blobs.local_files import open_to_read, read_at
 from tokenizer_core.corpus.marked_ids import mark_ids
 from tokenizer_core.corpus.split_writer import SplitPart
+from tokenizer_core.corpus.token_manifest import START_ANEW
 from tokenizer_core.errors import TokenFilesCorruptError
 
 if TYPE_CHECKING:
@@ -122,6 +123,6 @@ class _ShuffledSplit:
         data = read_at(descriptor, size, start * item_bytes)
         if len(data) != size:
             raise TokenFilesCorruptError(
-                f"{self._path.name} ends before a document does; start anew, without resume"
+                f"{self._path.name} ends before a document does; {START_ANEW}"
             )
         return data

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,7 +21,7 @@ from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_docu
 from tokenizer_core.corpus.marked_ids import unmark_ids
 from tokenizer_core.corpus.split_writer import DocumentIds, SplitPart, choose_documents
 from tokenizer_core.corpus.token_files import TokenFiles
-from tokenizer_core.corpus.token_manifest import LostTokens
+from tokenizer_core.corpus.token_manifest import START_ANEW, LostTokens, render_plan
 from tokenizer_core.corpus.token_plan import SPLITS, Split
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume, name_differences
 from tokenizer_core.documents.bad_documents import (
@@ -29,7 +29,12 @@ from tokenizer_core.documents.bad_documents import (
     BadDocuments,
     check_running_share,
 )
-from tokenizer_core.errors import CorpusError, SpecialTokenForbiddenError, TokenFilesPlanError
+from tokenizer_core.errors import (
+    CorpusError,
+    SpecialTokenForbiddenError,
+    TokenFilesError,
+    TokenFilesPlanError,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,8 +68,8 @@ class EncodingProgress:
 class EncodedCorpus(Protocol):
     """The encoded documents of a corpus, from its beginning or from a position."""
 
-    bytes_total: int
-    """Size of the stored files."""
+    sizes: list[int]
+    """The sizes of the stored files."""
 
     settings: Mapping[str, Any]
     """Everything that decides the documents and their splits (JSON)."""
@@ -95,9 +100,46 @@ def write_encoded(
     max_bad: float | None,
 ) -> TokenManifest:
     """Write the documents to the new folder of token files `folder`; raise as `encode_corpus`."""
+    settings = {**corpus.settings, "shuffle": shuffle}
+    if resume and (found := find_complete(folder, plan, settings, corpus.sizes, max_bad)):
+        return found
     run = _Run(corpus, progress, shuffle=shuffle, max_bad=max_bad)
     with TokenFilesWriter(folder, plan, resume=resume, is_current=run.is_current) as writer:
         return run.write_shuffled(writer) if shuffle else run.write(writer)
+
+
+def find_complete(
+    place: str | os.PathLike[str],
+    plan: TokenFilesPlan,
+    settings: Mapping[str, Any],
+    sizes: Sequence[int],
+    max_bad: float | None,
+) -> TokenManifest | None:
+    """The manifest of the complete token files in a folder or at an address, if a call with this
+    plan and these settings wrote them, from files of these names and sizes; else None.
+
+    Raises:
+        StorageError, OSError: the place cannot be read.
+    """
+    try:
+        found = TokenFiles.open(place).manifest
+    except TokenFilesError:
+        return None
+    files = [(source.path, source.size_bytes) for source in found.sources]
+    is_same = (
+        render_plan(found.plan) == render_plan(plan)
+        and found.encoding == _encoding_of(settings)
+        and found.document_encoder == settings.get("encoder")
+        and files == list(zip(settings["files"], sizes, strict=True))
+        and (max_bad is not None or not found.bad_documents.count)
+    )
+    return found if is_same else None
+
+
+def _encoding_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that manifests have nowhere else, and that do not depend on the workers."""
+    elsewhere = ("files", "encoder", "run")
+    return {name: value for name, value in settings.items() if name not in elsewhere}
 
 
 class _Run:
@@ -143,7 +185,7 @@ class _Run:
                         if batch.position.is_between_files:
                             writer.mark_whole_files(at())
                         checkpoints.write_if_due(at)
-                    done, total = batch.position.bytes_done, self._corpus.bytes_total
+                    done, total = batch.position.bytes_done, sum(self._corpus.sizes)
                     sources, n_documents = batch.position.sources, batch.position.n_documents
                     self._report(done, total, n_documents, "encoding")
             bad.check_share(n_documents, self._max_bad)
@@ -157,6 +199,7 @@ class _Run:
             document_encoder=self._settings.get("encoder"),
             bad_documents=bad,
             counts=self._counts,
+            encoding=_encoding_of(self._settings),
         )
 
     def write_shuffled(self, writer: TokenFilesWriter) -> TokenManifest:
@@ -223,6 +266,7 @@ class _Run:
             document_encoder=files.manifest.document_encoder,
             bad_documents=files.manifest.bad_documents,
             counts=files.manifest.counts,
+            encoding=files.manifest.encoding,
         )
 
     def _append(self, writer: TokenFilesWriter, part: SplitPart) -> None:
@@ -270,7 +314,7 @@ class _Run:
                 which = f"{name.replace('_', ' ')}{name_differences(before, now)}"
                 raise TokenFilesPlanError(
                     f"the token files were begun with other settings: {which}; go on with the "
-                    f"same, or start anew, without resume"
+                    f"same, or {START_ANEW}"
                 )
 
 

@@ -24,7 +24,7 @@ from tokenizer_core.blobs.atomic_files import (
 )
 from tokenizer_core.blobs.local_files import BINARY, NO_LINK
 from tokenizer_core.blobs.locks import FolderLock, try_lock
-from tokenizer_core.corpus.token_manifest import TokenFile, partial_folder
+from tokenizer_core.corpus.token_manifest import START_ANEW, TokenFile, partial_folder
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
 
 if TYPE_CHECKING:
@@ -219,6 +219,5 @@ class StagedFile:
 
     def _too_short(self) -> TokenFilesCorruptError:
         return TokenFilesCorruptError(
-            f"{self.path.name} is missing or shorter than its checkpoint says; start anew, without "
-            f"resume"
+            f"{self.path.name} is missing or shorter than its checkpoint says; {START_ANEW}"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tokenizer_core.corpus.token_manifest import START_ANEW
 from tokenizer_core.engines.native_calls import count_ids
 from tokenizer_core.errors import TokenFilesCorruptError
 
@@ -49,8 +50,7 @@ class TokenCounts:
                 ids = np.fromfile(file, dtype, min(n_tokens, _PIECE))
                 if not len(ids) or ids.max() >= len(self._counts) or ids.min() < 0:
                     raise TokenFilesCorruptError(
-                        f"{path.name} does not hold the ids it was written with; start anew, "
-                        f"without resume"
+                        f"{path.name} does not hold the ids it was written with; {START_ANEW}"
                     )
                 self.add(ids)
                 n_tokens -= len(ids)

@@ -52,6 +52,9 @@ _LOST: Final = {
 """Counts of what a model does not learn of conversations, or learns without its end."""
 
 _SHA256: Final = re.compile("[0-9a-f]{64}")
+START_ANEW: Final = "start anew: remove the unfinished ones (the folder .NAME.partial)"
+"""The remedy if unfinished token files cannot be continued."""
+
 _REMEDY: Final = (
     "write the token files anew from the corpus, or read them with the release that wrote them"
 )
@@ -130,7 +133,8 @@ class TokenManifest:
     as the digest of the chat template and the loss rule (`DocumentEncoder.settings`). None without
     an encoder. `counts`: what that encoder counted, by name: `messages_left_out` are the messages
     with a content or calls of which the chat template writes nothing. `bad_documents`: those of the
-    corpus that were left out.
+    corpus that were left out. `encoding`: the settings of `encode_corpus` that decide the documents
+    and their order; None if another caller wrote them.
     """
 
     plan: TokenFilesPlan
@@ -139,6 +143,7 @@ class TokenManifest:
     document_encoder: Mapping[str, Any] | None = None
     bad_documents: BadDocuments = NO_BAD_DOCUMENTS
     counts: Mapping[str, int] = field(default_factory=dict)
+    encoding: Mapping[str, Any] | None = None
 
     def split(self, name: str) -> SplitRecord:
         """The split with this name; raise LookupError, which lists the splits."""
@@ -231,6 +236,7 @@ class TokenManifest:
             "document_encoder": None if encoder is None else dict(encoder),
             "bad_documents": self.bad_documents.to_fields(),
             "counts": dict(sorted(self.counts.items())),
+            "encoding": self.encoding,
             "sources": [asdict(source) for source in self.sources],
             "splits": [asdict(split) for split in self.splits],
         }

@@ -22,8 +22,10 @@ from tokenizer_core.corpus.staging import StagedFolder, checkpoint_path
 from tokenizer_core.corpus.token_manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
+    START_ANEW,
     LostTokens,
     TokenManifest,
+    partial_folder,
     render_plan,
 )
 from tokenizer_core.corpus.token_plan import SPLITS, Split, TokenFilesPlan
@@ -59,14 +61,15 @@ class TokenFilesWriter:
 
     Append documents in their final order. The folder appears, complete, when `finish` returns.
     Until then, or if the process dies, only the staged folder `.NAME.partial` exists. Leaving the
-    `with` block without `finish` or a checkpoint removes it; so does the next writer. With
-    `resume=True` a writer continues from the last `checkpoint`, if any: `position` is its position,
-    and the files become those of an uninterrupted writer. If `is_current` is false for that
-    position, it continues from the newest mark of `mark_whole_files` for which it is true, or from
-    the beginning. Not thread-safe.
+    `with` block without `finish` or a checkpoint removes it; so does the next writer. After a
+    `checkpoint` the next writer needs `resume=True` and continues from there: `position` is its
+    position, and the files become those of an uninterrupted writer. If `is_current` is false for
+    that position, it continues from the newest mark of `mark_whole_files` for which it is true, or
+    from the beginning. Not thread-safe.
 
     Raises:
-        TokenFilesError: the folder exists already, or another process is writing it.
+        TokenFilesError: the folder exists already, another process is writing it, or there is a
+            checkpoint and `resume` is false.
         TokenFilesPlanError: the checkpoint has another plan.
         TokenFilesCorruptError: the checkpoint, or a file that belongs to it, is damaged.
         OSError: the disk refuses.
@@ -88,7 +91,12 @@ class TokenFilesWriter:
         self._staged = StagedFolder(self.folder)
         data: bytes | None = None
         try:
-            data = self._staged.read_checkpoint() if resume else None
+            data = self._staged.read_checkpoint()
+            if data is not None and not resume:
+                raise TokenFilesError(
+                    f"{self.folder.name!r:.80} was begun and not finished; continue it (--resume, "
+                    f"in Python resume=True), or remove {partial_folder(self.folder)} to start anew"
+                )
             if data is None or not self._restore(data):
                 self._staged.clear()
         except BaseException:
@@ -177,13 +185,14 @@ class TokenFilesWriter:
         document_encoder: Mapping[str, Any] | None = None,
         bad_documents: BadDocuments = NO_BAD_DOCUMENTS,
         counts: Mapping[str, int] | None = None,
+        encoding: Mapping[str, Any] | None = None,
     ) -> TokenManifest:
         """Close all files, write the manifest, rename the folder, and return the manifest.
 
         `sources` are the files of the text, with size and sha256. `lost` is what the caller removed
         from each split, `document_encoder` what the manifest says of how ids and mask were made
         (JSON; for a plan with a `loss_mask`), `bad_documents` what it says of those left out,
-        `counts` what that encoder counted.
+        `counts` what that encoder counted, `encoding` the settings of `encode_corpus`.
 
         Raises:
             TokenFilesError: a split has no ids (trainers cannot open an empty file), or all its
@@ -223,6 +232,7 @@ class TokenFilesWriter:
                 document_encoder,
                 bad_documents,
                 dict(counts or {}),
+                encoding,
             )
             manifest.check()
             write_synced(self._staged.files / MANIFEST_NAME, manifest.to_json())
@@ -314,14 +324,13 @@ class TokenFilesWriter:
         except FormatError as error:
             raise TokenFilesCorruptError(
                 f"the checkpoint of {self.folder.name!r:.80} cannot be gone on from ({error}); "
-                f"start anew, without resume"
+                f"{START_ANEW}"
             ) from None
         before, now = fields["plan"], render_plan(self.plan)
         if before != now:
             raise TokenFilesPlanError(
                 f"{self.folder.name!r:.80} was begun with another plan"
-                f"{name_differences(before, now)}; go on with that one, or start anew, without "
-                f"resume"
+                f"{name_differences(before, now)}; go on with that one, or {START_ANEW}"
             )
         self._marks, mark = fields["marks"], fields
         while not self._is_current(mark["position"]):

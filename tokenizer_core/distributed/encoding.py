@@ -206,7 +206,7 @@ class JoinedShards:
         ]
         self._sha256: dict[SourceFile, str] = {}
         self.settings = settings
-        self.bytes_total = sum(shard.end - shard.start for shard in shards)
+        self.sizes = [shard.source.size_bytes for shard in shards if shard.start == 0]
 
     def identities(self) -> list[Any]:
         return []  # the run checks its files

@@ -24,8 +24,11 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
+from tokenizer_core.corpus.corpus_encoding import corpus_settings
+from tokenizer_core.corpus.encoding_run import find_complete
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
+from tokenizer_core.documents import corpus_file_size
 from tokenizer_core.errors import CorpusError, TokenFilesCorruptError
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
@@ -65,6 +68,10 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus import ConversationEncoder
     from tokenizer_core.registry import ArtifactRef
 
+_COMPLETE: Final = (
+    "{} is complete already, by the same settings and from files of the same names and sizes; "
+    "nothing was encoded"
+)
 _MOST_USED: Final = 5
 
 
@@ -188,7 +195,9 @@ def _add_encode(subcommands: Any) -> None:
     )
     parser.add("--workers N", "processes (default: 1; with --checkpoint-dir one per processor)")
     add_run_options(parser)
-    parser.add("--resume", "continue an interrupted run of the same command, if there was one")
+    parser.add(
+        "--resume", "continue an interrupted run of the same command; one that ended is complete"
+    )
     parser.add("--json", "print the manifest as JSON")
     add_quiet(parser)
     add_tokenizer_arguments(parser)
@@ -252,6 +261,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
             encode,
             arguments.output,
             (render_plan(plan), paths, corpus_format, share, shuffle, encoder and encoder.settings),
+            find_uploaded=partial(_find_uploaded, arguments, files, plan, corpus_format, encoder),
             files=files,
             temp_dir=arguments.temp_dir,
             resume=arguments.resume,
@@ -260,6 +270,23 @@ def run_encode(arguments: argparse.Namespace) -> None:
     separator = arguments.separator if is_given(arguments, "separator") else None
     _print_manifest(manifest, arguments.output, as_json=arguments.json)
     print_warnings(*manifest.warnings(arguments.validation_share, separator))
+
+
+def _find_uploaded(
+    arguments: argparse.Namespace,
+    files: list[str],
+    plan: TokenFilesPlan,
+    corpus_format: CorpusFormat,
+    encoder: ConversationEncoder | None,
+) -> TokenManifest | None:
+    """The manifest at the address of the output, if it is that of this command."""
+    settings = corpus_settings(files, corpus_format, arguments.validation_share, encoder)
+    settings["shuffle"] = arguments.shuffle
+    sizes = [corpus_file_size(file) for file in files]
+    found = find_complete(arguments.output, plan, settings, sizes, max_bad_of(arguments))
+    if found is not None:
+        print(_COMPLETE.format(arguments.output), file=sys.stderr)
+    return found
 
 
 def _encode(
@@ -271,11 +298,9 @@ def _encode(
     encoder: ConversationEncoder | None,
     folder: Path,
 ) -> TokenManifest:
-    if arguments.checkpoint_dir is None and not arguments.resume and can_resume(folder):
-        print(
-            "what an interrupted run had encoded is discarded; --resume would have kept it",
-            file=sys.stderr,
-        )
+    # The shards of a checkpoint folder continue anyway.
+    resume = arguments.resume or arguments.checkpoint_dir is not None
+    is_there = folder.exists()
     with progress_bar(quiet=arguments.quiet, desc="encoding", leave=True, delay=0) as bar:
 
         def show(progress: EncodingProgress) -> None:
@@ -289,7 +314,7 @@ def _encode(
         else:
             encode = partial(encode_in_run, arguments)
         try:
-            return encode(
+            manifest = encode(
                 tokenizer,
                 files,
                 folder,
@@ -297,11 +322,14 @@ def _encode(
                 corpus_format=corpus_format,
                 validation_share=arguments.validation_share,
                 shuffle=arguments.shuffle,
-                resume=arguments.resume,
+                resume=resume,
                 progress=show,
                 document_encoder=encoder,
                 max_bad=max_bad_of(arguments),
             )
+            if is_there:
+                print(_COMPLETE.format(folder), file=sys.stderr)
+            return manifest
         except CorpusError as error:
             if arguments.checkpoint_dir is None and can_resume(folder):
                 error.add_note(

@@ -33,6 +33,7 @@ def encode_and_upload(
     address: str,
     settings: object,
     *,
+    find_uploaded: Callable[[], TokenManifest | None],
     files: Sequence[str],
     temp_dir: Path | None,
     resume: bool,
@@ -42,7 +43,8 @@ def encode_and_upload(
 
     The name of the folder is derived from the address and `settings`, which hold everything that
     affects the token files but the content of `files`, the corpus. So `resume` finds only token
-    files of the same command: it uploads finished ones and continues unfinished ones.
+    files of the same command: it uploads finished ones and continues unfinished ones. If there are
+    none, it returns the manifest of uploaded ones that `find_uploaded` finds.
 
     Raises:
         CommandError: the upload failed; or finished token files exist, and `resume` is false or the
@@ -54,6 +56,8 @@ def encode_and_upload(
     versions = folder.with_suffix(".versions.json")
     found = json.dumps([corpus_file_identity(file) for file in files])
     if not folder.exists():
+        if resume and (found_there := find_uploaded()) is not None:
+            return found_there
         require_free(address)
         versions.parent.mkdir(parents=True, exist_ok=True)
         versions.write_text(found, encoding="utf-8")

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import time
 import tracemalloc
 from dataclasses import replace
@@ -223,7 +224,7 @@ def test_a_bad_document_is_reported_with_file_and_place(
     ):
         texts[30] = text
         write_corpus(files[1], texts, name.partition(".")[2])
-        how = {"corpus_format": CorpusFormat(separator=SEPARATOR), "resume": engine == "python"}
+        how = {"corpus_format": CorpusFormat(separator=SEPARATOR), "resume": True}
         for _ in range(2):
             with pytest.raises(error) as caught:
                 encode_corpus(tokenizer, files, tmp_path / f"{error}", plan, **how)
@@ -413,7 +414,10 @@ def test_other_files_or_settings_are_refused(tmp_path):
     os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns + 1))
     refused("'a.txt' has changed since encoding was", "shuffled", shuffle=True)
     assert encode_until(tmp_path / "t", files, plan, resume=True) == n_batches
-    encode_until(tmp_path / "shuffled", files, plan)  # anew
+    with pytest.raises(TokenFilesError, match=r"continue it .*, or remove .*/\.shuffled\.partial"):
+        encode_until(tmp_path / "shuffled", files, plan)
+    shutil.rmtree(tmp_path / ".shuffled.partial")
+    encode_until(tmp_path / "shuffled", files, plan)
     for name in ("t", "shuffled"):
         assert content(tmp_path / name) == content(tmp_path / "expected")
 

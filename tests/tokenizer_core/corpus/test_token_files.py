@@ -155,7 +155,7 @@ def test_ids_are_counted_again_from_files(tmp_path):
     use.add_file(path, np.dtype("<u2"), 3, 4)
     assert use.counts.tolist() == [0, 1, 2]
     for n_tokens in (4, 5):
-        with pytest.raises(TokenFilesCorruptError, match="start anew, without resume"):
+        with pytest.raises(TokenFilesCorruptError, match="start anew: remove the unfinished"):
             TokenCounts(9 if n_tokens == 5 else 8).add_file(path, np.dtype("<u2"), n_tokens, 4)
 
 

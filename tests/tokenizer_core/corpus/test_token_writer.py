@@ -285,7 +285,7 @@ def interrupted(folder, plan, documents):
         writer.checkpoint({})
 
 
-def test_a_checkpoint_is_removed_without_resume_and_by_abort(tmp_path):
+def test_a_checkpoint_is_removed_by_abort_and_kept_without_resume(tmp_path):
     plan = plan_token_files(NARROW, end_of_document="")
     with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
         assert writer.position is None
@@ -297,10 +297,10 @@ def test_a_checkpoint_is_removed_without_resume_and_by_abort(tmp_path):
     ):
         with pytest.raises(TokenFilesPlanError, match=f"'t' was begun with another plan {differs}"):
             TokenFilesWriter(tmp_path / "t", other, resume=True)
+    with pytest.raises(TokenFilesError, match=r"or remove .*\.t\.partial to start anew"):
+        TokenFilesWriter(tmp_path / "t", plan)
     with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
         assert writer.position == {}
-    with TokenFilesWriter(tmp_path / "t", plan) as writer:
-        assert writer.position is None
         writer.append([3])
         writer.checkpoint({})
         writer.abort()
@@ -334,7 +334,7 @@ def test_a_checkpoint_that_does_not_fit_its_files_is_refused(tmp_path):
         path.write_bytes(data)
     checkpoint = files.parent / "checkpoint.json"
     checkpoint.write_bytes(checkpoint.read_bytes().replace(b"3", b"4"))
-    with pytest.raises(TokenFilesCorruptError, match="start anew, without resume"):
+    with pytest.raises(TokenFilesCorruptError, match="start anew: remove the unfinished"):
         TokenFilesWriter(tmp_path / "t", plan, resume=True)
 
 

@@ -205,11 +205,10 @@ def test_an_interrupted_encoding_resumes(many, monkeypatch):
         patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
         told = many.fail(*command, "tokens", code=130)
         assert "the same command with --resume to continue" in told
-        seen.clear()
-        _, told = many.run(*command, "tokens", code=130)
-        assert "--resume would have kept it" in told
-    n_before = seen[-1].n_documents
-    assert n_before > 0
+        n_before = seen[-1].n_documents
+        assert n_before > 0
+        told = many.fail(*command, "tokens")
+        assert "continue it (--resume, in Python resume=True), or remove .tokens.partial" in told
     resume = (*command, "tokens", "--resume", "--workers", "2")
     seen.clear()
     with monkeypatch.context() as patch:
@@ -218,7 +217,12 @@ def test_an_interrupted_encoding_resumes(many, monkeypatch):
     assert seen[0].n_documents >= n_before
     many.run(*resume)
     assert content(Path("tokens")) == content(Path("expected"))
-    assert "another validation share" not in many.fail(*resume)
+    told = many.run(*resume, "--skip-bad")[1]
+    assert "tokens is complete already, by the same settings" in told
+    for other in ("--separator=x", "--shuffle", "--layout=npy"):
+        assert "is there already" in many.fail(*resume, other)
+    Path("many.txt").write_text("less")
+    assert "is there already" in many.fail(*resume)
 
 
 def test_a_distributed_run_makes_the_same_token_files_and_resumes(many, monkeypatch):
@@ -241,7 +245,9 @@ def test_a_distributed_run_makes_the_same_token_files_and_resumes(many, monkeypa
     assert len(list(Path("run").glob("*/encode/*.json"))) == 2  # one ahead
     many.run(*run)
     assert content(Path("tokens")) == content(Path("expected"))
-    assert "is there already" in many.fail(*run)
+    assert "tokens is complete already" in many.run(*run)[1]
+    assert "tokens is complete already" in many.run(*command, "tokens", "--resume")[1]
+    assert not Path("run/run.json").exists()
 
 
 def test_without_a_separator_a_file_is_one_document(cli):

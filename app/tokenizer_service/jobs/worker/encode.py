@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tokenizer_core.blobs.atomic_files import replace_synced
+from tokenizer_core.blobs.atomic_files import remove_folder, replace_synced
 from tokenizer_core.corpus import (
     ConversationEncoder,
     CorpusFormat,
@@ -25,6 +25,7 @@ from tokenizer_core.corpus import (
     encode_corpus,
     plan_token_files,
 )
+from tokenizer_core.corpus.token_manifest import partial_folder
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import (
     TokenFilesCorruptError,
@@ -133,15 +134,17 @@ def _encode(
             max_bad=request["max_bad"],
             validation_share=request["validation_share"],
             shuffle=request["shuffle"],
+            resume=True,
             progress=_reporter(job),
             document_encoder=document_encoder,
         )
         try:
-            return encode(resume=True)
+            return encode()
         # The files are damaged, or another executor wrote them.
         except (TokenFilesCorruptError, TokenFilesPlanError) as error:
             say(f"the files of an earlier attempt cannot be used, starting again: {error}")
-            return encode(resume=False)
+            remove_folder(partial_folder(growing))
+            return encode()
 
 
 @contextlib.contextmanager
