@@ -202,7 +202,11 @@ ERRORS = [
     (("encode", "--files", "corpus.txt", "a"), 1, "put a text before --files"),
     (("train",), 2, "no input"),
     (("train", "corpus.txt", "--vocab-size", "256"), 1, "at least 257"),
-    (("train", "corpus.txt", "--vocab-size", "300,"), 2, "separated by commas"),
+    (
+        ("train", "corpus.txt", "--vocab-size", "300,"),
+        2,
+        "'' is no whole number, such as 32000, 32k",
+    ),
     (("train", "corpus.txt", "--vocab-size=300,301", "--promote"), 2, "only one size"),
     (("train", "corpus.txt", "--seed-token", "a b"), 1, "'a b' cannot be one token"),
     (("train", "corpus.txt", "--seed-file", "none"), 1, "none is not there"),

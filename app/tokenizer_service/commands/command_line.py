@@ -37,7 +37,32 @@ def parse_path(text: str) -> Path:
     return Path(text)
 
 
-_TYPES: Final = {"N": int, "SEED": int, "FRACTION": float, "FILE": parse_path, "FOLDER": parse_path}
+_UNITS: Final = {"k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
+
+
+def parse_count(text: str) -> int:
+    """Parse a number; k, M and B after it are thousands, millions and billions.
+
+    Example:
+        >>> parse_count("32k"), parse_count("100M"), parse_count("8192")
+        (32000, 100000000, 8192)
+    """
+    unit = _UNITS.get(text[-1:].lower())
+    try:
+        return int(text[:-1]) * unit if unit else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no whole number, such as 32000, 32k, 100M or 2B"
+        ) from None
+
+
+_TYPES: Final = {
+    "N": parse_count,
+    "SEED": int,
+    "FRACTION": float,
+    "FILE": parse_path,
+    "FOLDER": parse_path,
+}
 """Metavar -> type of the value; any other is a text."""
 
 
@@ -109,6 +134,13 @@ class CommandParser(argparse.ArgumentParser):
         elif words[0].startswith("-") and not options.keys() & {"action", "choices"}:
             options["action"] = "store_true"
         self.add_argument(*flags, help=about, **options)
+
+    def format_help(self) -> str:
+        """Add what a number may be."""
+        about = (
+            "\nN: a number, also with k, M or B for thousands, millions or billions (32k = 32000)\n"
+        )
+        return super().format_help() + about * any(a.type is parse_count for a in self._actions)
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""

@@ -34,6 +34,7 @@ from tokenizer_service.commands.command_line import (
     add_artifacts_dir,
     add_command,
     open_store,
+    parse_count,
     parse_place,
     print_warnings,
     require_files,
@@ -105,7 +106,6 @@ def _add_vocabulary_options(parser: CommandParser) -> None:
     parser.add(
         "--superwords-from N",
         "SuperBPE: from this size on, learn tokens that join words of a line",
-        type=int,
     )
     parser.add(
         "--seed-token TEXT",
@@ -130,13 +130,8 @@ def _add_vocabulary_options(parser: CommandParser) -> None:
 
 
 def _parse_sizes(text: str) -> list[int]:
-    """Parse `8000,16000` into ascending numbers without duplicates."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number or several numbers separated by commas"
-        )
-    return sorted(set(map(int, parts)))
+    """Parse `8000,16k` into ascending numbers without duplicates."""
+    return sorted(set(map(parse_count, text.split(","))))
 
 
 def run_train(arguments: argparse.Namespace) -> None:

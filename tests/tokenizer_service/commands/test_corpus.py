@@ -88,11 +88,14 @@ def test_the_options_are_those_of_the_plan(cli):
         "corpus", "encode", "*.jsonl", "--field", "story", "--output", "tokens", "--json",
         "--layout", "npy", "--dtype", "uint32", "--tokens-per-shard", "100", "--end-of-document",
         "", "--validation-share", "0.3", "--seed", "4", "--tokenizer", "mine", "--workers", "2",
+        "--max-length", "4k",
     )  # fmt: skip
     manifest = TokenManifest.from_json(Path("tokens/manifest.json").read_bytes())
     assert TokenManifest.from_json(out) == manifest
     plan = manifest.plan
     assert (plan.layout_name, plan.dtype, plan.seed) == ("npy", "uint32", 4)
+    assert plan.max_length == 4000
+    assert b"32k = 32000" in cli.run("corpus", "encode", "--help")[0]
     assert (plan.end_of_document_id, plan.tokenizer.name) == (None, "mine")
     assert [source.path for source in manifest.sources] == ["a.jsonl", "b.jsonl"]
     n_documents = {split.name: split.n_documents for split in manifest.splits}
