@@ -37,7 +37,7 @@ OVER_LENGTHS: Final[tuple[OverLength, ...]] = ("truncate", "drop")
 @dataclass(frozen=True, slots=True)
 class TokenizerIdentity:
     """The tokenizer that wrote the ids: its fingerprint (sha256 over everything that decides an
-    id), its published name and version, if any, and facts for people."""
+    id), its published name and version, or the name of its preset, if any, and facts for people."""
 
     fingerprint: str
     name: str | None
@@ -49,12 +49,12 @@ class TokenizerIdentity:
     largest_id: int
 
     @classmethod
-    def of(cls, spec: TokenizerSpec, ref: ArtifactRef | None = None) -> TokenizerIdentity:
-        """The identity of a spec, published as `ref`."""
+    def of(cls, spec: TokenizerSpec, ref: ArtifactRef | str | None = None) -> TokenizerIdentity:
+        """The identity of a spec, published as `ref` or of the preset of that name."""
         return cls(
             fingerprint=spec.fingerprint,
-            name=ref.name if ref else None,
-            version=ref.version if ref else None,
+            name=ref if ref is None or isinstance(ref, str) else ref.name,
+            version=None if ref is None or isinstance(ref, str) else ref.version,
             pattern=spec.pattern,
             unicode_tables=spec.unicode_tables,
             normalizer=spec.normalizer.name,
@@ -62,9 +62,13 @@ class TokenizerIdentity:
             largest_id=spec.largest_id,
         )
 
+    @property
+    def label(self) -> str | None:
+        """`NAME@VERSION`, or the name of the preset."""
+        return f"{self.name}@{self.version}" if self.version else self.name
+
     def __str__(self) -> str:
-        published = f"{self.name}@{self.version}, " if self.name else ""
-        return f"{published}fingerprint {self.fingerprint[:12]}"
+        return f"{self.label + ', ' if self.label else ''}fingerprint {self.fingerprint[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ def plan_token_files(
     allowed_special: Allowed = "all",
     disallowed_special: Disallowed = (),
     seed: int | None = None,
-    ref: ArtifactRef | None = None,
+    ref: ArtifactRef | str | None = None,
     loss_mask: bool = False,
     max_length: int | None = None,
     over_length: OverLength = "truncate",
@@ -202,7 +206,7 @@ def plan_token_files(
     writes one file per split (for `llmc`, whose file size is limited, files of 100,000,000 ids).
     `begin_of_document` and `end_of_document` name the special tokens around each document; by
     default nothing begins one, and `find_document_end` ends it; empty for none. `ref` is the
-    published name and version of the tokenizer. With `loss_mask` each id has a byte that is 1 where
+    published version of the tokenizer, or the name of its preset. With `loss_mask` each id has a byte that is 1 where
     the loss counts, and by default nothing ends a document. `encode_corpus` truncates or drops
     documents of more than `max_length` ids, those around them included; a truncated one keeps its
     end-of-document id.

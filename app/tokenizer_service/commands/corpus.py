@@ -30,6 +30,7 @@ from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
 from tokenizer_core.documents import corpus_file_size
 from tokenizer_core.errors import CorpusError, TokenFilesCorruptError
+from tokenizer_core.presets import PRESETS
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
@@ -247,8 +248,9 @@ def run_encode(arguments: argparse.Namespace) -> None:
         )
     max_bad_of(arguments)  # refuse it before the tokenizer is loaded
     tokenizer, ref = find_tokenizer(arguments)
+    preset = arguments.tokenizer if arguments.tokenizer in PRESETS else None
     files = files_in_order(arguments.inputs)
-    plan = _plan(arguments, tokenizer, ref, files)
+    plan = _plan(arguments, tokenizer, ref or preset, files)
     corpus_format = corpus_format_of(arguments, files)
     encoder = _conversation_encoder(arguments, tokenizer) if is_chat else None
     encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format, encoder)
@@ -371,7 +373,10 @@ def _conversation_encoder(
 
 
 def _plan(
-    arguments: argparse.Namespace, tokenizer: Tokenizer, ref: ArtifactRef | None, files: list[str]
+    arguments: argparse.Namespace,
+    tokenizer: Tokenizer,
+    ref: ArtifactRef | str | None,
+    files: list[str],
 ) -> TokenFilesPlan:
     named = arguments.allowed_special
     allowed = None if named is None else allowed_special(tokenizer, named)
@@ -481,8 +486,8 @@ def run_inspect(arguments: argparse.Namespace) -> None:
             print(" ".join(map(str, ids.tolist())))
             return
         writer = TokenFiles.open(arguments.folder, cache=arguments.cache).manifest.plan.tokenizer
-        if writer.name and not (arguments.tokenizer or arguments.files):
-            arguments.tokenizer = f"{writer.name}@{writer.version}"
+        if not (arguments.tokenizer or arguments.files):
+            arguments.tokenizer = writer.label
         tokenizer = load_tokenizer(arguments)
         files = TokenFiles.open(arguments.folder, tokenizer, cache=arguments.cache)
         print(files.decode_document(arguments.document, tokenizer, arguments.split))
@@ -512,7 +517,7 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         print(f"  {sentence}")
     print(plan.end_in_words)
     by = plan.tokenizer
-    name = f"{by.name}@{by.version}, " if by.name else ""
+    name = f"{by.label}, " if by.label else ""
     dtype = f"{plan.disk_dtype}{', in Parquet int32' * (plan.layout_name == 'parquet')}"
     print(f"{dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
     print(f"source files: {len(manifest.sources)}; manifest: {folder}/manifest.json")

@@ -311,6 +311,10 @@ def test_errors_are_one_line_with_the_remedy(cli):
     assert "is there already" in cli.fail(*ENCODE, "tokens")
     cli.run("train", "stories.txt", "--vocab-size", "265", "--name", "other")
     cli.run("promote", "other")
+    out, _ = cli.run(*ENCODE, "by a preset", "--tokenizer=gpt2")
+    assert "by the tokenizer gpt2, " in out.decode()
+    out, _ = cli.run("corpus", "inspect", "by a preset", "--document=0")  # by the preset
+    assert out.decode().startswith("One day.")
     cli.run("corpus", "inspect", "tokens", "--document=0")  # with the tokenizer that wrote it
     for options, code, said in (
         (["--document=2"], 1, "no document 2"),
