@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
     from tokenizer_core.corpus.corpus_encoding import encode_corpus
     from tokenizer_core.corpus.encoding_run import EncodingProgress
-    from tokenizer_core.corpus.packing import PackManifest, pack_token_files
+    from tokenizer_core.corpus.packing import PackManifest, pack_token_files, verify_pack
     from tokenizer_core.corpus.remote_token_files import upload_token_files
     from tokenizer_core.corpus.token_counts import RARE
     from tokenizer_core.corpus.token_dataset import TokenDataset
@@ -53,6 +53,7 @@ __all__ = [
     "pack_token_files",
     "plan_token_files",
     "upload_token_files",
+    "verify_pack",
     "verify_token_files",
 ]
 
@@ -74,6 +75,7 @@ _HOMES: Final = {
     "pack_token_files": "packing",
     "plan_token_files": "token_plan",
     "upload_token_files": "remote_token_files",
+    "verify_pack": "packing",
 }
 
 

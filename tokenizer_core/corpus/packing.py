@@ -36,7 +36,7 @@ from tokenizer_core.registry import FileRecord
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -168,6 +168,56 @@ def pack_token_files(
     return manifest
 
 
+def is_pack(folder: Path) -> bool:
+    """Whether a folder has a pack whose manifest is sound."""
+    try:
+        PACK_FORMAT.parse(read_manifest(folder))
+    except (TokenFilesError, FormatError):
+        return False
+    return True
+
+
+def verify_pack(
+    folder: str | os.PathLike[str], among: Iterable[TokenFiles] = ()
+) -> tuple[PackManifest, bool]:
+    """Check a pack: its manifest, the sha256 of its files, and that its sequences have the length
+    and the ids that the manifest says. If its token files are `among` these: that each document is
+    in one sequence. Return the manifest, and whether they are.
+
+    Raises:
+        TokenFilesError: the folder has no manifest.
+        TokenFilesCorruptError: what is wrong, and in which file.
+    """
+    path = Path(folder)
+    manifest = PackManifest.from_json(read_manifest(path))
+    files = next((one for one in among if _digest_of(one) == manifest.token_files), None)
+    for split in manifest.splits:
+        _check_files(path, split)
+        ends, pieces = (np.asarray(each, np.int64) for each in _map_split(path, split.name))
+        lengths = pieces[:, 1] - pieces[:, 0]
+        n_tokens = np.concatenate(([0], lengths.cumsum()))
+        is_sound = (
+            (np.diff(ends, prepend=0) > 0).all()
+            and (ends[-1], n_tokens[-1]) == (split.n_pieces, split.n_tokens)
+            and lengths.min() > 0
+            and np.diff(n_tokens[ends], prepend=0).max() <= manifest.length
+        )
+        if is_sound and files is not None:
+            how = {"split_documents": manifest.split_documents}
+            record, report = files.manifest.split(split.name), Tally(0, None)
+            expected = _pieces(files, record, manifest.length, report, **how)
+            is_sound = np.array_equal(pieces[pieces[:, 0].argsort()], expected)
+        if not is_sound:
+            raise TokenFilesCorruptError(
+                f"the sequences of {split.name} are not those of the documents; {_REMEDY}"
+            )
+    return manifest, files is not None
+
+
+def _digest_of(files: TokenFiles) -> str:
+    return hashlib.sha256(files.manifest.to_json()).hexdigest()
+
+
 def _pieces(
     files: TokenFiles, split: SplitRecord, length: int, report: Tally, *, split_documents: bool
 ) -> NDArray[np.int64]:
@@ -224,6 +274,30 @@ def _write_split(folder: Path, name: str, pieces: NDArray[np.int64], length: int
 def _names(split: str) -> tuple[str, str]:
     stem = split_stem(split)
     return f"{stem}.sequences.u64", f"{stem}.pieces.u64"
+
+
+def _check_files(folder: Path, split: PackedSplit) -> None:
+    """Raise TokenFilesCorruptError unless both files are those of the manifest."""
+    sizes = (8 * split.n_sequences, 16 * split.n_pieces)
+    records = (split.sequences, split.pieces)
+    for name, record, size_bytes in zip(_names(split.name), records, sizes, strict=True):
+        try:
+            with (folder / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            found = ""
+        if found != record.sha256 or record.size_bytes != size_bytes:
+            raise TokenFilesCorruptError(
+                f"{name} is missing, or was changed after it was written; {_REMEDY}"
+            )
+
+
+def _map_split(folder: Path, split: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The ends of the sequences, shape (n_sequences,), and the start and stop of each piece, shape
+    (n_pieces, 2), memory-mapped."""
+    sequences, pieces = (folder / name for name in _names(split))
+    ends = np.memmap(sequences, "<u8", mode="r")
+    return ends, np.memmap(pieces, "<u8", mode="r").reshape(-1, 2)
 
 
 def _write(path: Path, parts: Iterator[NDArray[np.int64]]) -> FileRecord:
@@ -289,14 +363,14 @@ class PackedSamples(RankedSamples[PackedSample]):
                 f"name another folder"
             ) from None
         self.manifest = PackManifest.from_json(data)
-        if self.manifest.token_files != hashlib.sha256(files.manifest.to_json()).hexdigest():
+        if self.manifest.token_files != _digest_of(files):
             raise TokenFilesError(
                 f"{self._folder.name!r:.80} is the pack of other token files; open those, or "
                 f"{_REMEDY}"
             )
         self._files, self._split = files, self.manifest.split(split)
         self._digest = hashlib.sha256(data).hexdigest()
-        self._check()
+        _check_files(self._folder, self._split)
         super().__init__(self._split.n_sequences, seed=seed, rank=rank, world_size=world_size)
         if len(self) < self.world_size:
             raise TokenFilesError(
@@ -314,25 +388,7 @@ class PackedSamples(RankedSamples[PackedSample]):
         self._map()
 
     def _map(self) -> None:
-        sequences, pieces = (self._folder / name for name in _names(self._split.name))
-        self._ends = np.memmap(sequences, "<u8", mode="r")
-        self._pieces = np.memmap(pieces, "<u8", mode="r").reshape(-1, 2)
-
-    def _check(self) -> None:
-        split = self._split
-        sizes = (8 * split.n_sequences, 16 * split.n_pieces)
-        records = (split.sequences, split.pieces)
-        for name, record, size_bytes in zip(_names(split.name), records, sizes, strict=True):
-            path = self._folder / name
-            try:
-                with path.open("rb") as file:
-                    found = hashlib.file_digest(file, "sha256").hexdigest()
-            except FileNotFoundError:
-                found = ""
-            if found != record.sha256 or record.size_bytes != size_bytes:
-                raise TokenFilesCorruptError(
-                    f"{name} is missing, or was changed after it was written; {_REMEDY}"
-                )
+        self._ends, self._pieces = _map_split(self._folder, self._split.name)
 
     def _read(self, number: int) -> PackedSample:
         first = int(self._ends[number - 1]) if number else 0

@@ -353,7 +353,7 @@ def _refuse_pack(data: bytes) -> None:
     raise TokenFilesError(
         f"the folder holds a pack of token files, and no token files; name the folder that was "
         f"packed, whose {MANIFEST_NAME} has the sha256 {fields.get('token_files')!s:.64}. The pack "
-        f"itself is checked when it is opened (TokenDataset.packed)"
+        f"itself is checked when it is opened (TokenDataset.packed), and by corpus verify"
     )
 
 

@@ -206,10 +206,10 @@ def plan_token_files(
     writes one file per split (for `llmc`, whose file size is limited, files of 100,000,000 ids).
     `begin_of_document` and `end_of_document` name the special tokens around each document; by
     default nothing begins one, and `find_document_end` ends it; empty for none. `ref` is the
-    published version of the tokenizer, or the name of its preset. With `loss_mask` each id has a byte that is 1 where
-    the loss counts, and by default nothing ends a document. `encode_corpus` truncates or drops
-    documents of more than `max_length` ids, those around them included; a truncated one keeps its
-    end-of-document id.
+    published version of the tokenizer, or the name of its preset. With `loss_mask` each id has a
+    byte that is 1 where the loss counts, and by default nothing ends a document. `encode_corpus`
+    truncates or drops documents of more than `max_length` ids, those around them included; a
+    truncated one keeps its end-of-document id.
 
     Raises:
         TokenFilesPlanError: ids do not fit into `dtype`, the layout is unknown, cannot have this

@@ -90,9 +90,9 @@ def add_parsers(subcommands: Any) -> None:
     below = add_group(subcommands, "corpus", add_parsers)
     _add_encode(below)
 
-    about = "check token files: hashes, sizes, ids, documents"
+    about = "check token files and packs: hashes, sizes, ids, documents"
     verify = add_command(below, run_verify, help=about)
-    _add_folder(verify)
+    _add_folder(verify, nargs="+")
     verify.add("--json", "print the figures as JSON")
     add_tokenizer_arguments(verify, default="none")
     add_quiet(verify)
@@ -204,8 +204,9 @@ def _add_encode(subcommands: Any) -> None:
     add_tokenizer_arguments(parser)
 
 
-def _add_folder(parser: CommandParser) -> None:
-    parser.add("folder FOLDER", "folder of token files, or s3://bucket/prefix", type=parse_place)
+def _add_folder(parser: CommandParser, **options: Any) -> None:
+    about = "folder of token files, or s3://bucket/prefix"
+    parser.add("folder FOLDER", about, type=parse_place, **options)
     parser.add("--cache FOLDER", "cache for files of an address (default: a folder below ~/.cache)")
 
 
@@ -399,34 +400,52 @@ def _plan(
 
 def run_verify(arguments: argparse.Namespace) -> None:
     """Check everything about token files that can be checked without the corpus; with a
-    tokenizer also that it wrote them, and that it has each id. The exit code is 3 if they
-    are damaged.
+    tokenizer also that it wrote them, and that it has each id. A pack is compared with
+    its token files if they are named too. The exit code is 3 if something is damaged.
 
     examples:
       tokenizer corpus verify stories-tokens
       tokenizer corpus verify stories-tokens --tokenizer gpt2
+      tokenizer corpus verify stories-tokens stories-tokens.packed-4096
     """
+    from tokenizer_core.corpus.packing import is_pack, verify_pack
+
     is_named = arguments.tokenizer or arguments.files
     tokenizer = load_tokenizer(arguments) if is_named else None
-    try:
-        with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
-            found = verify_token_files(
-                arguments.folder,
-                tokenizer=tokenizer,
-                cache=arguments.cache,
-                progress=follow(bar),
-            )
-    except TokenFilesCorruptError as error:
-        raise CommandError(str(error), exit_code=ANSWER_IS_NO) from error
+    packs = [folder for folder in arguments.folder if isinstance(folder, Path) and is_pack(folder)]
+    folders = [folder for folder in arguments.folder if folder not in packs]
+    figures: list[dict[str, object]] = []
+    sound: list[TokenFiles] = []
+    damaged = []
+    for folder in (*folders, *packs):
+        try:
+            if folder in packs:
+                pack, is_compared = verify_pack(folder, sound)
+                n = sum(split.n_sequences for split in pack.splits)
+                figures.append({"folder": str(folder), "sequences": n, "compared": is_compared})
+                beside = "" if is_compared else "; name its token files, too, to compare them"
+                said = f"a pack of {n:,} sequences, all as the manifest says{beside}"
+            else:
+                with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
+                    found = verify_token_files(
+                        folder, tokenizer=tokenizer, cache=arguments.cache, progress=follow(bar)
+                    )
+                sound.append(TokenFiles.open(folder, cache=arguments.cache))
+                n_all = {"documents": found.n_documents, "tokens": found.n_tokens}
+                figures.append({"folder": str(folder), "files": found.n_files, **n_all})
+                said = (
+                    f"{found.n_files} files, {found.n_documents:,} documents, "
+                    f"{found.n_tokens:,} tokens, all as the manifest says"
+                )
+        except TokenFilesCorruptError as error:
+            damaged.append(f"{folder}: {error}")
+        else:
+            if not arguments.json:
+                print(f"{folder}: {said}")
     if arguments.json:
-        print_json(
-            {"files": found.n_files, "documents": found.n_documents, "tokens": found.n_tokens}
-        )
-        return
-    print(
-        f"{arguments.folder}: {found.n_files} files, {found.n_documents:,} documents, "
-        f"{found.n_tokens:,} tokens, all as the manifest says"
-    )
+        print_json(figures)
+    if damaged:
+        raise CommandError("; ".join(damaged), exit_code=ANSWER_IS_NO)
 
 
 def run_pack(arguments: argparse.Namespace) -> None:

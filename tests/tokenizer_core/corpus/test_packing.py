@@ -18,6 +18,7 @@ from tokenizer_core.corpus import (
     TokenFiles,
     pack_token_files,
     plan_token_files,
+    verify_pack,
     verify_token_files,
 )
 from tokenizer_core.corpus.best_fit import fewest_sequences, pack_lengths
@@ -250,9 +251,20 @@ def test_a_pack_of_other_token_files_or_a_damaged_one_is_refused(dataset, tmp_pa
         assert not isinstance(caught.value, TokenFilesCorruptError)
     found = sha256((tmp_path / "t" / "manifest.json").read_bytes()).hexdigest()
     assert found == manifest.token_files
+    assert verify_pack(folder) == (manifest, False)
+    assert verify_pack(folder, [TokenFiles.open(tmp_path / "other"), dataset.files])[1]
+    path = folder / "train.pieces.u64"
+    pieces = np.fromfile(path, "<u8")
+    pieces[:2] += np.uint64(1)  # part of another document
+    path.write_bytes(pieces.tobytes())
+    fields["splits"][0]["pieces"]["sha256"] = sha256(pieces.tobytes()).hexdigest()
+    (folder / "manifest.json").write_bytes(PACK_FORMAT.render(fields))
+    assert not verify_pack(folder)[1]
+    with pytest.raises(TokenFilesCorruptError, match="train are not those of the documents"):
+        verify_pack(folder, [dataset.files])
     data = manifest.to_json().replace(b'"length": 16', b'"length": 17')
     (folder / "manifest.json").write_bytes(data)
-    for read in (dataset.packed, verify_token_files):
+    for read in (dataset.packed, verify_token_files, verify_pack):
         with pytest.raises(TokenFilesCorruptError):
             read(folder)
     with pytest.raises(TokenFilesCorruptError, match="was changed or damaged"):

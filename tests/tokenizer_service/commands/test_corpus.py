@@ -56,7 +56,8 @@ def test_token_files_can_be_verified_and_read(cli):
     assert b"tokens: 4 files, 2 documents, " in cli.run("corpus", "verify", "tokens")[0]
     out, _ = cli.run("corpus", "verify", "tokens", "--json")
     n_tokens = TokenFiles.open("tokens").n_tokens()
-    assert json.loads(out) == {"files": 4, "documents": 2, "tokens": n_tokens}
+    found = {"folder": "tokens", "files": 4, "documents": 2, "tokens": n_tokens}
+    assert json.loads(out) == [found]
     inspect = ("corpus", "inspect", "tokens")
     assert cli.run(*inspect, "--document", "1")[0].decode() == f"Two days, three.{END}\n"
     ids, _ = cli.run("encode", f"Two days, three.{END}")
@@ -126,12 +127,22 @@ def test_long_documents_are_truncated_or_dropped_and_short_ones_packed(cli):
         f"train: 1 sequences of at most {length} tokens, 100.00% full; fewer than 1 are impossible",
         f"pack: all.packed-{length}",
     ]
+    verify = ("corpus", "verify", f"all.packed-{length}")
+    assert "1 sequences, all as the manifest says; name its" in cli.run(*verify)[0].decode()
+    lines = cli.run(*verify, "all", "cut")[0].decode().splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["all", "cut", f"all.packed-{length}"]
+    assert "name its" not in lines[2]
     sample = TokenDataset.open("all").packed(length)[0]
     assert sample["cu_seqlens"].tolist() == [0, shorter, length]
     pack = ("corpus", "pack", "all", "--length", "4")
     assert "--split-documents" in cli.fail(*pack)
     out, _ = cli.run(*pack, "--split-documents", "-o", "p", "--json")
     assert json.loads(out)["splits"][0]["n_tokens"] == length
+    for path in (Path("p/train.pieces.u64"), Path("cut/train.bin")):
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    told = cli.fail("corpus", "verify", "cut", "p", "all", code=3)
+    assert "cut: train.bin was changed" in told
+    assert "p: train.pieces.u64 is missing, or was changed" in told
 
 
 def test_conversations_are_encoded_with_their_mask(cli):
