@@ -106,15 +106,8 @@ class ServedCoder:
     """The tokenizer of a service, active or named, in the version that it has at the start."""
 
     def __init__(self, url: str, name: str | None) -> None:
-        try:
-            from tokenizer_client import Client
-        except ModuleNotFoundError as error:
-            raise UsageError(f"--server: {error}") from error
-        try:
-            client = Client(url)
-        except ValueError as error:
-            raise UsageError(f"--server: {error}") from None
-        with _errors_in_a_line():
+        client = open_client(url)
+        with errors_in_a_line():
             found = _find(client.tokenizers, name)
             self.name: str | None = f"{found.name}@{found.version}"
             self._client = client.pinned(self.name, digest=found.digest)
@@ -131,7 +124,7 @@ class ServedCoder:
 
     def encode(self, pieces: Iterable[str], allowed: Any) -> Iterator[list[int]]:
         """As of LocalCoder; the service encodes while it receives."""
-        with _errors_in_a_line():
+        with errors_in_a_line():
             source = [pieces] if isinstance(pieces, str) else pieces
             for ids in self._client.encode_stream(source, **_specials(allowed)):
                 yield ids.tolist()
@@ -142,7 +135,7 @@ class ServedCoder:
         """As of LocalCoder, many documents a request."""
         options = {**_specials(allowed_special), "disallowed_special": disallowed_special}
         for batch in _batches(pieces):
-            with _errors_in_a_line():
+            with errors_in_a_line():
                 yield sum(self._client.count_batch(batch, **options))
 
     def decode(self, blocks: Iterator[list[int]], *, skip_special_tokens: bool) -> Iterator[bytes]:
@@ -154,7 +147,7 @@ class ServedCoder:
             if len(ids) > _ONE_REQUEST_IDS:
                 break
         client, skip = self._client, skip_special_tokens
-        with _errors_in_a_line():
+        with errors_in_a_line():
             if len(ids) <= _ONE_REQUEST_IDS:
                 yield client.decode_bytes(ids, skip_special_tokens=skip)
                 return
@@ -164,7 +157,7 @@ class ServedCoder:
 
     def truncate(self, text: str, max_tokens: int, side: Any, allowed: Any) -> dict[str, Any]:
         """As of LocalCoder."""
-        with _errors_in_a_line():
+        with errors_in_a_line():
             part = self._client.truncate(text, max_tokens, side=side, **_specials(allowed))
         n_bytes, n_kept = len(text.encode()), len(part.text.encode())
         start = n_bytes - n_kept if side == "left" else 0
@@ -175,7 +168,7 @@ class ServedCoder:
     ) -> Iterator[dict[str, Any]]:
         """As of LocalCoder."""
         options = {"overlap_tokens": overlap_tokens, **_specials(allowed)}
-        with _errors_in_a_line():
+        with errors_in_a_line():
             for part in self._client.chunk(text, max_tokens, **options):
                 yield part.model_dump()
 
@@ -187,7 +180,7 @@ class _Vocab(dict[int, bytes]):
         self._client = client
 
     def __missing__(self, id_: int) -> bytes:
-        with _errors_in_a_line():
+        with errors_in_a_line():
             self[id_] = base64.b64decode(self._client.describe_token(id_, depth=0).bytes)
         return self[id_]
 
@@ -233,8 +226,21 @@ def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[str]]:
         yield batch
 
 
+def open_client(url: str) -> Client:
+    """A client of the service of `--server`; raise UsageError if there can be none."""
+    try:
+        from tokenizer_client import Client
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--server: {error}") from error
+    try:
+        return Client(url)
+    except ValueError as error:
+        raise UsageError(f"--server: {error}") from None
+
+
 @contextmanager
-def _errors_in_a_line() -> Iterator[None]:
+def errors_in_a_line() -> Iterator[None]:
+    """Raise errors of the client in the block as CommandError."""
     from tokenizer_client import ClientError
 
     try:

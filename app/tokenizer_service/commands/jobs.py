@@ -1,7 +1,7 @@
 """`tokenizer jobs list`, `show`, `watch`, `cancel`: the training and encoding jobs of a service.
 
-These commands read the job database in the artifacts folder or at TOKENIZER_JOBS_DATABASE. They
-need neither the address of the service nor a key.
+These commands read the job database in the artifacts folder or at TOKENIZER_JOBS_DATABASE, and need
+neither the address of the service nor a key; or they ask the service at `--server`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_client.schemas.jobs import PublishedVersion
+from tokenizer_client.schemas.jobs import AnyJobSummary, AnyJobView, PublishedVersion
+from tokenizer_service.commands.coders import errors_in_a_line, open_client
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
     CommandError,
@@ -34,14 +35,21 @@ from tokenizer_service.jobs.kinds import cancel_job
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.views import summary_of, view_of
 
+if TYPE_CHECKING:
+    from tokenizer_client.client import JobResource
+
 _POLL_SECONDS: Final = 0.5
 _MOST_LISTED: Final = 10_000
+_MOST_ASKED: Final = 200  # the most that a service lists
+_SHOWN: Final = "tokenizer jobs list shows what there is"
+_UNFINISHED: Final = ("queued", "running")
 _DONE_WELL: Final = frozenset({"live", "succeeded"})
 
 
 def add_parsers(subcommands: Any) -> None:
     """The jobs of the service on an artifacts folder: training runs and encodings that
-    were asked for over HTTP. They are read from the folder, so no key is needed.
+    were asked for over HTTP. They are read from the folder, so no key is needed; with
+    --server URL they are those of that service (an admin key is in TOKENIZER_API_KEY).
 
     examples:
       tokenizer jobs list
@@ -62,6 +70,39 @@ def add_parsers(subcommands: Any) -> None:
     for parser in (listing, show, watch, cancel):
         parser.add("--json", "print the JSON of GET /jobs")
         add_artifacts_dir(parser)
+        parser.add("--server URL", "ask this service (admin key: TOKENIZER_API_KEY)")
+
+
+class _LocalJobs:
+    """The jobs of a database, as `client.jobs` gives those of a service."""
+
+    def __init__(self, store: JobStore | None, folder: Path) -> None:
+        """Without a `store`, no service ever ran on the folder."""
+        self._store, self._folder = store, folder
+
+    def list(self, *, limit: int) -> list[AnyJobSummary]:
+        return [summary_of(job) for job in self._store.latest(limit=limit)] if self._store else []
+
+    def get(self, job_id: str) -> AnyJobView:
+        return self._view(self._store.get(job_id) if self._store else None, job_id)
+
+    def cancel(self, job_id: str) -> AnyJobView:
+        store = self._store
+        return self._view(cancel_job(store, self._folder, job_id) if store else None, job_id)
+
+    def follow(self, job_id: str) -> Iterator[AnyJobView]:
+        while True:
+            view = self.get(job_id)
+            yield view
+            if view.state not in _UNFINISHED:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _view(self, job: Job | None, job_id: str) -> AnyJobView:
+        if job is None:
+            near = did_you_mean(job_id, [each.id for each in self.list(limit=_MOST_LISTED)])
+            raise CommandError(f"there is no job {job_id!r}{near}; {_SHOWN}")
+        return view_of(job, self._folder)
 
 
 def run_list(arguments: argparse.Namespace) -> None:
@@ -73,15 +114,15 @@ def run_list(arguments: argparse.Namespace) -> None:
     """
     if not 1 <= arguments.limit <= _MOST_LISTED:
         raise UsageError(f"--limit is from 1 to {_MOST_LISTED}")
-    with _open_jobs(arguments) as store:
-        jobs = store.latest(limit=arguments.limit) if store else []
+    with _open_jobs(arguments) as jobs:
+        listed = jobs.list(limit=arguments.limit)
     if arguments.json:
-        print_json({"jobs": [summary_of(job).model_dump(mode="json") for job in jobs]})
+        print_json({"jobs": [view.model_dump(mode="json") for view in listed]})
         return
-    if not jobs:
+    if not listed:
         print("no jobs; a service takes them at POST /train and POST /corpora/{id}/encode")
-    for job in jobs:
-        print(_line(job))
+    for view in listed:
+        print(_line(view))
 
 
 def run_show(arguments: argparse.Namespace) -> None:
@@ -90,8 +131,8 @@ def run_show(arguments: argparse.Namespace) -> None:
     example:
       tokenizer jobs show 20261121T041500Z-0123456789ab
     """
-    with _open_jobs(arguments) as store:
-        _print_job(_find(store, arguments.job), arguments)
+    with _open_jobs(arguments) as jobs:
+        _print_job(jobs.get(_choose(jobs, arguments.job)), arguments)
 
 
 def run_watch(arguments: argparse.Namespace) -> int:
@@ -101,13 +142,12 @@ def run_watch(arguments: argparse.Namespace) -> int:
     examples:
       tokenizer jobs watch
       tokenizer jobs watch --quiet && tokenizer list
+      tokenizer jobs watch --server http://127.0.0.1:8000
     """
-    with _open_jobs(arguments) as store:
-        job = _find(store, arguments.job)
-        name = summary_of(job).name
+    with _open_jobs(arguments) as jobs:
+        job_id = _choose(jobs, arguments.job)
         bar = progress_bar(
             quiet=arguments.quiet,
-            desc=f"{name}: ",
             total=100,
             unit="%",
             unit_scale=False,
@@ -115,14 +155,12 @@ def run_watch(arguments: argparse.Namespace) -> int:
             bar_format="{desc}|{bar}| {n:.0f} % [{elapsed}]",
         )
         with bar:
-            while not job.is_final:
-                bar.set_description(f"{name}, {summary_of(job).phase}", refresh=False)
-                bar.update(100 * job.progress - bar.n)
+            for view in jobs.follow(job_id):
+                bar.set_description(f"{view.name}, {view.phase}", refresh=False)
+                bar.update(100 * view.progress - bar.n)
                 bar.refresh()
-                time.sleep(_POLL_SECONDS)
-                job = _find(store, job.id)
-    _print_job(job, arguments)
-    return 0 if job.state in _DONE_WELL else ANSWER_IS_NO
+    _print_job(view, arguments)
+    return 0 if view.state in _DONE_WELL else ANSWER_IS_NO
 
 
 def run_cancel(arguments: argparse.Namespace) -> None:
@@ -132,23 +170,32 @@ def run_cancel(arguments: argparse.Namespace) -> None:
     example:
       tokenizer jobs cancel 20261121T041500Z-0123456789ab
     """
-    with _open_jobs(arguments) as store:
-        before = _find(store, arguments.job)
-        job = cancel_job(store, artifacts_dir_of(arguments), before.id) if store else None
-        job = job or before
+    with _open_jobs(arguments) as jobs:
+        before = jobs.get(arguments.job)
+        view = jobs.cancel(arguments.job)
     if arguments.json:
-        _print_job(job, arguments)
-    elif before.is_final:
-        print(f"{job.id} had ended already: {job.state}")
-    elif job.is_final:
-        print(f"{job.id} is cancelled")
+        _print_job(view, arguments)
+    elif before.state not in _UNFINISHED:
+        print(f"{view.id} had ended already: {before.state}")
+    elif view.state not in _UNFINISHED:
+        print(f"{view.id} is cancelled")
     else:
-        print(f"{job.id} is being ended by the service that runs it; tokenizer jobs watch {job.id}")
+        print(
+            f"{view.id} is being ended by the service that runs it; tokenizer jobs watch {view.id}"
+        )
 
 
 @contextmanager
-def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
-    """The job database of the service; None if no service ever ran on the folder."""
+def _open_jobs(arguments: argparse.Namespace) -> Iterator[_LocalJobs | JobResource]:
+    """The jobs of the service at `--server`, or of the job database."""
+    if arguments.server is not None:
+        if arguments.artifacts_dir:
+            raise UsageError(
+                "--artifacts-dir and --server exclude each other; leave one of them out"
+            )
+        with errors_in_a_line():
+            yield open_client(arguments.server).jobs
+        return
     folder = artifacts_dir_of(arguments)
     address = os.environ.get("TOKENIZER_JOBS_DATABASE")
     path = folder / DATABASE_NAME
@@ -156,9 +203,9 @@ def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
         if address:
             from tokenizer_service.jobs.database.postgres import PostgresDatabase  # an extra
 
-            yield JobStore(PostgresDatabase(address))  # no folder: adds and runs nothing
+            yield _LocalJobs(JobStore(PostgresDatabase(address)), folder)  # adds and runs nothing
         else:
-            yield JobStore.open(folder) if path.exists() else None
+            yield _LocalJobs(JobStore.open(folder) if path.exists() else None, folder)
     except JobDatabaseError as error:
         if address:
             raise CommandError(
@@ -171,35 +218,28 @@ def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
         ) from error
 
 
-def _find(store: JobStore | None, job_id: str | None) -> Job:
-    if store is not None and job_id is not None:
-        job = store.get(job_id)
-    elif store is not None:
-        running = [job for job in store.unfinished() if job.state == "running"]
-        job = next(iter([*running, *store.latest(limit=1)]), None)
-    else:
-        job = None
-    if job is None:
-        ids = [each.id for each in store.latest(limit=_MOST_LISTED)] if store and job_id else []
-        near = did_you_mean(job_id or "", ids)
-        named = f"there is no job {job_id!r}{near}" if job_id else "there are no jobs"
-        raise CommandError(f"{named}; tokenizer jobs list shows what there is")
-    return job
+def _choose(jobs: _LocalJobs | JobResource, job_id: str | None) -> str:
+    """The id that is given, or that of the running job, else of the newest."""
+    if job_id is not None:
+        return job_id
+    listed = jobs.list(limit=_MOST_ASKED)
+    running = [view for view in listed if view.state == "running"]
+    if not listed:
+        raise CommandError(f"there are no jobs; {_SHOWN}")
+    return (running or listed)[0].id
 
 
-def _line(job: Job) -> str:
-    view = summary_of(job)
-    phase = f"{job.progress:4.0%}  {view.phase}" if job.state == "running" else ""
-    return f"{job.id}  {job.kind:<6}  {job.state:<9}  {view.name}  {phase}".rstrip()
+def _line(view: AnyJobSummary) -> str:
+    phase = f"{view.progress:4.0%}  {view.phase}" if view.state == "running" else ""
+    return f"{view.id}  {view.kind:<6}  {view.state:<9}  {view.name}  {phase}".rstrip()
 
 
-def _print_job(job: Job, arguments: argparse.Namespace) -> None:
-    view = view_of(job, Path(artifacts_dir_of(arguments)))
+def _print_job(view: AnyJobView, arguments: argparse.Namespace) -> None:
     fields = view.model_dump(mode="json")
     if arguments.json:
         print_json(fields)
         return
-    print(_line(job))
+    print(_line(view))
     log = fields.pop("log_tail")
     for name in (
         "created_at",

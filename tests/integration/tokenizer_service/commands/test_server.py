@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.server_process import serve
+from tests.integration.server_process import ADMIN_KEY, serve
 from tests.tokenizer_service.conftest import CORPUS
 from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core.registry import ArtifactStore
@@ -63,7 +63,8 @@ def both(service, tmp_path, monkeypatch):
         found = {}
         for name, way in ways.items():
             named = [{"OUTPUT": name, "TEXT": TEXT}.get(word, word) for word in words]
-            found[name] = [*cli.run(named[0], way, *named[1:], **options)]
+            n_words = 2 if named[0] == "jobs" else 1
+            found[name] = [*cli.run(*named[:n_words], way, *named[n_words:], **options)]
             if "OUTPUT" in words:
                 found[name].append(Path(name).read_bytes())
         assert found["here"] == found["served"], words
@@ -97,6 +98,22 @@ def test_every_option_gives_the_same_output(both, service):
             assert not names or names & (tried | aside), f"{command} {names}: no case"
 
 
+def test_jobs_are_those_of_the_service(both, service):
+    server, _ = service
+    request = {
+        "promote": "manual",
+        "documents": ["low lower lowest"],
+        "name": "learned",
+        "vocab_size": 257,
+    }
+    with server.client() as client:
+        job_id = client.post("/train", json=request).raise_for_status().json()["id"]
+    key = {"TOKENIZER_API_KEY": ADMIN_KEY}
+    assert job_id in both("jobs", "watch", job_id, **key).decode()
+    for words in (("list",), ("list", "--json"), ("show",), ("show", "--json"), ("cancel", job_id)):
+        assert job_id.encode() in both("jobs", *words, **key)
+
+
 def test_what_is_of_tokenizers_here_is_refused_by_name(service, tmp_path, monkeypatch):
     cli = Cli(tmp_path, monkeypatch)
     asked = ("count", "--server", service[0].url, "low")
@@ -120,5 +137,8 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
         (("decode", url, "5000000000"), "5000000000", 1),
         (("count", "--server=http://127.0.0.1:9", "low"), "is the service running?", 1),
         (("count", "--server=nowhere", "low"), "address of the service", 2),
+        (("jobs", "list", "--server=nowhere"), "address of the service", 2),
+        (("jobs", "list", url, "--artifacts-dir=a"), "exclude each other", 2),
+        (("jobs", "list", url), "401", 1),
     ):
         assert said in cli.fail(*words, code=code)
