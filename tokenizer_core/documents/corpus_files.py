@@ -352,7 +352,9 @@ def open_corpus_file(
         return CorpusFileBytes(name, file, hash_source=hash_source)
     os.close(descriptor)
     if stat.S_ISDIR(mode):
-        raise CorpusError(f"the corpus {name!r} is a folder; name the files in it")
+        raise CorpusError(
+            f"the corpus {name!r} is a folder; name the files in it, or a pattern ('{name}/*')"
+        )
     raise CorpusError(
         f"the corpus {name!r} is not a regular file; write what it gives to a file first"
     )

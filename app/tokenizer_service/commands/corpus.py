@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from tokenizer_core.registry import ArtifactRef
 
 _COMPLETE: Final = (
-    "{} is complete already, by the same settings and from files of the same names and sizes; "
-    "nothing was encoded"
+    "{} is complete already, with these settings and files of these names and sizes; nothing was "
+    "encoded"
 )
 _MOST_USED: Final = 5
 
@@ -536,9 +536,12 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         print(f"  {sentence}")
     print(plan.end_in_words)
     by = plan.tokenizer
-    name = f"{by.label}, " if by.label else ""
-    dtype = f"{plan.disk_dtype}{', in Parquet int32' * (plan.layout_name == 'parquet')}"
-    print(f"{dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
+    label = f"{by.label}, " if by.label else ""
+    inside = " (int32 in the Parquet files)" if plan.layout_name == "parquet" else ""
+    print(
+        f"{plan.disk_dtype} ids as {plan.layout_name}{inside}, by the tokenizer "
+        f"{label}{by.fingerprint[:16]}"
+    )
     print(f"source files: {len(manifest.sources)}; manifest: {folder}/manifest.json")
 
 

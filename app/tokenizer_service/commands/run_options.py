@@ -40,6 +40,8 @@ def check_run_options(arguments: argparse.Namespace) -> None:
         raise UsageError("--ray-address needs --executor ray")
     if arguments.workers is not None and arguments.executor == "ray":
         raise UsageError("--workers counts local processes; a Ray cluster uses all its processors")
+    if arguments.workers is not None and arguments.workers < 1:
+        raise UsageError("--workers must be at least 1")
     if arguments.executor == "ray" and arguments.checkpoint_dir is None:
         raise UsageError(
             "--executor ray needs --checkpoint-dir: a folder that all nodes share, or s3://..."
@@ -66,8 +68,6 @@ def encode_in_run(arguments: argparse.Namespace, *what: Any, **how: Any) -> Toke
     """Call `encode_distributed` with the executor and the folders of the arguments."""
     from tokenizer_core.distributed import encode_distributed
 
-    if arguments.workers is not None and arguments.workers < 1:
-        raise UsageError("--workers must be at least 1")
     if arguments.temp_dir is not None:
         arguments.temp_dir.mkdir(parents=True, exist_ok=True)
     with open_executor(arguments) as executor:
