@@ -80,7 +80,9 @@ def refuse_unknown_query(names: Iterable[str], known: Sequence[str], *, has_json
         return
     short = unknown[:_MAX_NAME_CHARS]
     near = next((f"; did you mean {name}?" for name in known if is_near(short, name)), "")
-    listed = f"; known: {', '.join(known)}" if known else "" if has_json else "; there are none"
+    listed = (
+        f"; known: {', '.join(known)}" if known else "" if has_json else "; this route takes none"
+    )
     where = "; options are fields of the JSON body" if has_json else ""
     pointer = short.replace("~", "~0").replace("/", "~1")
     raise InvalidFieldError(f"/{pointer}", f"unknown query parameter{near}{listed}{where}")

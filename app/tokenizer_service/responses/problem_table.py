@@ -360,7 +360,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     ),
     core.UnknownSpecialTokenError: Row(
         422,
-        "{error.option} names what is no special token of this tokenizer; GET /info lists them",
+        "{error.option} names what is no special token of this tokenizer; GET /tokenizers/{{name}} "
+        "lists them (added_tokens)",
         pointer="/{error.option}",
     ),
     core.UnknownTokenIdError: Row(

@@ -54,7 +54,7 @@ def test_ids_and_their_count(post, small_tokenizer):
         ("POST /train?wiat=1", "/wiat", "; did you mean wait?; known: wait; options are fields"),
         ("GET /jobs?state=failed", "/state", "parameter; known: limit, kind"),
         ("GET /jobs?limit=1&kind=train&limit=2", "/limit", "given 2 times; give it once"),
-        ("GET /corpora?a~/b", "/a~0~1b", "unknown query parameter; there are none"),
+        ("GET /corpora?a~/b", "/a~0~1b", "unknown query parameter; this route takes none"),
         ("GET /tokenizer_info?tokeniser=a", "/tokeniser", "; did you mean tokenizer?; known: "),
         ("POST /tokenizers/a?special=a%3D1&special=b%3D2&presett=gpt2", "/presett", "mean preset?"),
     ],
