@@ -9,10 +9,24 @@ builtin.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a disk without space for the caller; free some."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean encode?`, or nothing if no known word is similar.
+
+    Example:
+        >>> did_you_mean("enocde", ["encode", "decode"]), did_you_mean("x", ["encode"])
+        ('; did you mean encode?', '')
+    """
+    import difflib  # only here: commands without a mistake do not load it
+
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class TokenizerCoreError(Exception):

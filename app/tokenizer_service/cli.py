@@ -19,14 +19,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn
 
-from tokenizer_core.errors import ArtifactCorruptError, CorpusDocumentError, TokenizerCoreError
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    CorpusDocumentError,
+    TokenizerCoreError,
+    did_you_mean,
+)
 from tokenizer_service.commands.command_line import (
     FAILED,
     INTERRUPTED,
     CommandError,
     CommandParser,
     UsageError,
-    did_you_mean,
     print_warnings,
 )
 

@@ -11,9 +11,11 @@ import contextlib
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from tokenizer_core.errors import did_you_mean
 
 if TYPE_CHECKING:
     from tokenizer_core.registry import ArtifactRef, Artifacts, ArtifactStore
@@ -190,19 +192,6 @@ def print_warnings(*warnings: object) -> None:
     """Print a line for each to stderr."""
     for warning in warnings:
         print(f"tokenizer: warning: {warning}", file=sys.stderr)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean encode?`, or nothing if no known word is similar.
-
-    Example:
-        >>> did_you_mean("enocde", ["encode", "decode"]), did_you_mean("x", ["encode"])
-        ('; did you mean encode?', '')
-    """
-    import difflib  # only here: commands without a mistake do not load it
-
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def add_artifacts_dir(parser: Any) -> None:

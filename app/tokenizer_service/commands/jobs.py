@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_client.schemas.jobs import AnyJobSummary, AnyJobView, PublishedVersion
+from tokenizer_core.errors import did_you_mean
 from tokenizer_service.commands.coders import errors_in_a_line, open_client
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
@@ -25,7 +26,6 @@ from tokenizer_service.commands.command_line import (
     add_command,
     add_group,
     artifacts_dir_of,
-    did_you_mean,
 )
 from tokenizer_service.commands.outputs import print_json
 from tokenizer_service.commands.progress import add_quiet, progress_bar

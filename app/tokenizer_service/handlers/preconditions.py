@@ -13,11 +13,11 @@ from starlette.responses import Response
 from tokenizer_client.schemas.tokens import NAME_PATTERN, PLAIN_NAME_PATTERN
 from tokenizer_core.errors import UnknownSpecialTokenError
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_service.handlers.known_fields import BODY_FIELDS, is_near
+from tokenizer_service.handlers.known_fields import BODY_FIELDS
 from tokenizer_service.http.bodies import require_acceptable, require_json
 from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.id_formats import IdsForm, choose_ids_form
-from tokenizer_service.http.problem import Problem
+from tokenizer_service.http.problem import MAX_NAME_CHARS, Problem, describe_unknown
 from tokenizer_service.responses.errors import InvalidFieldError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
@@ -42,8 +42,6 @@ _TAKES_ANY_QUERY: Final = frozenset(
     }
 )
 """Routes that ignore a query of GET and POST, unless it names a field of the body."""
-
-_MAX_NAME_CHARS: Final = 64
 
 
 async def require_known_query(request: Request) -> None:
@@ -78,14 +76,13 @@ def refuse_unknown_query(names: Iterable[str], known: Sequence[str], *, has_json
     unknown = next((name for name in names if name not in known), None)
     if unknown is None:
         return
-    short = unknown[:_MAX_NAME_CHARS]
-    near = next((f"; did you mean {name}?" for name in known if is_near(short, name)), "")
-    listed = (
-        f"; known: {', '.join(known)}" if known else "" if has_json else "; this route takes none"
-    )
-    where = "; options are fields of the JSON body" if has_json else ""
-    pointer = short.replace("~", "~0").replace("/", "~1")
-    raise InvalidFieldError(f"/{pointer}", f"unknown query parameter{near}{listed}{where}")
+    what = describe_unknown("query parameter", unknown, known)
+    if has_json:
+        what += "; options are fields of the JSON body"
+    elif not known:
+        what += "; this route takes none"
+    pointer = unknown[:MAX_NAME_CHARS].replace("~", "~0").replace("/", "~1")
+    raise InvalidFieldError(f"/{pointer}", what)
 
 
 def _is_list(annotation: Any) -> bool:

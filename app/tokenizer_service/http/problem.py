@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
+from tokenizer_core.errors import did_you_mean
 from tokenizer_service.http.dialect_errors import ErrorText, dialect_of, named_model, openai_kind
 from tokenizer_service.http.headers import header_fields
 
@@ -34,6 +35,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 MAX_LISTED_ERRORS: Final = 8
 _MAX_DETAIL_CHARS: Final = 600
 _MAX_ITEM_CHARS: Final = 240
+MAX_NAME_CHARS: Final = 64
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _NAME: Final = PLAIN_NAME_PATTERN.removesuffix("$")
 _SUBJECT: Final = re.compile("[A-Z][a-z]+ should ")
@@ -208,11 +210,18 @@ def problem_of_validation(
         pointer = "".join(f"/{_escape(str(part))}" for part in item["loc"][skip:])
         text = _words_of(item)
         if item["type"] == "extra_forbidden":
-            text = f"unknown field; known are {', '.join(known)}" if known else "unknown field"
+            is_inner = len(item["loc"]) > skip + 1  # `known` are those of the outer object
+            text = describe_unknown("field", str(item["loc"][-1]), () if is_inner else known)
         listed.append((pointer, text))
     first = listed[0] if listed else ("", "the request does not match the schema")
     field = f"{first[0]}: " if first[0] else ""
     return Problem(422, "invalid_request", f"{field}{first[1]}", errors=listed)
+
+
+def describe_unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """What is said of the field or query parameter `name` that is not `known`."""
+    near = did_you_mean(name[:MAX_NAME_CHARS], known)
+    return f"unknown {kind}{near}{'; known: ' if known else ''}{', '.join(known)}"
 
 
 def validation_problem(error: ValidationError, known: Sequence[str] = ()) -> Problem:
