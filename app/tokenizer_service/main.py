@@ -53,7 +53,7 @@ from tokenizer_service.jobs.token_files import TokenFilesStore
 from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.jobs.vocabulary_import import VocabularyImports
 from tokenizer_service.observability.logs import configure_logging
-from tokenizer_service.observability.metrics import DiskCollector, ServiceMetrics
+from tokenizer_service.observability.metrics import DiskCollector, ServedCollector, ServiceMetrics
 from tokenizer_service.observability.tracing import Traces, Tracing, open_traces
 from tokenizer_service.responses.problem_table import install_problem_handlers, problem_of
 from tokenizer_service.routes import (
@@ -165,7 +165,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.router.routes.extend(_routes())
     app.shared = SharedReads(settings.cors_origins, app.router.routes)
     install_problem_handlers(app)
-    docs.install_openapi(app)
     service_metrics.prepare_handlers(_handlers(app))
     return app
 
@@ -198,6 +197,11 @@ class _Service(FastAPI):
         self._service_metrics = service_metrics
         self._traces = traces
         super().__init__(**options)
+
+    def openapi(self) -> dict[str, Any]:
+        """The document of this service, in place of FastAPI's."""
+        self.openapi_schema = self.openapi_schema or docs.build_openapi(self)
+        return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
         """Add our middleware. Called once, at the first request, after all routes are included."""
@@ -249,11 +253,17 @@ async def _lifespan(
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
         written = TokenFilesStore(settings.artifacts_dir, settings.token_files_max_bytes)
-        job_store = await asyncio.to_thread(_open_jobs, settings)
+        address = settings.jobs_database
+        job_store = await asyncio.to_thread(
+            JobStore.open,
+            settings.artifacts_dir,
+            None if address is None else address.get_secret_value(),
+            lease_seconds=settings.lease_seconds,
+        )
         closing.callback(job_store.database.close)
         await asyncio.to_thread(_sweep, stored, written, job_store)
         runner = JobRunner(settings, store, live, job_store)
-        service_metrics.show_served(live.served_rows)
+        service_metrics.add_collector(ServedCollector(live.served_rows))
         service_metrics.add_collector(JobCollector(job_store))
         job_store.on_end = functools.partial(_note_job, service_metrics, traces)
         service_metrics.add_collector(DiskCollector(settings.artifacts_dir))
@@ -311,15 +321,6 @@ def _guard(
         shared=shared,
         count=service_metrics.count_rejected,
         problem_of=problem_of,
-    )
-
-
-def _open_jobs(settings: Settings) -> JobStore:
-    address = settings.jobs_database
-    return JobStore.open(
-        settings.artifacts_dir,
-        None if address is None else address.get_secret_value(),
-        lease_seconds=settings.lease_seconds,
     )
 
 

@@ -136,7 +136,6 @@ class ServiceMetrics:
         self._seen_cache: weakref.WeakKeyDictionary[Engine, tuple[int, int]] = (
             weakref.WeakKeyDictionary()
         )
-        self._served: Callable[[], Iterable[ServedRow]] = lambda: ()
         self._more: list[Collector] = []
         self._series: dict[tuple[str, str, int], tuple[Tally, DurationTally]] = {}
         self._durations: dict[str, DurationTally] = {}
@@ -254,14 +253,17 @@ class ServiceMetrics:
 
     def measure_process(self) -> None:
         """Update the metrics `process_*` of this process."""
-        with self._process.oneshot():
-            times, memory = self._process.cpu_times(), self._process.memory_info()
+        try:
+            with self._process.oneshot():
+                times, memory = self._process.cpu_times(), self._process.memory_info()
+            self._open_files.set(self._process.num_fds())
+        except OSError:
+            return  # every file descriptor is in use; the next call measures
         cpu_seconds = times.user + times.system
         self._cpu_seconds.inc(max(0.0, cpu_seconds - self._seen_cpu_seconds))
         self._seen_cpu_seconds = cpu_seconds
         self._resident.set(memory.rss)
         self._virtual.set(memory.vms)
-        self._open_files.set(self._process.num_fds())
 
     def count_job(self, kind: str, state: str, seconds: float | None) -> None:
         """Count a job that a call in this process has ended; `seconds` is None if it never ran."""
@@ -274,10 +276,6 @@ class ServiceMetrics:
         for method, handler in handlers:
             self.requests.labels(method, handler, "200")
             self.duration.labels(handler)
-
-    def show_served(self, served: Callable[[], Iterable[ServedRow]]) -> None:
-        """Set the function that returns the rows of `tokenizer_info` at every scrape."""
-        self._served = served
 
     def add_collector(self, collector: Collector) -> None:
         """Add a collector that reads its metrics at every scrape."""
@@ -339,7 +337,6 @@ class ServiceMetrics:
             _forget_dead_processes(self._multiprocess_dir)
             MultiProcessCollector(counted, str(self._multiprocess_dir))  # type: ignore[no-untyped-call]
         state = CollectorRegistry()
-        state.register(_ServedCollector(self._served))
         for collector in self._more:
             state.register(collector)
         return _read_out(counted) + generate_latest(state)
@@ -359,7 +356,9 @@ def _read_out(registry: CollectorRegistry) -> bytes:
     return generate_latest(registry)
 
 
-class _ServedCollector(Collector):
+class ServedCollector(Collector):
+    """`tokenizer_info`, from a function that returns its rows."""
+
     def __init__(self, served: Callable[[], Iterable[ServedRow]]) -> None:
         self._served = served
 

@@ -217,6 +217,16 @@ def test_the_process_and_its_jobs_are_measured():
     assert after['tokenizer_train_jobs_total{status="live"}'] == 2
 
 
+def test_a_process_without_a_free_file_descriptor_keeps_its_last_measures(monkeypatch):
+    def refuse(process):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    counted = ServiceMetrics()
+    monkeypatch.setattr(psutil.Process, "num_fds", refuse)
+    counted.measure_process()  # an error would end the sampler for good
+    assert values(counted.render().decode())["process_open_fds"] > 0
+
+
 COUNT_A_JOB = """
 from tokenizer_service.observability.metrics import ServiceMetrics
 counted = ServiceMetrics()
