@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
-import hashlib
 import os
 import re
 import secrets
@@ -28,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -52,6 +51,7 @@ from tokenizer_core.registry.store import Artifacts, Names
 from tokenizer_core.registry.version_folder import (
     COMPILED_NAME,
     check_version_folder,
+    parse_manifest,
     reading,
     reading_file,
 )
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from tokenizer_core.blobs.local_files import Folder
     from tokenizer_core.blobs.protocol import Storage
     from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.tokenizer import Tokenizer
 
 UNREACHABLE_SECONDS: Final = 2.0
 """Pause after a failed request to the storage; reads use the cache meanwhile."""
@@ -148,7 +149,7 @@ class BucketArtifactStore(Artifacts):
         return self.pointer_state().tag
 
     def pointer_state(self) -> StoredState:
-        return self._request(functools.partial(_read_state, POINTER_NAME, MAX_POINTER_BYTES))
+        return self._request(partial(_read_state, POINTER_NAME, MAX_POINTER_BYTES))
 
     def aliases(self) -> dict[str, str]:
         """See `Artifacts`. They are at most a second old, or, while the storage is unreachable,
@@ -178,25 +179,28 @@ class BucketArtifactStore(Artifacts):
             return named
 
     def open(self, ref: ArtifactRef) -> TokenizerSpec:
-        """See `Artifacts`; a damaged version in the cache is fetched again."""
-        try:
-            return super().open(ref)
-        except ArtifactCorruptError:
-            self._cache.drop(ref.name, ref.version)
-            return super().open(ref)
+        return self._read_sound(ref, super().open)
+
+    def load(
+        self, ref: ArtifactRef, *, engine: str = "auto", shared: Path | None = None
+    ) -> Tokenizer:
+        return self._read_sound(ref, partial(super().load, engine=engine, shared=shared))
 
     def read_file(self, ref: ArtifactRef, filename: str) -> bytes:
-        """See `Artifacts`; a damaged version in the cache is fetched again."""
-        try:
-            return super().read_file(ref, filename)
-        except ArtifactCorruptError:
-            self._cache.drop(ref.name, ref.version)
-            return super().read_file(ref, filename)
+        return self._read_sound(ref, partial(super().read_file, filename=filename))
 
     # Internals
 
+    def _read_sound(self, ref: ArtifactRef, read: Callable[[ArtifactRef], Result]) -> Result:
+        """What `read` gives; a damaged version in the cache is fetched again."""
+        try:
+            return read(ref)
+        except ArtifactCorruptError:
+            self._cache.drop(ref.name, ref.version)
+            return read(ref)
+
     def _aliases_state(self) -> StoredState:
-        return self._request(functools.partial(_read_state, ALIASES_NAME, MAX_ALIASES_BYTES))
+        return self._request(partial(_read_state, ALIASES_NAME, MAX_ALIASES_BYTES))
 
     def _write_aliases(self, data: bytes, state: StoredState) -> bool:
         self._aliases = None
@@ -212,7 +216,7 @@ class BucketArtifactStore(Artifacts):
     def _write_version(self, ref: ArtifactRef, files: Mapping[str, bytes]) -> bool:
         with self._cache.staged(files) as staged:
             check_version_folder(staged, ref)
-            written = self._request(functools.partial(_write, ref=ref, files=files))
+            written = self._request(partial(_write, ref=ref, files=files))
         self._listed = None
         if written:
             self._clean()
@@ -312,11 +316,7 @@ class BucketArtifactStore(Artifacts):
                     raise ArtifactNotFoundError(
                         f"there is no version {version} of {name!r}; list the versions there are"
                     )
-                with reading_file(MANIFEST_NAME):
-                    manifest = Manifest.from_json(found.data)
-                    if (manifest.name, manifest.version) != (name, version):
-                        raise ArtifactCorruptError("the manifest is that of another version")
-                return manifest
+                return parse_manifest(found.data, name, version)
         return super()._read_manifest(name, version)
 
     @contextlib.contextmanager
@@ -388,7 +388,7 @@ class BucketArtifactStore(Artifacts):
                 is_left = (name, version) not in whole and time_of(version) < limit
                 if is_left and file in _BESIDE_MANIFEST:
                     prefix = _prefix(name, version)
-                    self._request(functools.partial(_remove_left_over, prefix=prefix, file=file))
+                    self._request(partial(_remove_left_over, prefix=prefix, file=file))
 
 
 class VersionCache:
@@ -495,8 +495,7 @@ def _write(storage: Storage, ref: ArtifactRef, files: Mapping[str, bytes]) -> bo
         if not storage.create(f"{prefix}/{name}", data):
             if name == MANIFEST_NAME:
                 return False
-            existing = storage.read(f"{prefix}/{name}", max_bytes=max(len(data), 1))
-            if hashlib.sha256(existing).digest() != hashlib.sha256(data).digest():
+            if storage.read(f"{prefix}/{name}", max_bytes=max(len(data), 1)) != data:
                 return False
     beside = [name for name in files if name != MANIFEST_NAME]
     if any(storage.size(f"{prefix}/{name}") is None for name in beside):

@@ -62,10 +62,6 @@ class ArtifactStore(Artifacts):
 
     Reading needs no lock and no write permission. Writing needs all of `root` on one file system,
     with `flock` and atomic `rename`.
-
-    Raises (from every method):
-        ArtifactNameError: a name or version is malformed.
-        ArtifactStorageError: the disk is full, failing or read-only; nothing changed.
     """
 
     def __init__(self, root: Path | str) -> None:

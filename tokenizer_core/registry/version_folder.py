@@ -57,6 +57,12 @@ def read_manifest(folder: Folder, name: str, version: str) -> Manifest:
     """
     with reading_file(MANIFEST_NAME):
         data = read_file_in(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+    return parse_manifest(data, name, version)
+
+
+def parse_manifest(data: bytes, name: str, version: str) -> Manifest:
+    """The manifest in `data`, if it names this tokenizer and version; raise as `read_manifest`."""
+    with reading_file(MANIFEST_NAME):
         manifest = Manifest.from_json(data)
         if (manifest.name, manifest.version) != (name, version):
             other = ascii(f"{manifest.name}@{manifest.version}")[1:-1]

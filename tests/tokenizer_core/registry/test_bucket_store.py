@@ -227,7 +227,7 @@ def test_the_cache_keeps_the_active_version(objects, tmp_path, monkeypatch):
 def test_a_damaged_version_is_fetched_again_or_published_anew(objects, tmp_path):
     store = objects()
     ref = store.publish(A, name="t")
-    for read in (store.open, lambda ref: store.read_file(ref, "vocab.pkl")):
+    for read in (store.open, store.load, lambda ref: store.read_file(ref, "vocab.pkl")):
         found = read(ref)
         [path] = (tmp_path / "a").rglob("vocab.pkl")
         path.write_bytes(b"")
