@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -74,20 +75,16 @@ class Preset:
         """Whether `data` is the published file, byte for byte."""
         return hashlib.sha256(data).hexdigest() == self.sha256
 
-    def check(self, data: bytes) -> None:
-        """Raise FormatError if `data` is not the published file."""
+    def build_spec(self, data: bytes) -> TokenizerSpec:
+        """The spec of the rank file `data`. Raises FormatError: it is not the published file."""
+        from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks
+
         if not self.matches(data):
             raise FormatError(
                 f"the file is not {self.file_name} as published (sha256 {self.sha256}), so the "
                 f"preset {self.name} does not fit; for another vocabulary give its pattern and "
                 f"special tokens (--pattern and --special; Tokenizer.from_tiktoken)"
             )
-
-    def build_spec(self, data: bytes) -> TokenizerSpec:
-        """The spec of the rank file `data`. Raises FormatError: it is not the published file."""
-        from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks
-
-        self.check(data)
         ranks = parse_tiktoken_ranks(data)
         # Hugging Face's GPT-2 has its special token in model.vocab; the others have gaps, which put
         # all of them there anyway.
@@ -253,9 +250,10 @@ def load_path_spec(
         path = sole_rank_file(path) or path
     detected = None if Path(path).is_dir() else detect_file(path)
     if detected is not None and detected.format == "tiktoken" and special_tokens is ids is None:
-        preset = recognise_preset(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+        data = read_whole_file(path, max_bytes=MAX_FILE_BYTES)
+        preset = recognise_preset(data)
         if preset is not None and preset.has_pattern(pattern):
-            return load_preset_spec(preset.name, path)
+            return preset.build_spec(data)
     return load_spec(
         [path],
         pattern=pattern,
@@ -283,31 +281,26 @@ def other_way(path: StrPath) -> str:
 
 def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
     """The spec of a preset, from the file at `path`, the package or a cache folder. Raises
-    Exception: as `read_preset`."""
+    Exception: as `read_preset` and `Preset.build_spec`."""
     preset, data = read_preset(name, path)
     return preset.build_spec(data)
 
 
 def read_preset(name: str, path: StrPath | None = None) -> tuple[Preset, bytes]:
-    """A preset and its file: the one at `path`, in the package or in a cache folder.
-
-    Raises:
-        PresetError: no preset has this name, or no cache folder has its file.
-        FormatError: the file at `path` is not the published one.
-    """
+    """A preset and its file: the one at `path`, in the package or in a cache folder. That of `path`
+    is not compared yet: `build_spec` refuses another one. Raises PresetError: no preset has this
+    name, or no cache folder has its file."""
     from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
 
     preset = find_preset(name)
     if path is not None:
-        data = read_whole_file(path, max_bytes=MAX_FILE_BYTES)
-        preset.check(data)
-        return preset, data
+        return preset, read_whole_file(path, max_bytes=MAX_FILE_BYTES)
     rejected: list[str] = []
     for cached in cached_paths(preset):
-        found = _read_cached(cached)
-        if found is not None and preset.matches(found):
-            return preset, found
-        if found is not None:
+        with suppress(OSError, FormatError):  # the next place may have it
+            data = read_whole_file(cached, max_bytes=MAX_FILE_BYTES)
+            if preset.matches(data):
+                return preset, data
             rejected.append(f"; {cached} is damaged or another file (its sha256 differs)")
     others = "".join(rejected)
     raise PresetError(
@@ -337,16 +330,6 @@ def cached_paths(preset: Preset) -> Iterator[Path]:
 def own_cache_path(preset: Preset) -> Path:
     """Where `tokenizer pull` puts the file: in the user's cache folder, by the XDG rules."""
     return user_cache_folder() / "vocabularies" / preset.file_name
-
-
-def _read_cached(path: Path) -> bytes | None:
-    """The bytes of a file, or None if it is missing or unreadable: the next place may have it."""
-    from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
-
-    try:
-        return read_whole_file(path, max_bytes=MAX_FILE_BYTES)
-    except (OSError, FormatError):
-        return None
 
 
 def download_model_folder(name: str, revision: str | None = None) -> Path:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
@@ -27,7 +28,7 @@ from tokenizer_core.spec.checks import MAX_TOKEN_ID, gaps_in
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tokenizer_core.spec import TokenizerSpec
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 PICKLE_NAMES: Final = ("vocab.pkl", "merges.pkl")
 MAX_PICKLE_BYTES: Final = 32 << 20
-"""The default size cap; the 200,000 entries of o200k take 3 MB."""
+"""The size cap; the 200,000 entries of o200k take 3 MB."""
 
 MAX_ITEMS: Final = MAX_TOKEN_ID + 1
 """Limit of the entries of a vocabulary or of a list of merges."""
@@ -83,17 +84,16 @@ class _PlainUnpickler(pickle.Unpickler):
         raise UnsafePickleError(f"the pickle asks for a persistent object; {_REMEDY}")
 
 
-def parse_plain_pickle(data: bytes, *, max_bytes: int = MAX_PICKLE_BYTES) -> PlainObject:
-    """Parse a pickle of a `dict[int, bytes]` or a `list[tuple[bytes, bytes]]`.
+def parse_plain_pickle(data: bytes) -> PlainObject:
+    """Parse a pickle of a `dict[int, bytes]` or a `list[tuple[bytes, bytes]]`, of a file with at
+    most `MAX_PICKLE_BYTES`.
 
     Nothing else is ever built, imported or called, and a refusal uses no more memory than `data`.
 
     Raises:
         UnsafePickleError: an opcode or a structure that such a pickle never has.
-        FormatError: the data is too large, truncated, or continues after the end.
+        FormatError: the data is truncated, or continues after the end.
     """
-    if len(data) > max_bytes:
-        raise FormatError(f"the pickle has {len(data)} bytes; at most {max_bytes} are read")
     try:
         n_items = _scan(data)
     except IndexError:
@@ -222,7 +222,7 @@ def render_pickle(value: Mapping[int, bytes] | Sequence[tuple[bytes, bytes]]) ->
     `pickle.dumps` writes a back-reference where two values are the same object, so equal
     vocabularies can give different files. This function writes none; `pickle.load` reads both.
     """
-    if isinstance(value, dict) or hasattr(value, "items"):
+    if isinstance(value, Mapping):
         items = [_render_int(id_) + _render_bytes(value[id_]) for id_ in sorted(value)]
         opening, closing = b"}", b"u"
     else:
