@@ -20,14 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tokenizer_core.blobs.local_files import FOLDER, HAS_OPEN_FOLDERS, NO_LINK
-
-try:
-    import fcntl
-except ImportError:
-    _HAS_FCNTL = False
-else:
-    _HAS_FCNTL = True
+from tokenizer_core.blobs.local_files import FOLDER, HAS_OPEN_FOLDERS, NO_LINK, fcntl
 
 _POLL_SECONDS: Final = 0.005
 _LOCKED_BYTE: Final = (1 << 31) - 2
@@ -47,7 +40,7 @@ def try_lock(file: int | HasFileno) -> bool:
 
     It does not block, so a coroutine can call it again after a pause.
     """
-    if not _HAS_FCNTL:
+    if fcntl is None:
         return _try_to_lock_byte(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,7 +51,7 @@ def try_lock(file: int | HasFileno) -> bool:
 
 def wait_for_lock(file: int | HasFileno) -> None:
     """Lock an open file or folder exclusively; wait until the holder frees it."""
-    if not _HAS_FCNTL:
+    if fcntl is None:
         while not _try_to_lock_byte(file):
             time.sleep(_POLL_SECONDS)
     else:
@@ -67,7 +60,7 @@ def wait_for_lock(file: int | HasFileno) -> None:
 
 def try_record_lock(file: int | HasFileno) -> bool:
     """Take the record lock of an open file; False if another process holds it."""
-    if not _HAS_FCNTL:
+    if fcntl is None:
         return _try_to_lock_byte(file)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

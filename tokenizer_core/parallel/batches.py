@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tokenizer_core.parallel import run_tasks
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokenizer_core.specials.policy import Allowed, Disallowed
+    from tokenizer_core.tokenizer import Tokenizer
 
     Options = tuple[str | tuple[str, ...], str | tuple[str, ...]]
 
@@ -18,23 +19,13 @@ BATCH_BLOCK_BYTES = 1 << 17
 than encoding it."""
 
 
-class EncodesTexts(Protocol):
-    """The method of a tokenizer that encoding a block uses."""
-
-    def encode(
-        self, text: str, *, allowed_special: Allowed, disallowed_special: Disallowed
-    ) -> list[int]:
-        """The token ids of a text."""
-        ...
-
-
 def plain_policy(policy: Allowed | Disallowed) -> str | tuple[str, ...]:
     """Convert a special-token policy to a value that can be pickled."""
     return policy if isinstance(policy, str) else tuple(policy)
 
 
 def encode_batch_over_processes(
-    tokenizer: EncodesTexts, texts: Sequence[str], options: Options, num_workers: int
+    tokenizer: Tokenizer, texts: Sequence[str], options: Options, num_workers: int
 ) -> list[list[int]]:
     """The ids of each text, in order, computed by this process and `num_workers - 1` others."""
     blocks = list(_blocks_of(texts))
@@ -49,7 +40,7 @@ def encode_batch_over_processes(
     return [ids for block in results for ids in block]
 
 
-def encode_block(tokenizer: EncodesTexts, task: tuple[Options, Sequence[str]]) -> list[list[int]]:
+def encode_block(tokenizer: Tokenizer, task: tuple[Options, Sequence[str]]) -> list[list[int]]:
     """The ids of each text, in order."""
     (allowed, disallowed), texts = task
     return [

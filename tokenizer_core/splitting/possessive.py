@@ -11,13 +11,13 @@ import sys
 from typing import AnyStr, cast
 
 
-def compile_possessive(expression: AnyStr, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[AnyStr]:
+def compile_possessive(expression: AnyStr) -> re.Pattern[AnyStr]:
     """Compile an expression in which `re` and `regex` agree.
 
     Only a Python whose `re` is wrong uses `regex`: it takes three to six times as long (measured).
     """
     if sys.version_info >= (3, 11, 5):
-        return re.compile(expression, flags)
+        return re.compile(expression)
     import regex
 
-    return cast("re.Pattern[AnyStr]", regex.compile(expression, int(flags)))
+    return cast("re.Pattern[AnyStr]", regex.compile(expression))

@@ -221,8 +221,8 @@ def _table_name(written: str) -> str:
     """The name in the tables of a class as `regex` writes it."""
     if written in _SHORTHANDS:
         return written
-    name = _loose(written[3:-1])
-    known: dict[str, str] = {_loose(key): key for key in (*_MAJOR, *RANGES)}
+    name = loose(written[3:-1])
+    known: dict[str, str] = {loose(key): key for key in (*_MAJOR, *RANGES)}
     script = f"script={name.removeprefix('script=').removeprefix('sc=').removeprefix('is')}"
     for candidate in (name, script):
         if candidate in known:
@@ -234,7 +234,8 @@ def _table_name(written: str) -> str:
     )
 
 
-def _loose(name: str) -> str:
+def loose(name: str) -> str:
+    """The name of a property as all libraries compare it: without case, spaces, `_` and `-`."""
     return "".join(character for character in name.lower() if character not in " _-")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.text.streaming import EncodesStreams
+    from tokenizer_core.tokenizer import Tokenizer
 
     Ids = Iterable[int] | NDArray[np.integer]
 
@@ -44,7 +44,7 @@ class StreamingDecoder:
     """
 
     def __init__(
-        self, tokenizer: EncodesStreams, *, errors: str = "replace", is_first: bool = True
+        self, tokenizer: Tokenizer, *, errors: str = "replace", is_first: bool = True
     ) -> None:
         """`is_first`: whether no text is before that of the ids."""
         self._engine = tokenizer.engine
@@ -149,7 +149,7 @@ def _decode_settled(data: bytearray, errors: str) -> tuple[str, int]:
 class BytesDecoder:
     """The bytes of ids that arrive in pieces; joined they are `Tokenizer.decode_bytes` of all."""
 
-    def __init__(self, tokenizer: EncodesStreams) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._engine = tokenizer.engine
         self._strips = tokenizer.spec.normalizer.strips_space
 
@@ -187,7 +187,7 @@ class DecodeStreams:
 
     def __init__(
         self,
-        tokenizer: EncodesStreams,
+        tokenizer: Tokenizer,
         *,
         stop: str | Iterable[str] = (),
         include_stop: bool = False,
@@ -341,7 +341,7 @@ class _Stream:
 
     def __init__(
         self,
-        tokenizer: EncodesStreams,
+        tokenizer: Tokenizer,
         stops: tuple[str, ...],
         include_stop: bool,
         skipped: frozenset[int],

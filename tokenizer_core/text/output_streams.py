@@ -16,7 +16,7 @@ from tokenizer_core.text.decode_streams import StreamingDecoder
 
 if TYPE_CHECKING:
     from tokenizer_core.chat.outputs import Call, Mode, OutputFormat, Part
-    from tokenizer_core.text.streaming import EncodesStreams
+    from tokenizer_core.tokenizer import Tokenizer
 
 MAX_HELD_IDS: Final = 8192
 """A state holds at most this many ids: those of an unfinished call, for example."""
@@ -65,7 +65,7 @@ class OutputState:
 
 
 def begin_output(
-    tokenizer: EncodesStreams, form: OutputFormat | None, prompt: Sequence[int]
+    tokenizer: Tokenizer, form: OutputFormat | None, prompt: Sequence[int]
 ) -> OutputState:
     """The state of an output after a prompt (or the end of it). It begins with reasoning if the
     prompt ends with the first mark of it, and white space. Raises UnknownTokenIdError: an id is not
@@ -76,7 +76,7 @@ def begin_output(
 
 
 def continue_output(
-    tokenizer: EncodesStreams,
+    tokenizer: Tokenizer,
     form: OutputFormat | None,
     state: OutputState,
     ids: Sequence[int],
@@ -123,7 +123,7 @@ def continue_output(
 
 
 def _last_border(
-    tokenizer: EncodesStreams, ids: list[int], n_chars: int, *, is_first: bool
+    tokenizer: Tokenizer, ids: list[int], n_chars: int, *, is_first: bool
 ) -> tuple[int, int]:
     """After how many ids, and characters of their text, at most `n_chars`, the rest is decoded by
     itself."""

@@ -13,7 +13,7 @@ of its input is settled; the rest is buffered:
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import PreTokenTooLongError
@@ -23,7 +23,6 @@ from tokenizer_core.specials.parts import search_for
 from tokenizer_core.specials.policy import (
     Allowed,
     Disallowed,
-    forbid,
     forbid_matches,
     resolve_policy,
 )
@@ -32,8 +31,6 @@ from tokenizer_core.splitting.pretokenize import WINDOW_CHARS, find_last_safe_cu
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokenizer_core.engines import Engine
-    from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.tokenizer import Tokenizer
 
 MAX_PENDING_CHARS: Final = 1 << 24
@@ -45,23 +42,11 @@ engine then takes a tenth of the time for news. In shorter text, the search for 
 than it saves."""
 
 
-class EncodesStreams(Protocol):
-    """The part of a tokenizer that a stream uses."""
-
-    @property
-    def spec(self) -> TokenizerSpec:
-        """The spec of the tokenizer."""
-
-    @property
-    def engine(self) -> Engine:
-        """The engine that computes the ids."""
-
-
 class _Source:
     """Original text, in blocks that were normalized by themselves, whose normalized text was not
     yet returned."""
 
-    def __init__(self, tokenizer: EncodesStreams) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._align = tokenizer.spec.normalizer.align
         self._normalize = tokenizer.engine.normalize
         # Each block: its source, the length of its normalized text, and how it was normalized.
@@ -108,7 +93,7 @@ class StreamingEncoder:
 
     def __init__(
         self,
-        tokenizer: EncodesStreams,
+        tokenizer: Tokenizer,
         *,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
@@ -116,15 +101,13 @@ class StreamingEncoder:
     ) -> None:
         """Raises ValueError for a special token that the tokenizer does not have."""
         spec = tokenizer.spec
-        allowed, self._forbidden = resolve_policy(
-            spec.added_tokens, allowed_special, disallowed_special
-        )
+        allowed, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
         self._engine = tokenizer.engine
         self._pattern = spec.pattern
         search = search_for(spec, matcher_of_spec(spec, allowed))
         self._tokens, self._names = MatchStream(search.first), search.names
         self._normalized_tokens = MatchStream(search.second)
-        self._guard = matcher_of_strings(self._forbidden)
+        self._guard = matcher_of_strings(forbidden)
         self._normalized_guard = search_for(spec, self._guard)
         self._added = spec.added_ids
         self._find_cut = spec.normalizer.find_cut
@@ -285,7 +268,7 @@ class StreamingEncoder:
     def _check_forbidden(self, text: str) -> None:
         if self._guard:
             seen = self._guarded + text
-            forbid(seen, self._forbidden)
+            forbid_matches(self._guard, seen)
             self._guarded = seen[-self._guard.longest :]
 
     def _check_forbidden_normalized(self, text: str) -> None:

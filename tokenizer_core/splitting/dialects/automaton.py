@@ -28,6 +28,7 @@ import numpy as np
 import regex
 
 from tokenizer_core.splitting.dialects.syntax import (
+    LINE_END,
     Alternatives,
     Assertion,
     Atomic,
@@ -150,11 +151,10 @@ def _set_of(node: Node) -> CharacterSet | None:
     """The set of which the node itself asks for a character."""
     if isinstance(node, Characters):
         return node.set
-    return _NEWLINE if isinstance(node, Assertion) and node.text == _LINE_END else None
+    return _NEWLINE if isinstance(node, Assertion) and node.text == LINE_END else None
 
 
 _NEWLINE: Final = Item(r"\n")
-_LINE_END: Final = r"(?![^\n])"
 _MEMBER: Final = regex.compile(
     r"(?P<class>\\p\{(?P<name>[^}]+)\}|\\[sdw])|(?P<first>\\U.{8}|\\x..|\\.|.)"
     r"(?:-(?P<last>\\U.{8}|\\x..|\\.|.))?"
@@ -328,7 +328,7 @@ class Places:
         match node:
             case Assertion(r"\Z"):
                 return self._end
-            case Assertion(text) if text == _LINE_END:
+            case Assertion(text) if text == LINE_END:
                 return self._end | self._masks[_NEWLINE]
             case Look(body, is_behind=False, is_negative=is_negative):
                 asked = self._first_of(body)

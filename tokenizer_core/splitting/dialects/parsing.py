@@ -24,9 +24,9 @@ from tokenizer_core.splitting.dialects.properties import (
     SHORTHANDS,
     WORD_FANCY,
     WORD_ONIGURUMA,
-    loose,
 )
 from tokenizer_core.splitting.dialects.syntax import (
+    LINE_END,
     Alternatives,
     Assertion,
     Atomic,
@@ -46,6 +46,7 @@ from tokenizer_core.splitting.dialects.syntax import (
     set_text,
     union,
 )
+from tokenizer_core.splitting.unicode_sets import loose
 
 MAX_EXPRESSION_CHARS: Final = 20_000
 MAX_REPEATS: Final = 1000
@@ -62,7 +63,6 @@ _EXCEPT_NEWLINE: Final = Complement(Item(r"\n"))
 _LINE_START: Final = r"(?<![^\n])"
 _LINE_START_ONIGURUMA: Final = r"(?:\A|(?<=\n)(?!\Z))"
 _STARTS: Final = (Assertion(r"\A"), Assertion(_LINE_START_ONIGURUMA))
-_LINE_END: Final = r"(?![^\n])"
 
 # Folding joins these to `s` and `k`; no other ASCII letter has a partner outside ASCII.
 _FOLDED_BEYOND_ASCII: Final = {"s": "\u017f", "k": "\u212a"}
@@ -585,7 +585,7 @@ class _FancyRegexParser(_Parser):
         return _LINE_START if "m" in self.on else r"\A"
 
     def dollar(self) -> str:
-        return _LINE_END if "m" in self.on else r"\Z"
+        return LINE_END if "m" in self.on else r"\Z"
 
     def hexadecimal(self, letter: str, start: int) -> str:
         if self.peek() == "{":
@@ -633,7 +633,7 @@ class _OnigurumaParser(_Parser):
         return _LINE_START_ONIGURUMA
 
     def dollar(self) -> str:
-        return _LINE_END
+        return LINE_END
 
     def hexadecimal(self, letter: str, start: int) -> str:
         if letter == "U":

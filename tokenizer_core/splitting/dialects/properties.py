@@ -11,6 +11,7 @@ from typing import Final
 
 from tokenizer_core.splitting.dialects.syntax import CharacterSet, Complement, Item, Union
 from tokenizer_core.splitting.unicode_data import RANGES
+from tokenizer_core.splitting.unicode_sets import loose
 
 _CATEGORIES: Final = {
     "c": "Other", "cc": "Control", "cf": "Format", "cn": "Unassigned", "co": "Private_Use",
@@ -31,11 +32,6 @@ _BINARY: Final = (
 )  # fmt: skip
 
 _SCRIPTS: Final = [key.removeprefix("Script=") for key in RANGES if key.startswith("Script=")]
-
-
-def loose(name: str) -> str:
-    """The name as both libraries compare it: without case, spaces, `_` and `-`."""
-    return name.lower().translate({ord(c): None for c in " _-"})
 
 
 def _by_name() -> dict[str, str]:

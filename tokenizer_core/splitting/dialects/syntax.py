@@ -105,6 +105,9 @@ class Repeat:
 
 Node = Characters | Assertion | Sequence | Alternatives | Atomic | Look | Repeat
 
+LINE_END: Final = r"(?![^\n])"
+"""The assertion that a line ends."""
+
 _ANY: Final = "(?s:.)"
 _NONE: Final = "(?!)"
 
