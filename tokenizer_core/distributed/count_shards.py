@@ -92,12 +92,12 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
             raise type(error)(message) from None
         chunks.append(chunk)
         n_bytes += part_bytes
-    planner, special_bytes_of, special_bytes = _planner(rules), _SpecialBytes(state, rules), 0
+    special_bytes = 0
 
     def small_chunks() -> Iterator[Chunk]:
         nonlocal special_bytes
-        for chunk in chain.from_iterable(map(planner.cut, chunks)):
-            special_bytes += special_bytes_of(chunk)
+        for chunk in chain.from_iterable(map(_planner(rules).cut, chunks)):
+            special_bytes += _special_bytes(chunk, state.rules, rules)
             yield chunk
 
     try:
@@ -161,23 +161,18 @@ def _write_partitions(entries: Iterable[Entry], n_partitions: int, folder: Path)
     return sizes
 
 
-class _SpecialBytes:
+def _special_bytes(chunk: Chunk, counted: CountingRules, cut_out: CountingRules) -> int:
     """How many bytes of a chunk are special tokens: found independently, to check the counting.
 
-    `rules` also cut out the separator of documents, in which special tokens may occur; it is no
-    text, so only the tokens of `state` are counted.
+    `cut_out` also has the separator of documents, in which special tokens may occur; it is no text,
+    so only the tokens of `counted` are counted.
     """
-
-    def __init__(self, state: ShardRules, rules: CountingRules) -> None:
-        self._counted = {token.encode() for token in state.rules.special_tokens}
-        cut_out = sorted(map(str.encode, rules.special_tokens), key=len, reverse=True)
-        self._any = re.compile(b"|".join(map(re.escape, cut_out))) if self._counted else None
-
-    def __call__(self, chunk: Chunk) -> int:
-        if self._any is None:
-            return 0
-        found = self._any.findall(chunk.read())
-        return sum(len(token) for token in found if token in self._counted)
+    if not counted.special_tokens:
+        return 0
+    tokens = sorted(map(str.encode, cut_out.special_tokens), key=len, reverse=True)
+    found = re.findall(b"|".join(map(re.escape, tokens)), chunk.read())
+    known = set(map(str.encode, counted.special_tokens))
+    return sum(len(token) for token in found if token in known)
 
 
 def _planner(rules: CountingRules) -> ChunkPlanner:

@@ -59,19 +59,17 @@ def merge_partition(state: None, partition: Partition, attempt: Attempt) -> dict
         RunError: their number of bytes differs from the counted one, or a run is damaged.
     """
     path = attempt.scratch / MERGED
-    n_entries = n_bytes = 0
     with _merged(partition.runs, attempt) as entries, path.open("xb") as file:
-        for entry in entries:
+        summed = _Summed(entries)
+        for entry in summed:
             write_entry(file, entry)
-            n_entries += 1
-            n_bytes += len(entry[0]) * entry[1]
-    if n_bytes != partition.n_bytes:
+    if summed.n_bytes != partition.n_bytes:
         raise RunError(
-            f"a partition has pre-tokens of {n_bytes} bytes, and {partition.n_bytes} were counted "
-            f"into it, which is a defect; please report it"
+            f"a partition has pre-tokens of {summed.n_bytes} bytes, and {partition.n_bytes} were "
+            f"counted into it, which is a defect; please report it"
         )
     attempt.put(MERGED, path)
-    return {"n_entries": n_entries, "n_bytes": n_bytes}
+    return {}
 
 
 def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dict[str, Any]:
@@ -98,7 +96,7 @@ def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dic
         n_documents=corpus.n_documents,
     ).save(path)
     attempt.put(COUNTS, path)
-    return {"n_entries": len(counts), "n_bytes": n_bytes, "bad": corpus.bad.to_fields()}
+    return {"bad": corpus.bad.to_fields()}
 
 
 class _Summed:

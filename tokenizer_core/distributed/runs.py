@@ -175,7 +175,12 @@ class Run:
                         yield result
                         continue
                     failures[task.stage, task.shard] += 1
-                    _check_may_be_retried(task, failures[task.stage, task.shard], result.reason)
+                    if failures[task.stage, task.shard] >= MAX_ATTEMPTS:
+                        raise ShardFailedError(
+                            f"shard {task.shard} of the stage {task.stage!r} failed {MAX_ATTEMPTS} "
+                            f"times, at last: {result.reason}. Mend that and run it again: what is "
+                            f"done is kept"
+                        )
                     failed.append(task)
                     n_in_a_row += 1
                     if n_in_a_row >= MANY_FAILURES:
@@ -269,14 +274,6 @@ def _describe(error: Exception) -> str:
         return str(error)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else ""
     return type(error).__name__ + (f": {reason}" if reason else "")
-
-
-def _check_may_be_retried(task: _Task, n_failures: int, reason: str) -> None:
-    if n_failures >= MAX_ATTEMPTS:
-        raise ShardFailedError(
-            f"shard {task.shard} of the stage {task.stage!r} failed {n_failures} times, at last: "
-            f"{reason}. Mend that and run it again: what is done is kept"
-        )
 
 
 def _check_same(storage: Storage, rendered: bytes) -> None:
