@@ -8,10 +8,11 @@ tree, without running the template.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from jinja2 import nodes
+from jinja2 import TemplateError, nodes
+
+from tokenizer_core.chat.template import parse
 
 _CONTENT: Final = "content"
 
@@ -22,10 +23,6 @@ def loops_over_content(source: str) -> bool:
 
     A template that cannot be parsed has none.
     """
-    from jinja2 import TemplateError  # here: a process without chats does not load Jinja
-
-    from tokenizer_core.chat.template import parse
-
     try:
         return _has_loop(parse(source))
     except (TemplateError, RecursionError):
@@ -33,8 +30,6 @@ def loops_over_content(source: str) -> bool:
 
 
 def _has_loop(root: nodes.Template) -> bool:
-    from jinja2 import nodes
-
     loops = list(root.find_all(nodes.For))
     conversations = _aliases(root, "messages")
     messages = {
@@ -62,8 +57,6 @@ def _has_loop(root: nodes.Template) -> bool:
 
 def _aliases(root: nodes.Template, name: str) -> set[str]:
     """`name` and all variables that are set from it."""
-    from jinja2 import nodes
-
     assignments = [
         (node.target.name, node.node)
         for node in root.find_all(nodes.Assign)
@@ -81,8 +74,6 @@ def _parameters_with_content(
     root: nodes.Template, macro: nodes.Macro, messages: set[str]
 ) -> set[str]:
     """The parameters of a macro that some call gives the content of a message."""
-    from jinja2 import nodes
-
     names = [argument.name for argument in macro.args]
     given: set[str] = set()
     for call in root.find_all(nodes.Call):
@@ -99,8 +90,6 @@ def _parameters_with_content(
 def _reads(node: nodes.Node | None, names: set[str], field: str | None = None) -> bool:
     """Whether an expression is one of the variables, or this field of one, through filters, tests
     and slices."""
-    from jinja2 import nodes
-
     while isinstance(node, nodes.Filter | nodes.Test) or (
         isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
     ):

@@ -144,7 +144,7 @@ class ChatEncoding:
                 "the chat template writes a new message before the end of the earlier ones",
                 n_earlier,
             )
-        known = max((span[1] for span in earlier.message_spans(n_earlier) if span), default=0)
+        known = max((span[1] for span in earlier.message_spans() if span), default=0)
         pairs = zip(earlier.text[known:], self.text[start:later], strict=False)
         # What follows the earlier messages whatever comes, and the first of it that is not there.
         shared = start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -332,7 +332,7 @@ class ChatEncoding:
 
     @cached_property
     def _spans(self) -> list[tuple[int, int] | None]:
-        return self.rendered.message_spans(len(self.roles))
+        return self.rendered.message_spans()
 
     @cached_property
     def _borders(self) -> tuple[list[int], list[int]]:

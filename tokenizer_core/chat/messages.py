@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.renderer import check_request, render_chat
 from tokenizer_core.chat.traced_text import REASONING_FIELDS, ROLES
 from tokenizer_core.errors import ChatError, ChatInputError, ChatShapeError, ChatTemplateError
@@ -447,6 +446,9 @@ def _as_vllm(
     """Content becomes a list of parts if vLLM finds a loop over it in the template, else one text.
     Arguments of tool calls become objects; a template that reads only texts gets texts, where vLLM
     fails. A template that does not name the role `developer` gets `system` instead."""
+    # Here: a process without chats does not load Jinja.
+    from tokenizer_core.chat.content_loops import loops_over_content
+
     as_parts = loops_over_content(reader.source)
     changed = [
         _vllm_message(message, index, reader, as_parts=as_parts)

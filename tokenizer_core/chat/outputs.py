@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -22,6 +23,9 @@ Mode = Literal["start", "reasoning", "content", "after_call", "finished"]
 """What may follow: anything; reasoning; text or a call; the same, after a call; nothing."""
 
 
+Kind = Literal["reasoning", "content"]
+
+
 class Call(NamedTuple):
     """A tool call; `arguments` is a JSON object as the model wrote it."""
 
@@ -32,7 +36,7 @@ class Call(NamedTuple):
 class Part(NamedTuple):
     """Text of a message, in order."""
 
-    kind: Literal["reasoning", "content"]
+    kind: Kind
     text: str
 
 
@@ -131,13 +135,6 @@ def _read_bare(text: str) -> tuple[str, str]:
     return name, arguments.strip()
 
 
-def _parsed(parse: Callable[[str], list[Call]], text: str) -> list[Call]:
-    try:
-        return parse(text)
-    except (ValueError, RecursionError):
-        return []
-
-
 _THINK: Final = ("<think>", "</think>")
 _HERMES: Final = ("<tool_call>", "</tool_call>")
 _DEEPSEEK: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
@@ -189,9 +186,7 @@ class OutputParser:
         """What is left at the end."""
         rest = self._text[self._at :]
         is_markup = self.mode == "after_call" and not rest.strip()
-        kind: Literal["reasoning", "content"] = (
-            "reasoning" if self.mode == "reasoning" else "content"
-        )
+        kind: Kind = "reasoning" if self.mode == "reasoning" else "content"
         self._at, self.mode = len(self._text), "finished"
         return [Part(kind, rest)] if rest and not is_markup else []
 
@@ -240,7 +235,9 @@ class OutputParser:
         if close < 0:
             return False
         inside, after = text[begin + len(first) : close], close + len(last)
-        calls = _parsed(self._parse, inside) if self._parse else []
+        calls: list[Call] = []
+        with suppress(ValueError, RecursionError):
+            calls = self._parse(inside) if self._parse else []
         if calls:
             parts += calls
             self._at, self.mode = after, "after_call"
@@ -249,9 +246,7 @@ class OutputParser:
             self.mode = "content"
         return True
 
-    def _give(
-        self, parts: list[Part | Call], kind: Literal["reasoning", "content"], end: int
-    ) -> None:
+    def _give(self, parts: list[Part | Call], kind: Kind, end: int) -> None:
         if end > self._at:
             parts.append(Part(kind, self._text[self._at : end]))
             self._at = end

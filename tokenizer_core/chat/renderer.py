@@ -170,15 +170,15 @@ class RenderedChat:
         """Start and end, in characters, of the text between the template's `generation` tags."""
         return self._spans(lambda origin: origin & GENERATED != 0)
 
-    def message_spans(self, n_messages: int) -> list[tuple[int, int] | None]:
+    def message_spans(self) -> list[tuple[int, int] | None]:
         """For each message: from the first character that came from it to the end of the last, or
         None if the template uses no text of it."""
-        spans: list[tuple[int, int] | None] = [None] * n_messages
+        spans: list[tuple[int, int] | None] = [None] * len(self.messages)
         numbers = (self.origins & SOURCE) - FIRST_MESSAGE
         end = 0
         for length, number in zip(self.lengths.tolist(), numbers.tolist(), strict=True):
             start, end = end, end + length
-            if 0 <= number < n_messages:
+            if 0 <= number < len(spans):
                 before = spans[number]
                 spans[number] = (start if before is None else before[0], end)
         return spans
