@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokenizer_core.engines.protocol import BodyEncoder, EngineStreams, Row, Wanted
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
-from tokenizer_core.specials.parts import Part
+    from tokenizer_core.specials.parts import Part
 
 _JSON_WINDOW: Final = 1 << 15
 """Ids rendered at a time: one `json.dumps` of a million ids holds the GIL for 80 ms."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.local_files import system_file
@@ -32,7 +33,6 @@ class NativeCounts(Mapping[str, int]):
 
     def __init__(self, words: native.WordCounts) -> None:
         self._words = words
-        self._entries: dict[str, int] | None = None
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> NativeCounts:
@@ -133,11 +133,9 @@ class NativeCounts(Mapping[str, int]):
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (self._dict,)
 
-    @property
+    @cached_property
     def _dict(self) -> dict[str, int]:
-        if self._entries is None:
-            self._entries = self._words.to_dict()
-        return self._entries
+        return self._words.to_dict()
 
 
 class ChunkFailedError(Exception):
@@ -169,7 +167,6 @@ class NativeCounter:
         compiled = compiled_pattern(pattern)
         if compiled is None:
             raise ValueError("the native engine cannot split by this pattern")
-
         self._counter = native.PretokenCounter(compiled, list(special_tokens), num_threads, ceiling)
 
     def __enter__(self) -> NativeCounter:

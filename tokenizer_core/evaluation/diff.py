@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from tokenizer_core.specials.parts import join_parts, parts_as_encoded
 from tokenizer_core.splitting.pretokenize import split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -84,10 +83,6 @@ class SpecDiff:
     merges: MergeDifference | None
     added_tokens: list[AddedTokenDifference]
     settings: list[SettingDifference]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The differences as a JSON-serialisable dict."""
-        return asdict(self)
 
 
 def diff_specs(a: TokenizerSpec, b: TokenizerSpec) -> SpecDiff:
@@ -236,10 +231,6 @@ class TextDiff:
     n_pre_tokens_other_ids: int = 0
     n_pre_tokens_other_boundaries: int = 0
     examples: list[DifferingPreToken] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The counts as a JSON-serialisable dict."""
-        return asdict(self)
 
 
 def diff_on_text(

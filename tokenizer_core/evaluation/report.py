@@ -225,7 +225,8 @@ def build_report(
     return Report(
         schema=SCHEMA,
         renyi_alpha=measures.RENYI_ALPHA,
-        machine=describe_machine(),
+        # Without the number of processors: only one thread encodes.
+        machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         tokenizers=vocabularies,
         corpora=samples,
         measurements=measured,
@@ -389,9 +390,3 @@ def _parity(
         ratios[name] = measures.parity(amounts, corpora[0])
     basis = "parallel lines" if is_parallel else "equal bytes"
     return Parity(basis=basis, reference=corpora[0], ratios=ratios)
-
-
-def describe_machine() -> str:
-    """The system and the Python, for figures of speed."""
-    # Omit the number of processors: only one thread encodes.
-    return f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from tokenizer_core.normalizers.aligned import Aligned
 
-# What Rust calls white space; `str.strip` alone strips more.
-
 
 @dataclass(frozen=True)
 class Steps(Normalizer):

@@ -39,7 +39,8 @@ ReadBytes = Callable[[int, int], bytes]
 
 _READ_BYTES: Final = 1 << 20
 _LONGEST_CODE_POINT_BYTES: Final = 4
-# The table of well-formed sequences in the Unicode standard (3-7), in runs.
+# The table of well-formed sequences in the Unicode standard (3-7), in runs. No code point begins
+# with a continuation byte, so the runs are right in a window that begins inside a code point.
 _VALID_UTF8: Final = compile_possessive(
     rb"(?:[\x00-\x7F]++|[\xC2-\xDF][\x80-\xBF]|\xE0[\xA0-\xBF][\x80-\xBF]"
     rb"|[\xE1-\xEC\xEE\xEF][\x80-\xBF]{2}|\xED[\x80-\x9F][\x80-\xBF]"
@@ -169,7 +170,7 @@ class ChunkPlanner:
             window = read(position, end)
             is_last = end == size_bytes
             next_start = len(window)
-            for start, stop in _find_valid_stretches(window):
+            for start, stop in map(re.Match.span, _VALID_UTF8.finditer(window)):
                 text = window[start:stop].decode("utf-8")
                 cut = self._find_cut_in_text(text, is_file_end=is_last and stop == len(window))
                 if cut is not None:
@@ -212,13 +213,3 @@ class ChunkPlanner:
             text.find(token, max(position - len(token) + 1, 0), position + len(token) - 1) >= 0
             for token in self._special_tokens
         )
-
-
-def _find_valid_stretches(window: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each longest run of complete, valid code points.
-
-    No code point begins with a continuation byte, so the result is right for a window that begins
-    inside a code point.
-    """
-    for match in _VALID_UTF8.finditer(window):
-        yield match.span()

@@ -29,6 +29,7 @@ import tempfile
 from array import array
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -146,7 +147,6 @@ class FileCounts(Mapping[str, int]):
 
     def __init__(self, lengths: Column, counts: Column, text: Column) -> None:
         self._lengths, self._counts, self._text = lengths, counts, text
-        self._dict: dict[str, int] | None = None
 
     @classmethod
     def write(cls, entries: Iterable[Entry], folder: Path | None) -> FileCounts:
@@ -239,12 +239,14 @@ class FileCounts(Mapping[str, int]):
         return self._lengths.n_bytes // _LENGTH_BYTES
 
     def __getitem__(self, pre_token: str) -> int:
-        if self._dict is None:
-            self._dict = dict(self.entries())
         return self._dict[pre_token]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self.entries()),)
+
+    @cached_property
+    def _dict(self) -> dict[str, int]:
+        return dict(self.entries())
 
     def _numbers(self, typecode: str, column: Column, first: int) -> array[int]:
         """Read a batch of numbers of a column, starting at number `first`."""

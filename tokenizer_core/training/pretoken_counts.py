@@ -303,7 +303,7 @@ def _parse_header(header: dict[str, Any], counts: Mapping[str, int], name: str) 
         )
     return PretokenCounts(
         counts=counts,
-        pattern=_parse_pattern(header["pattern"]),
+        pattern=resolve_pattern(SplitPattern.from_fields(header["pattern"])),
         special_tokens=tuple(map(str, header["special_tokens"])),
         sources=_parse_sources(header["sources"]),
         n_bytes=_parse_size(header["n_bytes"]),
@@ -312,10 +312,6 @@ def _parse_header(header: dict[str, Any], counts: Mapping[str, int], name: str) 
         weights=_parse_weights(header),
         pruning=Pruning.parse(header["pruning"]) if "pruning" in header else None,
     )
-
-
-def _parse_pattern(fields: dict[str, Any]) -> SplitPattern:
-    return resolve_pattern(SplitPattern.from_fields(fields))
 
 
 def _parse_size(value: object) -> int:

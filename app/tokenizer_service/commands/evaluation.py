@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Collection, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -175,8 +176,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
             "schema": _DIFF_SCHEMA,
             "a": name_a,
             "b": name_b,
-            "tokenizers": found.to_dict(),
-            "text": on_text and on_text.to_dict(),
+            "tokenizers": asdict(found),
+            "text": on_text and asdict(on_text),
         }
         print_json(answer)
     else:
