@@ -203,7 +203,8 @@ def _filled_up(again: TokenizerSpec, spec: TokenizerSpec, target: Target) -> Tok
 
 
 def _check_same_ids(one: Tokenizer, other: Tokenizer) -> None:
-    traps, words = _traps_of(one.spec), _words_of(one.spec)
+    among_letters = "".join(f"a {t.content}\u0301{t.content}b" for t in one.spec.added_tokens)
+    traps, words = [GOLDEN_TEXT, *_TRAPS, among_letters], _words_of(one.spec)
     asked: list[tuple[Allowed, list[str]]] = [("all", traps + words)]
     # With "none", content tokens are still recognised. If a format loses them, it is reported.
     if one.spec.added_tokens == other.spec.added_tokens:
@@ -215,12 +216,6 @@ def _check_same_ids(one: Tokenizer, other: Tokenizer) -> None:
             raise ConversionError(
                 "what was written gives other ids when it is read back; nothing was kept"
             )
-
-
-def _traps_of(spec: TokenizerSpec) -> list[str]:
-    added = [token.content for token in spec.added_tokens]
-    among_letters = "".join(f"a {token}\u0301{token}b" for token in added)
-    return [GOLDEN_TEXT, *_TRAPS, among_letters]
 
 
 def _words_of(spec: TokenizerSpec) -> list[str]:

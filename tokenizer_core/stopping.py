@@ -10,17 +10,12 @@ from tokenizer_core.errors import CancelledError
 class StopFlag:
     """Asks calls to end; once cancelled it stays so. Any thread may call `cancel`."""
 
-    def __init__(self) -> None:
-        self._is_cancelled = False
+    is_cancelled = False
+    """Whether `cancel` was called."""
 
     def cancel(self) -> None:
         """End the calls that look at this flag, soon, with CancelledError."""
-        self._is_cancelled = True
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether `cancel` was called."""
-        return self._is_cancelled
+        self.is_cancelled = True
 
 
 class _Current(threading.local):

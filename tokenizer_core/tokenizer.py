@@ -777,7 +777,7 @@ class Tokenizer:
             >>> tokenizer.encode_chat([{"role": "user", "content": "hi"}]).ids.tolist()
             [104, 105, 256]
         """
-        from tokenizer_core.chat.loss_mask import ChatEncoding, roles_of
+        from tokenizer_core.chat.loss_mask import ChatEncoding
 
         template = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
         rendered = self.render_chat(
@@ -792,14 +792,13 @@ class Tokenizer:
             with_loss=with_loss,
             limits=limits,
         )
-        text, roles = rendered.text, roles_of(rendered.messages)
+        text = rendered.text
         policy = Policy(added_tokens=added_tokens, template=template.source)
         _, matcher = self._find_tokens(rendered, policy)
         ids = self._engine.encode(text, matcher, self._around(ARRAY, add_special_tokens))
         return ChatEncoding(
             ids,
             rendered,
-            roles,
             self._spec.added_tokens,
             lambda: self._find_offsets(text, matcher, ids, add_special_tokens),
             template,

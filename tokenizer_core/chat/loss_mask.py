@@ -6,14 +6,14 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
 from tokenizer_core.errors import ChatInputError, TurnEndError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,8 +42,6 @@ class ChatEncoding:
 
     ids: NDArray[np.uint32]
     rendered: RenderedChat
-    roles: Sequence[str]
-    """The role of each message."""
     added_tokens: Sequence[AddedToken] = field(repr=False)
     """Those of the tokenizer."""
     find_offsets: Callable[[], NDArray[np.uint64]] = field(repr=False)
@@ -60,6 +58,12 @@ class ChatEncoding:
     def text(self) -> str:
         """The rendered text."""
         return self.rendered.text
+
+    @property
+    def roles(self) -> list[str]:
+        """The role of each message, empty if it has none."""
+        roles = [message.get("role") for message in self.rendered.messages]
+        return [role if isinstance(role, str) else "" for role in roles]
 
     def message_tokens(self) -> list[tuple[int, int] | None]:
         """For each message the indices of its first token and of the one after its last; None if
@@ -376,9 +380,3 @@ def check_rule(rule: LossRule, *, has_tags: bool) -> None:
             "the chat template has no {% generation %} tags, which say what the assistant writes; "
             "use the loss rule 'role'"
         )
-
-
-def roles_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The role of each message, empty if it has none."""
-    roles = [message.get("role") for message in messages]
-    return [role if isinstance(role, str) else "" for role in roles]

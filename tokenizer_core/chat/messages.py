@@ -540,16 +540,10 @@ def _with_one_system_message(messages: list[Message]) -> tuple[list[Message], li
     systems = [index for index, message in enumerate(result) if message["role"] == "system"]
     if not any(systems):
         return result, list(range(len(result)))
-    texts = [_joined(result[index]["content"]) for index in systems]
+    texts = ["\n".join(texts_of(result[index]["content"], "/content")) for index in systems]
     merged = {"role": "system", "content": "\n\n".join(filter(None, texts))}
     others = [index for index in range(len(result)) if index not in systems]
     return [merged, *(result[index] for index in others)], [systems[0], *others]
-
-
-def _joined(content: str | list[Message]) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(part["text"] for part in content)
 
 
 # --- Checks ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.presets import PRESETS, load_preset_spec, preset_of_model
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec.alphabet import is_utf8
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.specials.policy import forbid, resolve_policy
 from tokenizer_core.splitting.pretokenize import split
@@ -324,7 +325,7 @@ class Encoding:
     def _encode_pieces(self, pieces: Iterable[bytes]) -> list[list[int]]:
         """The ids of each piece: split if it is text, else merged as a whole."""
         listed = list(pieces)
-        texts = {index: text for index, piece in enumerate(listed) if (text := _text_of(piece))}
+        texts = {index: piece.decode() for index, piece in enumerate(listed) if is_utf8(piece)}
         encoded = dict(zip(texts, self.encode_ordinary_batch(list(texts.values())), strict=True))
         return [
             encoded[index] if index in encoded else self._merge(piece)
@@ -362,13 +363,6 @@ class Encoding:
         ids = self.encode_ordinary(valid)
         n_stable = len(ids) - self._n_unstable(valid, ids, "none")
         return ids[:n_stable] + self._merge(self.decode_bytes(ids[n_stable:]) + text[n_valid:])
-
-
-def _text_of(piece: bytes) -> str | None:
-    try:
-        return piece.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _encode_any(encode: Callable[[str], _Ids], text: str) -> _Ids:

@@ -153,10 +153,8 @@ class Attempt:
 
     def put_all(self, files: Mapping[str, Path]) -> None:
         """As `put`, with several requests at once, because each response is slow."""
-        deque(map_ahead(self._put_named, files.items(), num_threads=_THREADS), maxlen=0)
-
-    def _put_named(self, named: tuple[str, Path]) -> None:
-        self.put(*named)
+        put = map_ahead(lambda named: self.put(*named), files.items(), num_threads=_THREADS)
+        deque(put, maxlen=0)
 
     def commit(self, figures: Mapping[str, Any]) -> ShardManifest:
         """Commit the shard; return its manifest, or that of another attempt which committed it

@@ -252,6 +252,7 @@ def open_compiled(descriptor: int, key: bytes) -> native.CompiledTokenizer | Non
 def _build_encoder(
     spec: TokenizerSpec, pattern: str | native.NativeAutomaton | None
 ) -> native.NativeEncoder:
+    missing = spec.alphabet.missing
     return native.NativeEncoder(
         _plain_dict(spec.vocab),
         _plain_dict(spec.token_to_id),
@@ -259,7 +260,9 @@ def _build_encoder(
         spec.kind == "ranks" or spec.ignore_merges,
         pattern,
         by_characters=spec.alphabet.has_characters,
-        missing=_missing_of(spec),
+        missing=None
+        if missing is None
+        else (bytes(missing.values), missing.unk_id, missing.is_fused, bytes(missing.ends)),
         word_ends=spec.word_end_ids() or None,
     )
 
@@ -308,13 +311,6 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "native.NativeSpeci
             self.pop(next(known for known in list(self) if known is not None), None)
         self[matcher] = made
         return made
-
-
-def _missing_of(spec: TokenizerSpec) -> tuple[bytes, int | None, bool, bytes] | None:
-    missing = spec.alphabet.missing
-    if missing is None:
-        return None
-    return bytes(missing.values), missing.unk_id, missing.is_fused, bytes(missing.ends)
 
 
 def _plain_dict(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:

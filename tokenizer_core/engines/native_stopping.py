@@ -17,7 +17,6 @@ class _NativeStopFlag(StopFlag):
     """Also seen by calls of the compiled module."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.native = native.StopFlag()
 
     def cancel(self) -> None:

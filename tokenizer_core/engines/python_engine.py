@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.engines.base import BaseEngine, join_tokens
 from tokenizer_core.engines.protocol import CacheStatistics, is_array
+from tokenizer_core.spec.alphabet import is_utf8
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
     characters = {
         token.decode(): chr(id_)
         for token, id_ in (token_to_id.items() if spec.alphabet.has_characters else ())
-        if len(token) <= 4 and _is_character(token)
+        if len(token) <= 4 and is_utf8(token) and len(token.decode()) == 1
     }
 
     def _symbols_of(character: str) -> tuple[Any, ...]:
@@ -187,13 +188,6 @@ def _around_missing(
         return (*ids, *merge(data[end:]))
 
     return _merge_parts
-
-
-def _is_character(token: bytes) -> bool:
-    try:
-        return len(token.decode()) == 1
-    except UnicodeDecodeError:
-        return False
 
 
 def _merge_tables(

@@ -167,6 +167,7 @@ def _diff_added(a: TokenizerSpec, b: TokenizerSpec) -> list[AddedTokenDifference
 
 
 def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference]:
+    one, other = list_extensions(a), list_extensions(b)
     both = [
         ("kind", a.kind, b.kind),
         ("split pattern", a.pattern.name, b.pattern.name),
@@ -178,19 +179,12 @@ def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference
         ("whole pre-tokens first", str(a.ignore_merges), str(b.ignore_merges)),
         ("ids before a text", str(a.prefix_ids), str(b.prefix_ids)),
         ("ids after a text", str(a.suffix_ids), str(b.suffix_ids)),
-        *_extensions_of(a, b),
+        *(
+            (name.replace("_", " "), json.dumps(one.get(name)), json.dumps(other.get(name)))
+            for name in sorted({*one, *other})
+        ),
     ]
-    return [SettingDifference(name, one, other) for name, one, other in both if one != other]
-
-
-def _extensions_of(a: TokenizerSpec, b: TokenizerSpec) -> list[tuple[str, str, str]]:
-    """The extensions of the specs, as JSON."""
-    one, other = list_extensions(a), list_extensions(b)
-    names = sorted({*one, *other})
-    return [
-        (name.replace("_", " "), json.dumps(one.get(name)), json.dumps(other.get(name)))
-        for name in names
-    ]
+    return [SettingDifference(name, of_a, of_b) for name, of_a, of_b in both if of_a != of_b]
 
 
 _MAX_DISTINCT: Final = 100_000
@@ -303,7 +297,10 @@ class _Comparison:
         boundaries = np.setxor1d(ends_a, ends_b, assume_unique=True)
         diff.n_texts_other_boundaries += bool(len(boundaries))
         diff.n_pre_tokens += len(pre_tokens)
-        renumbered = _ends_of_renumbered(ids_a, ids_b, ends_a, ends_b)
+        # The common ends of tokens with different ids. Where these begin at different offsets, the
+        # boundary that one side lacks is inside or at the start of the same pre-token.
+        common, in_a, in_b = np.intersect1d(ends_a, ends_b, assume_unique=True, return_indices=True)
+        renumbered = common[ids_a[in_a] != ids_b[in_b]]
         if not len(boundaries) and not len(renumbered):
             return
         recut = _pre_tokens_at(ends, boundaries, is_boundary=True)
@@ -356,19 +353,6 @@ def _ids_over(span: tuple[int, int], ids: NDArray[np.int64], ends: NDArray[np.in
     first = int(np.searchsorted(ends, span[0], side="right"))
     last = int(np.searchsorted(ends, span[1], side="left"))
     found: list[int] = ids[first : last + 1].tolist()
-    return found
-
-
-def _ends_of_renumbered(
-    ids_a: NDArray[np.int64],
-    ids_b: NDArray[np.int64],
-    ends_a: NDArray[np.int64],
-    ends_b: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """The common ends of tokens with different ids. If such tokens begin at different offsets, the
-    boundary that one side lacks is inside or at the start of the same pre-token."""
-    ends, in_a, in_b = np.intersect1d(ends_a, ends_b, assume_unique=True, return_indices=True)
-    found: NDArray[np.int64] = ends[ids_a[in_a] != ids_b[in_b]]
     return found
 
 

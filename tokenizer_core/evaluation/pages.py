@@ -299,15 +299,11 @@ def _curve(curve: Sequence[Mapping[str, Any]]) -> Markup:
         "at the size above."
     )
     ends = (curve[0], curve[-1])
-    shown = [point for point in curve if point in ends or _is_round(point["vocab_size"])]
+    # 500, 1,000, 2,000, 5,000 and so on.
+    shown = [p for p in curve if p in ends or str(p["vocab_size"]).rstrip("0") in ("1", "2", "5")]
     beside = element("div", element("p", about, class_="quiet"), _points(shown))
     every = element("details", element("summary", f"all {len(curve)} sizes"), _points(curve))
     return element("div", element("div", figure, every), beside, class_="pair")
-
-
-def _is_round(size: int) -> bool:
-    """Whether `size` is one of 500, 1,000, 2,000, 5,000 and so on."""
-    return str(size).rstrip("0") in ("1", "2", "5")
 
 
 def _points(points: Sequence[Mapping[str, Any]]) -> Markup:

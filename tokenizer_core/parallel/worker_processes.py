@@ -370,9 +370,10 @@ class _Crew:
             worker: _Worker = key.data
             responses = worker.receive()
             if responses is None:
-                if worker.unfinished:
-                    _raise_death(worker)
                 self._dismiss(worker)
+                if worker.unfinished:
+                    death = _describe_death(worker.process.returncode)
+                    raise WorkerProcessError(death, tuple(worker.unfinished))
                 continue
             for index, succeeded, value in responses:
                 if not succeeded:
@@ -396,11 +397,6 @@ class _Crew:
                 worker.process.kill()
         while self._workers:
             self._workers.pop().end(kill=kill)
-
-
-def _raise_death(worker: _Worker) -> NoReturn:
-    worker.end(kill=False)
-    raise WorkerProcessError(_describe_death(worker.process.returncode), tuple(worker.unfinished))
 
 
 def _describe_death(status: int) -> str:

@@ -154,7 +154,8 @@ class Artifacts(PointerMoves):
         """
         name, _, version = model.partition("@")
         if not (NAME.fullmatch(name) and VERSION.fullmatch(version)):
-            name, version = self._name_of(model), ""
+            is_name = NAME.fullmatch(model) and self._version_names(model)
+            name, version = model if is_name else self.aliases().get(model, ""), ""
         versions = self._version_names(name) if name else []
         if not versions or (version and version not in versions):
             raise ModelNotFoundError(
@@ -416,12 +417,6 @@ class Artifacts(PointerMoves):
             known = ", ".join(self.names()) or "none"
             raise ArtifactNotFoundError(f"there is no tokenizer {name!r}; there are: {known}")
         return versions
-
-    def _name_of(self, model: str) -> str:
-        """The name that `model` is or belongs to; empty for neither."""
-        if NAME.fullmatch(model) and self._version_names(model):
-            return model
-        return self.aliases().get(model, "")
 
     def _change_aliases(self, change: Callable[[dict[str, str]], None]) -> None:
         """Change the aliases; nobody publishes or changes them meanwhile, or this tries again."""

@@ -243,8 +243,7 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
 
 def forbid(text: str, forbidden: frozenset[str]) -> None:
     """Raise SpecialTokenForbiddenError if `text` contains one of `forbidden`."""
-    if forbidden:
-        forbid_matches(matcher_of_strings(forbidden), text)
+    forbid_matches(matcher_of_strings(forbidden), text)
 
 
 def forbid_normalized(

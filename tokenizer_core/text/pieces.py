@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.spec.alphabet import is_utf8
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -75,7 +77,4 @@ class Pieces:
 
 def readable_token(token: bytes) -> tuple[str, bool]:
     """A token as text, or as hexadecimal bytes if it is a part of a character."""
-    try:
-        return token.decode(), True
-    except UnicodeDecodeError:
-        return token.hex(" "), False
+    return (token.decode(), True) if is_utf8(token) else (token.hex(" "), False)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from tokenizer_core.blobs.addresses import open_stored
 from tokenizer_core.blobs.atomic_files import read_whole_file, require_regular, write_whole_file
@@ -229,7 +229,9 @@ def _load(name: str, *, on_disk: bool) -> PretokenCounts:
         if not on_disk:
             data = read_whole_file(path, max_bytes=MAX_FILE_BYTES)
             return _parse(lambda start, n: data[start : start + n], len(data), name, on_disk=False)
-        file = _open_regular(path)
+        descriptor = open_to_read(path)
+        require_regular(descriptor, f"{path!r:.200}")
+        file = os.fdopen(descriptor, "rb", buffering=0)
     try:
         size = os.fstat(file.fileno()).st_size
         return _parse(read_from(file), size, name, on_disk=True)
@@ -248,12 +250,6 @@ def _local(name: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         storage.fetch(stored_name, path := Path(folder, "counts"))
         yield str(path)
-
-
-def _open_regular(path: str) -> IO[bytes]:
-    descriptor = open_to_read(path)
-    require_regular(descriptor, f"{path!r:.200}")
-    return os.fdopen(descriptor, "rb", buffering=0)
 
 
 def _parse(read_at: ReadAt, size: int, name: str, *, on_disk: bool) -> PretokenCounts:

@@ -82,8 +82,7 @@ def test_tokens_of_a_message_are_those_with_a_byte_of_it(merging, parts):
     ids, offsets = merging.encode_with_offsets(text)
     encoding = ChatEncoding(
         np.array(ids, dtype=np.uint32),
-        RenderedChat(text, lengths, origins),
-        ["user", "assistant", "user"],
+        RenderedChat(text, lengths, origins, messages=[{}, {}, {}]),
         (),
         lambda: offsets,
         ChosenTemplate("default", ""),
@@ -91,6 +90,7 @@ def test_tokens_of_a_message_are_those_with_a_byte_of_it(merging, parts):
     owners = [origin for part, origin in parts for _ in part.encode()]
     # Each byte has the index of its token.
     tokens = [index for index, id_ in enumerate(ids) for _ in merging.spec.vocab[id_]]
+    assert len(encoding.message_tokens()) == 3
     for message, found in enumerate(encoding.message_tokens()):
         own = [at for at, owner in enumerate(owners) if owner == FIRST_MESSAGE + message]
         expected = (tokens[own[0]], tokens[own[-1]] + 1) if own else None
