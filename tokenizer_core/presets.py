@@ -61,11 +61,6 @@ class Preset:
     special_tokens: Mapping[str, int]
     fingerprints: tuple[str, ...]
 
-    def has_pattern(self, pattern: str | SplitPattern | None) -> bool:
-        """Whether the preset has this pattern, a name or an expression; true for None. Raises
-        UnknownPatternError: it is neither a known name nor a valid expression."""
-        return pattern is None or resolve_pattern(pattern) == resolve_pattern(self.pattern)
-
     @property
     def url(self) -> str:
         """Where the file is published."""
@@ -252,7 +247,9 @@ def load_path_spec(
     if detected is not None and detected.format == "tiktoken" and special_tokens is ids is None:
         data = read_whole_file(path, max_bytes=MAX_FILE_BYTES)
         preset = recognise_preset(data)
-        if preset is not None and preset.has_pattern(pattern):
+        if preset is not None and (
+            pattern is None or resolve_pattern(pattern) == resolve_pattern(preset.pattern)
+        ):
             return preset.build_spec(data)
     return load_spec(
         [path],

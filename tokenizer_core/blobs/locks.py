@@ -18,24 +18,19 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.local_files import FOLDER, HAS_OPEN_FOLDERS, NO_LINK, fcntl
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 _POLL_SECONDS: Final = 0.005
 _LOCKED_BYTE: Final = (1 << 31) - 2
 _FILE_IN_FOLDER: Final = ".lock"
 
 
-class HasFileno(Protocol):
-    """An open file."""
-
-    def fileno(self) -> int:
-        """Its descriptor."""
-        ...
-
-
-def try_lock(file: int | HasFileno) -> bool:
+def try_lock(file: FileDescriptorLike) -> bool:
     """Lock an open file or folder exclusively; False if another open file holds the lock.
 
     It does not block, so a coroutine can call it again after a pause.
@@ -49,7 +44,7 @@ def try_lock(file: int | HasFileno) -> bool:
     return True
 
 
-def wait_for_lock(file: int | HasFileno) -> None:
+def wait_for_lock(file: FileDescriptorLike) -> None:
     """Lock an open file or folder exclusively; wait until the holder frees it."""
     if fcntl is None:
         while not _try_to_lock_byte(file):
@@ -58,7 +53,7 @@ def wait_for_lock(file: int | HasFileno) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def try_record_lock(file: int | HasFileno) -> bool:
+def try_record_lock(file: FileDescriptorLike) -> bool:
     """Take the record lock of an open file; False if another process holds it."""
     if fcntl is None:
         return _try_to_lock_byte(file)
@@ -69,7 +64,7 @@ def try_record_lock(file: int | HasFileno) -> bool:
     return True
 
 
-def _try_to_lock_byte(file: int | HasFileno) -> bool:
+def _try_to_lock_byte(file: FileDescriptorLike) -> bool:
     windows: Any = importlib.import_module("msvcrt")
     descriptor = file if isinstance(file, int) else file.fileno()
     position = os.lseek(descriptor, 0, os.SEEK_CUR)

@@ -4,9 +4,9 @@ A chat template joins its own literal text with strings of the request. Special 
 the template only, so the renderer must know the origin of each character of the result.
 
 `TracedText` is a `str` with runs of origins. Operations that move or copy characters keep their
-origins. All others (`translate`, a filter that builds a new string) return a plain
-`str`, as for every subclass of `str`. A plain `str` has the origin `LOST`, which is not trusted, so
-a method that is missing here loses trust and never gives any.
+origins. All others (`translate`, a filter that builds a new string) return a plain `str`, as for
+every subclass of `str`. A plain `str` has the origin `LOST`, which is not trusted, so a method that
+is missing here loses trust and never gives any.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.corpus_files import changed_error, open_corpus_file
 from tokenizer_core.documents.document_reader import SkippedDocuments, open_good_documents
 from tokenizer_core.documents.remote_files import RemoteFile, StoreReadError, open_remote_file
-from tokenizer_core.errors import CorpusChangedError, CorpusError, RunError
+from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern
 from tokenizer_core.training.corpus_chunks import Chunk, ReadBytes, open_chunks, read_chunk
 
@@ -143,11 +143,7 @@ class SourceFile:
             except CorpusError as error:
                 raise RunError(str(error)) from None
         if identity != (self.size_bytes, self.version):
-            raise self.changed()
-
-    def changed(self) -> CorpusChangedError:
-        """The error for a file that changed."""
-        return changed_error(self.shown)
+            raise changed_error(self.shown)
 
     def sha256(self) -> str:
         """The sha256 of the file, in hex.
@@ -167,7 +163,7 @@ class SourceFile:
         except CorpusError as error:
             raise RunError(str(error)) from None
         if len(data) != end - start:
-            raise self.changed()
+            raise changed_error(self.shown)
         return data
 
 

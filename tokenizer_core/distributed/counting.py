@@ -12,7 +12,7 @@ shards do not depend on the workers, so other workers may continue a run.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -157,10 +157,18 @@ def count_distributed(
     rules = CountingRules(plan.pattern, plan.special_tokens)
     memory_bytes = max_memory_bytes or MEMORY_BYTES
     state = ShardRules(rules, engine, plan.n_partitions, memory_bytes, skips_bad=plan.skips_bad)
-    report = _Report(plan, progress)
+    done = Counter[Phase]()
+
+    def report(manifest: ShardManifest) -> None:
+        if progress is not None and manifest.stage == "count":
+            done["count"] += manifest.figures["n_read"]
+            progress("count", done["count"], plan.n_bytes)
+        elif progress is not None and manifest.stage in ("merge", "assemble"):
+            done["merge"] += 1
+            progress("merge", done["merge"], plan.n_partitions + 1)
 
     def carry_out(*stages: Stage) -> Mapping[str, list[ShardManifest]]:
-        return run.carry_out(stages, executor, on_commit=report.note, while_waiting=while_waiting)
+        return run.carry_out(stages, executor, on_commit=report, while_waiting=while_waiting)
 
     result = run.committed("assemble", 0)
     if result is None:
@@ -316,23 +324,3 @@ def _corpus_of(
         special_bytes=sum(manifest.figures["special_bytes"] for manifest in counted["count"]),
         bad=bad,
     )
-
-
-class _Report:
-    """Reports the progress of the run as shards are committed."""
-
-    def __init__(self, plan: _Plan, progress: Progress | None) -> None:
-        self._progress = progress
-        self._n_bytes, self._n_merges = plan.n_bytes, plan.n_partitions + 1
-        self._bytes_done = self._merges_done = 0
-
-    def note(self, manifest: ShardManifest) -> None:
-        """Report that one more shard is committed."""
-        if self._progress is None:
-            return
-        if manifest.stage == "count":
-            self._bytes_done += manifest.figures["n_read"]
-            self._progress("count", self._bytes_done, self._n_bytes)
-        elif manifest.stage in ("merge", "assemble"):
-            self._merges_done += 1
-            self._progress("merge", self._merges_done, self._n_merges)

@@ -5,10 +5,9 @@ a corpus reads no file. If a reader cannot start in the middle of a file (packed
 text without a separator), the file is one shard.
 
 The file `ids` has the ids of all documents, with their mask if the plan has one, two or four bytes
-each as the plan says; `documents`
-has two u64 for each document: its number of ids, and the size of its text in bytes. Numbers are
-little-endian. The split of a document depends on its number in the whole corpus, which a worker
-does not know, so it is not stored.
+each as the plan says; `documents` has two u64 for each document: its number of ids, and the size of
+its text in bytes. Numbers are little-endian. The split of a document depends on its number in the
+whole corpus, which a worker does not know, so it is not stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Manifests as sealed JSON, which names its format and contains a sha256 over its own fields.
 
-Two kinds of manifest use this format (artifacts, token files). The text must be exactly the one
-rendered here, so that every flipped bit is detected.
+The manifests of artifacts, of token files and of the shards of a run are such. The text must be
+exactly the one rendered here, so that every flipped bit is detected.
 """
 
 from __future__ import annotations

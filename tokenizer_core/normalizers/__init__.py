@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.normalizers.nfc import Nfc, is_found_alike
@@ -14,6 +14,8 @@ from tokenizer_core.normalizers.steps import NFC_ALONE, OF_STEPS, Steps, step_er
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tokenizer_core.spec import AddedToken
+
 __all__ = ["META_TO_SPACE", "PREPEND", "Normalizer", "Steps", "normalizer_for", "normalizer_of"]
 
 META_TO_SPACE: Final = NormalizerStep("Replace", pattern=METASPACE_CHARACTER, content=" ")
@@ -21,17 +23,6 @@ PREPEND: Final = NormalizerStep("Prepend", content=" ")
 
 _OF_SPACES: Final = tuple(f"metaspace{rule}" for rule in ("", "-prepend", "-first", "-always"))
 _NAMES: Final = ("none", "nfc", *OF_STEPS, *_OF_SPACES, "prefix-space")
-
-
-class SearchedToken(Protocol):
-    """The part of an added token that `normalizer_for` uses."""
-
-    @property
-    def content(self) -> str: ...
-    @property
-    def single_word(self) -> bool: ...
-    @property
-    def normalized(self) -> bool: ...
 
 
 def normalizer_of(name: str, steps: tuple[NormalizerStep, ...] = ()) -> Normalizer:
@@ -46,7 +37,7 @@ def normalizer_of(name: str, steps: tuple[NormalizerStep, ...] = ()) -> Normaliz
     return Normalizer() if name == "none" else Nfc() if name == "nfc" else Spaces(name)
 
 
-def normalizer_for(normalizer: Normalizer | str, added: Iterable[SearchedToken]) -> Normalizer:
+def normalizer_for(normalizer: Normalizer | str, added: Iterable[AddedToken]) -> Normalizer:
     """The normalizer (or its name) as it runs in a spec with these added tokens.
 
     It has steps if `normalized` tokens must be searched in the normalized text. If it can neither

@@ -31,6 +31,7 @@ from tokenizer_core.splitting.pretokenize import WINDOW_CHARS, find_last_safe_cu
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from tokenizer_core.specials.parts import Part
     from tokenizer_core.tokenizer import Tokenizer
 
 MAX_PENDING_CHARS: Final = 1 << 24
@@ -162,10 +163,7 @@ class StreamingEncoder:
         ids: list[int] = []
         self._look(ids)
         self._is_finished = True
-        for plain, token in self._tokens.finish():
-            self._feed_plain(plain, ids, is_last=True)
-            if token is not None:
-                ids.append(self._added[token])
+        self._feed_parts(self._tokens.finish(), ids, is_end=True)
         return ids
 
     def _held_chars(self) -> int:
@@ -188,13 +186,13 @@ class StreamingEncoder:
         # so the work stays linear.
         while start < len(text):
             end = start + max(WINDOW_CHARS, self._held_chars())
-            self._feed_window(text[start:end], ids)
+            self._feed_parts(self._tokens.feed(text[start:end]), ids, is_end=False)
             start = end
         self._is_finished = False
 
-    def _feed_window(self, text: str, ids: list[int]) -> None:
-        for plain, token in self._tokens.feed(text):
-            self._feed_plain(plain, ids, is_last=token is not None)
+    def _feed_parts(self, parts: Iterable[Part], ids: list[int], *, is_end: bool) -> None:
+        for plain, token in parts:
+            self._feed_plain(plain, ids, is_last=is_end or token is not None)
             if token is not None:
                 ids.append(self._added[token])
 

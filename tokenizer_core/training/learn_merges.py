@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tokenizer_core.engines.native_training import NativeCounts
+from tokenizer_core.formats.gpt2_files import byte_to_unicode
 
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 TIE_BREAKS: Final[tuple[TieBreak, ...]] = ("lexicographic", "huggingface")
@@ -418,11 +419,9 @@ def _keys_of_bytes(tie_break: TieBreak) -> dict[str, str]:
     `key(left) + key(right)` is merged first."""
     if tie_break == "lexicographic":
         return {chr(byte): _reverse_key(bytes([byte])) for byte in range(_N_BYTES)}
-    # The byte-to-unicode alphabet of GPT-2 maps printable bytes to themselves and the others, in
-    # order, to characters after them.
-    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(_N_BYTES) if byte not in set(own)]
-    return {chr(byte): chr(rank) for rank, byte in enumerate(own + others)}
+    alphabet = byte_to_unicode()
+    in_order = sorted(alphabet, key=alphabet.__getitem__)
+    return {chr(byte): chr(rank) for rank, byte in enumerate(in_order)}
 
 
 def _reverse_key(token: bytes) -> str:
