@@ -243,9 +243,7 @@ def read_encoded_shard(
         OSError: the disk cannot be read.
     """
     with (folder / IDS_NAME).open("rb") as ids, (folder / DOCUMENTS_NAME).open("rb") as rows:
-        shard = _ShardFiles(ids, rows, dtype)
-        shard.skip(start)
-        yield from shard.batches(start)
+        yield from _ShardFiles(ids, rows, dtype).batches(start)
 
 
 class _ShardFiles:
@@ -254,18 +252,15 @@ class _ShardFiles:
     def __init__(self, ids: IO[bytes], rows: IO[bytes], dtype: np.dtype[Any]) -> None:
         self._ids, self._rows, self._dtype = ids, rows, dtype
 
-    def skip(self, position: ShardPosition) -> None:
-        """Continue after a position."""
-        n_tokens, left = position.n_open_tokens, position.n_documents
+    def batches(self, start: ShardPosition) -> Iterator[ShardBatch]:
+        """The batches after a position."""
+        n_tokens, left = start.n_open_tokens, start.n_documents
         while left:
             rows = self._read_rows(min(left, _BATCH_DOCUMENTS))
             if not len(rows):
                 raise _unfit()
             n_tokens, left = n_tokens + int(rows[:, 0].sum()), left - len(rows)
         self._ids.seek(n_tokens * self._dtype.itemsize)
-
-    def batches(self, start: ShardPosition) -> Iterator[ShardBatch]:
-        """The batches after the position that `skip` was given."""
         done, n_open = start
         while len(rows := self._read_rows(_BATCH_DOCUMENTS)):
             while len(rows):

@@ -250,11 +250,6 @@ def diff_on_text(
     return comparison.finish(n_examples)
 
 
-def _cover(n_bytes: int, *all_ends: NDArray[np.int64]) -> bool:
-    """Whether the tokens with each of these ends make up all bytes of a text."""
-    return all((ends[-1] if len(ends) else 0) == n_bytes for ends in all_ends)
-
-
 class _Comparison:
     """The differences found so far."""
 
@@ -291,7 +286,9 @@ class _Comparison:
         pre_tokens = _split_parts(parts_a, self._a.spec.pattern)
         sizes = list(map(len, pre_tokens if text_a.isascii() else map(str.encode, pre_tokens)))
         ends = np.cumsum(sizes)
-        if text_a != text_b or not _cover(len(text_a.encode()), ends, ends_a, ends_b):
+        n_bytes = len(text_a.encode())
+        covered = [part[-1] if len(part) else 0 for part in (ends, ends_a, ends_b)]
+        if text_a != text_b or covered != [n_bytes] * 3:
             diff.n_texts_not_aligned += 1
             return
         boundaries = np.setxor1d(ends_a, ends_b, assume_unique=True)

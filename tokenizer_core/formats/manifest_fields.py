@@ -151,7 +151,12 @@ def build_spec(
                 f"the manifest's {name} are {fields.get(name, [])!r:.60}, the vocabulary's "
                 f"{list(found)}"
             )
-    check_unicode_tables(spec)
+    if spec.unicode_tables != UNICODE_TABLES:  # its ids could differ here
+        raise FormatError(
+            f"the tokenizer was made with the Unicode tables of {spec.unicode_tables!r:.40}, here "
+            f"are those of {UNICODE_TABLES!r}, which may split text otherwise; load it with the "
+            f"release that wrote it, or train or import the tokenizer anew"
+        )
     return spec
 
 
@@ -174,16 +179,6 @@ def parse_chat_file(fields: Mapping[str, Any], data: bytes) -> ChatTemplates:
     if chat.to_json() != data or chat.record() != fields["chat_templates"]:
         raise FormatError(f"{CHAT_FILE} does not hold the chat templates that the manifest lists")
     return chat
-
-
-def check_unicode_tables(spec: TokenizerSpec) -> None:
-    """Refuse a spec whose pattern was made for other Unicode tables: its ids could differ here."""
-    if spec.unicode_tables != UNICODE_TABLES:
-        raise FormatError(
-            f"the tokenizer was made with the Unicode tables of {spec.unicode_tables!r:.40}, here "
-            f"are those of {UNICODE_TABLES!r}, which may split text otherwise; load it with the "
-            f"release that wrote it, or train or import the tokenizer anew"
-        )
 
 
 def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:

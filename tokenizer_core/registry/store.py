@@ -48,7 +48,6 @@ from tokenizer_core.registry.promotion import MAX_MOVES, PointerMoves
 from tokenizer_core.registry.version_folder import (
     build_spec_of,
     key_of_version,
-    open_artifact,
     read_artifact_file,
     read_manifest,
     read_version,
@@ -221,7 +220,7 @@ class Artifacts(PointerMoves):
             ArtifactCorruptError: it is damaged, and not loaded; the message says how.
         """
         with self._version_folder(ref.name, ref.version) as folder:
-            spec = open_artifact(folder, ref.name, ref.version)
+            spec = build_spec_of(*read_version(folder, ref.name, ref.version))
         _check_digest(ref, spec.fingerprint)
         return spec
 

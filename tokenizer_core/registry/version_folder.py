@@ -70,15 +70,6 @@ def parse_manifest(data: bytes, name: str, version: str) -> Manifest:
         return manifest
 
 
-def open_artifact(folder: Folder, name: str, version: str) -> TokenizerSpec:
-    """The spec in an open version folder, after checking links, sizes, hashes, schema, fingerprint.
-
-    Raises:
-        ArtifactCorruptError, FormatError, InvalidSpecError: what is damaged.
-    """
-    return build_spec_of(*read_version(folder, name, version))
-
-
 def read_version(folder: Folder, name: str, version: str) -> tuple[Manifest, dict[str, bytes]]:
     """The manifest and the other files in an open version folder, after checking links, sizes and
     hashes.
