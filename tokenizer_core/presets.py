@@ -237,14 +237,15 @@ def load_path_spec(
     from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES
 
     if len(paths) != 1:
-        return load_spec(paths, pattern=pattern, special_tokens=special_tokens)
+        return load_spec(paths, pattern=pattern, special_tokens=special_tokens, ids=ids)
     path = paths[0]
     if not Path(path).exists():
         raise FileNotFoundError(errno.ENOENT, f"no such file or folder{other_way(path)}", path)
     if Path(path).is_dir():
         path = sole_rank_file(path) or path
     detected = None if Path(path).is_dir() else detect_file(path)
-    if detected is not None and detected.format == "tiktoken" and special_tokens is ids is None:
+    is_ranks = detected is not None and detected.format == "tiktoken"
+    if is_ranks and special_tokens is None and ids in (None, "file"):
         data = read_whole_file(path, max_bytes=MAX_FILE_BYTES)
         preset = recognise_preset(data)
         if preset is not None and (

@@ -16,6 +16,7 @@ from tokenizer_core.presets import (
     Preset,
     cached_paths,
     find_preset,
+    load_path_spec,
     load_preset_spec,
     recognise_preset,
 )
@@ -90,7 +91,8 @@ def test_a_damaged_file_in_one_cache_is_passed_over_for_the_next(tiny, tmp_path,
     # A path comes before the caches; a folder with the file of a preset is that preset.
     given = tmp_path / "tiny.tiktoken"
     given.write_bytes(TINY)
-    assert Tokenizer.load(tmp_path) == Tokenizer.from_preset("tiny", path=given)
+    from_path = Tokenizer.from_preset("tiny", path=given)
+    assert Tokenizer.load(tmp_path) == Tokenizer.load(given, ids="file") == from_path
     assert recognise_preset(TINY + b"\n") is None
     own.parent.mkdir(parents=True)
     own.write_bytes(TINY)
@@ -117,6 +119,8 @@ def test_a_file_of_two_is_refused(tmp_path):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(FormatError, match="belongs to a second one; give both"):
             Tokenizer.load(tmp_path / name)
+    with pytest.raises(FormatError, match="is for a model folder"):
+        load_path_spec(*tmp_path.iterdir(), ids="transformers4")
 
 
 @pytest.mark.parametrize(
