@@ -17,7 +17,6 @@ from tokenizer_core.engines.native_stages import compiled_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -172,12 +171,7 @@ class NativeCounter:
     def __enter__(self) -> NativeCounter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._counter.close()
 
     def submit(self, descriptor: int, start: int, end: int) -> bool:

@@ -31,7 +31,7 @@ from tokenizer_core.evaluation.measures import (
     word_spans,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.specials.parts import text_as_encoded
+from tokenizer_core.specials.parts import join_parts, parts_as_encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,7 +273,7 @@ class _Tally:
             if spec.normalizer.name == "none" or spec.has_flags:
                 yield text, words
                 continue
-            normalized = text_as_encoded(spec, text)
+            normalized = join_parts(parts_as_encoded(spec, text))
             yield normalized, words if normalized == text else word_spans(normalized)
 
     def measurement(self, name: str, sample: CorpusSample) -> Measurement:

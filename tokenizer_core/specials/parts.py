@@ -70,11 +70,6 @@ def _content_of(added: frozenset[AddedToken]) -> tuple[Mapping[str, int], frozen
     return ids, frozenset(ids)
 
 
-def text_as_encoded(spec: TokenizerSpec, text: str) -> str:
-    """The joined `parts_as_encoded`."""
-    return join_parts(parts_as_encoded(spec, text))
-
-
 def join_parts(parts: Iterable[Part]) -> str:
     """The text of parts and the tokens between them."""
     return "".join(plain + (token or "") for plain, token in parts)
