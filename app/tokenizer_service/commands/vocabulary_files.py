@@ -88,8 +88,7 @@ def read_source(
     if any(options) or arguments.no_special:
         raise UsageError(
             f"there is no file {files[0]}; --preset, --pattern, --special and --ids belong to "
-            f"files; a "
-            f"published tokenizer has its"
+            f"files; a published tokenizer has its own"
         )
     try:
         store, ref = resolve_tokenizer(arguments, words[0])
@@ -186,8 +185,8 @@ def _split_template(word: str) -> tuple[str, Path]:
 
 
 def _read_preset(files: list[Path], arguments: argparse.Namespace) -> TokenizerSpec:
-    if arguments.pattern or arguments.special or arguments.no_special:
-        raise UsageError("--preset sets pattern and special tokens; leave the other options out")
+    if arguments.pattern or arguments.special or arguments.no_special or arguments.ids:
+        raise UsageError("--preset sets pattern, special tokens and ids; leave their options out")
     if len(files) > 1:
         raise UsageError("a preset has one file; leave the others out")
     try:

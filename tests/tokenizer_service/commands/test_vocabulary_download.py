@@ -150,6 +150,8 @@ def test_a_published_file_is_imported_without_options_and_another_is_not(cli, ca
         (named, 2, "--pattern"),
         ((*named, "--preset=tiny"), 1, "as published"),
         ((*named, "--preset", "tiny", "--pattern", "gpt2"), 2, "--preset sets"),
+        ((*named, "--preset", "tiny", "--ids", "file"), 2, "--preset sets"),
+        (("import", "--preset", "tiny", "--ids", "file", *named[2:]), 2, "--preset sets"),
         (("import", "file", "file", *named[2:], "--preset", "tiny"), 2, "one file"),
         (("import", "--name", "mine"), 2, "--preset"),
         (("import", "--preset", "tiny", "--name", "mine"), 1, "tokenizer pull tiny"),
