@@ -134,7 +134,7 @@ class BucketArtifactStore(Artifacts):
         try:
             # Either a concurrent promotion sees no manifest, or this check sees the promotion.
             self._refuse_active(name, version)
-        except ArtifactInUseError:
+        except (ArtifactInUseError, ArtifactStorageError):
             self._request(
                 lambda storage: storage.create(f"{prefix}/{MANIFEST_NAME}", manifest.data)
             )

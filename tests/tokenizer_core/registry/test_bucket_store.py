@@ -169,6 +169,21 @@ def test_a_version_removed_during_its_promotion_advances_the_generation(
     assert here.active() == c
 
 
+def test_a_removal_that_cannot_see_the_pointer_puts_the_version_back(objects, monkeypatch):
+    store = objects("a")
+    ref = store.publish(A, name="t")
+
+    def fail(*_, **__):
+        raise StorageError("the storage is unreachable")
+
+    with monkeypatch.context() as patch:
+        unreachable = functools.partial(patch.setattr, store._storage, "read_versioned", fail)
+        interrupt(patch, store, "remove", "manifest.json", unreachable)
+        with pytest.raises(ArtifactStorageError):
+            store.remove(ref.name, ref.version)
+    assert objects("b").open(ref) == A
+
+
 def test_a_slow_publisher_whose_files_were_cleaned_away_publishes_a_whole_version(
     objects, monkeypatch
 ):
