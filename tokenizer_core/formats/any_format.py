@@ -281,10 +281,9 @@ def load_spec(
         vocab, merges = (Path(paths[0], name) for name in PICKLE_NAMES)
         if _manifest_beside(vocab, merges) is None:
             return load_model_folder(paths[0], ids=ids)
+        paths, detected = (vocab, merges), DetectedFile("pickle")
     if ids not in (None, "file"):
         raise FormatError(f"ids={ids!r:.40} (--ids) is for a model folder; a file has its own ids")
-    if Path(paths[0]).is_dir():
-        return load_files_spec(vocab, merges)
     detected = detected or detect_file(paths[0])
     found = detected.format
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):
