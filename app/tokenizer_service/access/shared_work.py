@@ -13,8 +13,8 @@ class SharedWork:
     """Work on a thread that many requests ask for at once: a call gets the result of a run that
     began after it, and one run serves all calls that wait.
 
-    After a run, the next one of its key waits for as long as the run took, so that
-    many clients of a costly route leave the interpreter to others for half of the time.
+    After a run, the next one of its key waits for as long as the run took, so that many clients of
+    a costly route leave the interpreter to others for half of the time.
     """
 
     def __init__(self) -> None:

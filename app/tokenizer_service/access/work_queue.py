@@ -177,8 +177,8 @@ class _Call:
 
 
 class CheapestFirst:
-    """Threads that take the call with the least `_seconds_behind` after its arrival, so that cheap
-    calls pass costly ones, and none waits for ever."""
+    """Threads that take calls by their arrival plus `_PATIENCE` times their cost: cheap calls pass
+    costly ones, and none waits for ever."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -192,7 +192,8 @@ class CheapestFirst:
         """Call `function(*arguments)`, which takes about `seconds`, in a thread."""
         future: Future[Any] = Future()
         call = _Call(future, partial(function, *arguments))
-        order = time.monotonic() + _seconds_behind(seconds), next(self._number)
+        seconds_behind = min(_MOST_SECONDS_BEHIND, _PATIENCE * seconds)
+        order = time.monotonic() + seconds_behind, next(self._number)
         with self._lock:
             heapq.heappush(self._calls, (*order, call))
         try:
@@ -212,11 +213,6 @@ class CheapestFirst:
     def _end(self, done: Future[None]) -> None:
         if done.cancelled():
             self._take().cancel()
-
-
-def _seconds_behind(seconds: float) -> float:
-    """By how much later than itself cheap calls may come and still go first."""
-    return min(_MOST_SECONDS_BEHIND, _PATIENCE * seconds)
 
 
 class FairThreads:

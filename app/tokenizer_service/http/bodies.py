@@ -22,7 +22,7 @@ from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
 from tokenizer_service.access.limits import MIN_BODY_BYTES_PER_SECOND
 from tokenizer_service.http.headers import accepts, header_fields, header_of, parse_media_type
 from tokenizer_service.http.json import parse_body_json
-from tokenizer_service.http.problem import Problem, validation_problem
+from tokenizer_service.http.problem import Problem, problem_of_validation
 from tokenizer_service.http.request_examples import examples_of
 from tokenizer_service.settings import Settings
 
@@ -182,7 +182,8 @@ def _invalid(error: ValidationError | IdsError, value: Any, model: type[BaseMode
             errors=[(pointer, detail) for pointer in error.pointers],
             n_errors=error.count,
         )
-    return validation_problem(error, fields)
+    items = error.errors(include_input=False, include_url=False, include_context=False)
+    return problem_of_validation(items, known=fields)
 
 
 def require_json(request: HTTPConnection) -> None:

@@ -186,7 +186,6 @@ class ClosingTransport(asyncio.Transport):
         loop: asyncio.AbstractEventLoop,
         *,
         has_unread: Callable[[], bool],
-        linger_seconds: float,
         max_drained_bytes: int,
         send_seconds: float,
     ) -> None:
@@ -194,7 +193,6 @@ class ClosingTransport(asyncio.Transport):
         self._transport = transport
         self._loop = loop
         self._has_unread = has_unread
-        self._linger_seconds = linger_seconds
         self._left_to_drain = max_drained_bytes
         self._send_seconds = send_seconds
         self._timer: asyncio.TimerHandle | None = None
@@ -219,7 +217,7 @@ class ClosingTransport(asyncio.Transport):
         self._send_held()
         self._transport.write_eof()
         self._transport.resume_reading()
-        self._timer = self._loop.call_later(self._linger_seconds, self.end)
+        self._timer = self._loop.call_later(LINGER_SECONDS, self.end)
 
     def drop(self, n_bytes: int) -> None:
         """Count `n_bytes` of discarded input; stop reading when there are too many."""
@@ -281,11 +279,10 @@ class ClosingTransport(asyncio.Transport):
         Nothing is held back for it: uvloop writes at the end of the iteration anyway. Through
         `write`, one connection at a Unix socket waited 8 % longer for a small response.
         """
-        if self.is_lingering or self._transport.is_closing():
+        if self.is_closing():
             return
         self.has_written = True
-        if self._held is not None:
-            self._send_held()
+        self._send_held()
         self._transport.write(data)
 
     def _send_held(self) -> None:

@@ -7,7 +7,6 @@ lookups. Names are lower-case bytes, as the server provides them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -30,15 +29,10 @@ def header_fields(scope: Scope) -> dict[bytes, bytes]:
         headers = scope["headers"]
         fields = dict(headers)
         if len(fields) < len(headers):
-            fields = _join(headers)
+            fields = {}
+            for name, value in headers:
+                fields[name] = fields[name] + b", " + value if name in fields else value
         scope[_FIELDS] = fields
-    return fields
-
-
-def _join(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    fields: dict[bytes, bytes] = {}
-    for name, value in headers:
-        fields[name] = fields[name] + b", " + value if name in fields else value
     return fields
 
 

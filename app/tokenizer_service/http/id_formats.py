@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -205,16 +206,16 @@ def _render_npy_header(dtype: np.dtype[Any], n_ids: int) -> bytes:
 def _choose(accept: str, kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """The preferred kind, the first among equals; JSON if the client accepts anything."""
     found = []
-    for index, (kind, parameters, quality) in enumerate(accepted_types(accept) or _ANYTHING):
+    for kind, parameters, quality in accepted_types(accept) or _ANYTHING:
         if kind in ("*/*", "application/*"):
             kind, parameters = JSON, {}
         if quality > 0 and kind in kinds:
-            found.append((-quality, index, kind, parameters))
+            found.append((quality, kind, parameters))
     if not found:
         raise _not_acceptable(
             f"This route answers {', '.join(kinds)}; say so in Accept or leave Accept out."
         )
-    _, _, kind, parameters = min(found, key=lambda entry: entry[:2])
+    _, kind, parameters = max(found, key=itemgetter(0))
     return kind, parameters
 
 

@@ -42,8 +42,8 @@ def parse_body_json(
 ) -> Any:
     """Parse the JSON of a body, in the native engine if that is given.
 
-    The native one takes a tenth to a half of the time. It
-    accepts a part of what `read_json` accepts; the rest, and every error, is left to that.
+    The native one takes a tenth to a half of the time. It accepts a part of what `read_json`
+    accepts; the rest, and every error, is left to that.
 
     Raises:
         Problem: 400 for invalid JSON (not UTF-8, a byte order mark, duplicate keys, nesting over

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -112,12 +111,9 @@ class Problem(Exception):  # noqa: N818 - the RFC's name for the document
             ]
             if self.n_errors > MAX_LISTED_ERRORS:
                 document["errors_total"] = self.n_errors
-        if self.byte_offset is not None:
-            document["byte_offset"] = self.byte_offset
-        if self.limit is not None:
-            document["limit"] = self.limit
-        if self.actual is not None:
-            document["actual"] = self.actual
+        for name in ("byte_offset", "limit", "actual"):
+            if (value := getattr(self, name)) is not None:
+                document[name] = value
         document["error"] = {
             "message": detail,
             "type": openai_kind(self.status),
@@ -222,12 +218,6 @@ def describe_unknown(kind: str, name: str, known: Sequence[str]) -> str:
     """What is said of the field or query parameter `name` that is not `known`."""
     near = did_you_mean(name[:MAX_NAME_CHARS], known)
     return f"unknown {kind}{near}{'; known: ' if known else ''}{', '.join(known)}"
-
-
-def validation_problem(error: ValidationError, known: Sequence[str] = ()) -> Problem:
-    """The same as `problem_of_validation`, from a pydantic error of one model."""
-    items = error.errors(include_input=False, include_url=False, include_context=False)
-    return problem_of_validation(items, known=known)
 
 
 def internal_error(error: BaseException, scope: Scope) -> Problem:

@@ -29,7 +29,6 @@ from uvicorn.protocols.http.httptools_impl import (
 from tokenizer_service.access.deadlines import DEPARTURE, FLOW, Departure
 from tokenizer_service.http.bodies import COLLECT, WHOLE_BODY
 from tokenizer_service.http.connections import (
-    LINGER_SECONDS,
     STATE_KEY,
     ClosingTransport,
     ConnectionGuard,
@@ -103,7 +102,6 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             transport,
             self.loop,
             has_unread=self._has_unread,
-            linger_seconds=LINGER_SECONDS,
             max_drained_bytes=self._guard.max_drained_bytes,
             send_seconds=self._guard.send_seconds,
         )
@@ -325,9 +323,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the head and start the response."""
-        n_received = self._bytes_without_news
-        if n_received > MAX_HEADER_BYTES or len(self.headers) > MAX_HEADERS:
-            check_size(self.url, self.headers, n_received)
+        check_size(self.url, self.headers, self._bytes_without_news)
         if self.parser.should_upgrade() and self._offers_protocol():
             return  # `_parse` comes here again, without the offer
         self._in_head = False

@@ -140,17 +140,6 @@ def _read_assets(app: FastAPI) -> Mapping[str, StoredBody]:
     }
 
 
-def install_openapi(app: FastAPI) -> None:
-    """Make `app.openapi()` return this service's document."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = build_openapi(app)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
 def build_openapi(app: FastAPI) -> dict[str, Any]:
     """The document, in which request bodies and problems refer to shared components."""
     document = get_openapi(

@@ -25,9 +25,8 @@ _ANY_MARK: Final = object()
 class PointerWatch:
     """Reads the mark of `store` for one event loop."""
 
-    def __init__(self, store: Artifacts, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, store: Artifacts) -> None:
         self._store = store
-        self._patience_seconds = patience_seconds
         self._asked: asyncio.Future[object] | None = None
 
     async def read(self, known: object = _ANY_MARK) -> object:
@@ -38,10 +37,10 @@ class PointerWatch:
         """
         if self._asked is None:
             self._asked = _ask_in_thread(self._store, known)
-        await asyncio.wait({self._asked}, timeout=self._patience_seconds + _WATCH_SECONDS)
+        await asyncio.wait({self._asked}, timeout=PATIENCE_SECONDS + _WATCH_SECONDS)
         if not self._asked.done():
             raise ArtifactStorageError(
-                errno.ETIMEDOUT, f"no answer for {self._patience_seconds:g} seconds"
+                errno.ETIMEDOUT, f"no answer for {PATIENCE_SECONDS:g} seconds"
             )
         asked, self._asked = self._asked, None
         return asked.result()
