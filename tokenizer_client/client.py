@@ -73,7 +73,7 @@ from tokenizer_client.local_files import (
     render_text,
 )
 from tokenizer_client.retries import Attempts, Deadline, RetryPolicy, Session
-from tokenizer_client.schemas.chat import ChatEncodeResponse, MessagesForm
+from tokenizer_client.schemas.chat import ChatEncodeResponse, LossRule, MessagesForm
 from tokenizer_client.schemas.derender import DerenderedChunk, DerenderedResponse, StreamState
 from tokenizer_client.schemas.extend import (
     ExtendBatchResponse,
@@ -110,7 +110,6 @@ from tokenizer_client.schemas.text import (
 )
 from tokenizer_client.schemas.token_files import (
     EncodeCorpusRequest,
-    LossRule,
     OverLength,
     TokenFile,
     TokenFilesList,

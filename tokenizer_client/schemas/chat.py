@@ -71,6 +71,7 @@ TemplateArguments = Annotated[
     Field(description="Further variables of the template, such as `enable_thinking`."),
 ]
 MessagesForm = Literal["raw", "decoded", "vllm"]
+LossRule = Literal["auto", "template", "role"]
 TruncatePromptTokens = Annotated[
     int | None,
     Field(
@@ -87,7 +88,6 @@ TruncationSide = Annotated[
         "left, with it they are cut as any other, as by vLLM."
     ),
 ]
-FieldName = Annotated[str, Field(pattern=r"^[A-Za-z_]{1,64}$")]
 
 
 class ChatEncodeRequest(RequestModel):
@@ -101,7 +101,8 @@ class ChatEncodeRequest(RequestModel):
         default=False, description="End with what asks the model for its next turn."
     )
     continue_final_message: Annotated[
-        bool | FieldName, _otherwise("must be a boolean or the name of a field")
+        bool | Annotated[str, Field(pattern=r"^[A-Za-z_]{1,64}$")],
+        _otherwise("must be a boolean or the name of a field"),
     ] = Field(
         default=False,
         description="End inside the last message, after its content or after the named field, for "
@@ -118,7 +119,7 @@ class ChatEncodeRequest(RequestModel):
     returned: Sequence[Literal["ids", "text", "mask", "spans"]] = Field(
         default=("ids",), alias="return", max_length=4, description="Parts of the response."
     )
-    loss_rule: Literal["auto", "template", "role"] = Field(
+    loss_rule: LossRule = Field(
         default="auto",
         description="How `mask` finds what the assistant writes: `template` by the generation tags "
         "of the template, `role` by the messages of the assistant, `auto` by the tags if there are "

@@ -6,12 +6,17 @@ that are not here are ignored.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tokenizer_client.schemas.text import TokenIds
-from tokenizer_client.schemas.tokens import MAX_ID, ModelName, RequestModel, TokenizerName
+from tokenizer_client.schemas.tokens import (
+    MAX_ID,
+    ModelName,
+    RequestModel,
+    TokenIds,
+    TokenizerName,
+)
 
 MAX_STATE_BYTES: Final = 1 << 16
 """The size of the state of a stream, as JSON."""
@@ -115,10 +120,7 @@ class _DerenderRequest(_Borrowed):
     model: ModelName = None
     tokenizer: TokenizerName | None = None
 
-    @property
-    def wants_more_than_ids(self) -> bool:
-        """Always: the response has text, reasoning and calls."""
-        return True
+    wants_more_than_ids: ClassVar[bool] = True  # the response has text, reasoning and calls
 
 
 class _ChatOptions(_DerenderRequest):

@@ -8,7 +8,7 @@ November 2026. A field that is `null` counts as not sent, see `routes.dialects`.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, RootModel
 
@@ -76,10 +76,7 @@ class InputsRequest(DialectRequest):
         default=True, description="Add the ids of the tokenizer's post-processor to each text."
     )
 
-    @property
-    def wants_more_than_ids(self) -> bool:
-        """Always: the response describes each token."""
-        return True
+    wants_more_than_ids: ClassVar[bool] = True  # the response describes each token
 
 
 class PlainTextRequest(DialectRequest):
@@ -87,10 +84,7 @@ class PlainTextRequest(DialectRequest):
 
     text: str
 
-    @property
-    def wants_more_than_ids(self) -> bool:
-        """Always: the response has the tokens as text."""
-        return True
+    wants_more_than_ids: ClassVar[bool] = True  # the response has the tokens as text
 
 
 class MessagesRequest(CompletionRequest):
@@ -130,10 +124,8 @@ class DetokenizeRequest(DialectRequest):
     tokens: TokenLists
     skip_special_tokens: bool | None = Field(
         default=None,
-        description=(
-            "Default: omitted from `text`, as by SGLang and Cohere's client, and kept in `prompt` "
-            "and `content`, as by vLLM and llama.cpp."
-        ),
+        description="Default: omitted from `text`, as by SGLang and Cohere's client, and kept in "
+        "`prompt` and `content`, as by vLLM and llama.cpp.",
     )
 
 

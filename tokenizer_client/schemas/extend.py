@@ -14,7 +14,6 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from tokenizer_client.schemas.chat import (
     ChatTemplateIdentity,
@@ -25,7 +24,6 @@ from tokenizer_client.schemas.chat import (
     TemplateName,
     Tools,
 )
-from tokenizer_client.schemas.text import TokenIds
 from tokenizer_client.schemas.tokens import (
     MAX_BATCH_ITEMS,
     AddedTokens,
@@ -35,8 +33,10 @@ from tokenizer_client.schemas.tokens import (
     IdsError,
     RequestModel,
     SegmentList,
+    TokenIds,
     TokenizerIdentity,
     TokenizerName,
+    invalid,
     parse_ids,
 )
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 def _check_mask(value: Any) -> NDArray[np.uint32]:
     mask = parse_ids(value, "/mask") if isinstance(value, list) else None
     if mask is None or mask.max(initial=0) > 1:
-        raise PydanticCustomError("mask", "must be a list of 0 and 1")
+        raise invalid("must be a list of 0 and 1")
     return mask
 
 
@@ -86,7 +86,7 @@ class _Kept(RequestModel):
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
         if self.mask is not None and len(self.mask) != len(self.tokens):
-            raise PydanticCustomError("mask", "mask must have one entry for each of tokens")
+            raise invalid("mask must have one entry for each of tokens")
         return self
 
 
@@ -99,7 +99,7 @@ class ExtendItem(_Kept):
     @model_validator(mode="after")
     def _check_source(self) -> Self:
         if (self.text is None) == (self.segments is None):
-            raise PydanticCustomError("one_of", "give either text or segments")
+            raise invalid("give either text or segments")
         return self
 
 

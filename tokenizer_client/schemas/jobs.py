@@ -85,10 +85,8 @@ class TrainLimits(BaseModel):
         None,
         ge=1 << 20,
         le=1 << 50,
-        description=(
-            "Resident memory of the job's process and its workers, summed, sampled four times a "
-            "second; shared pages count for each process."
-        ),
+        description="Resident memory of the job's process and its workers, summed, sampled four "
+        "times a second; shared pages count for each process.",
     )
 
 
@@ -147,17 +145,13 @@ class TrainRequest(BaseModel):
     )
     format: FileFormat | None = Field(
         None,
-        description=(
-            "Format of all files; by default the one a corpus was uploaded with, or that the name "
-            "of a path or URL ends in."
-        ),
+        description="Format of all files; by default the one a corpus was uploaded with, or that "
+        "the name of a path or URL ends in.",
     )
     field: FieldName | None = Field(
         None,
-        description=(
-            "Field of JSON lines or column of Parquet with the documents; by default the one a "
-            "corpus was uploaded with, or `text`."
-        ),
+        description="Field of JSON lines or column of Parquet with the documents; by default the "
+        "one a corpus was uploaded with, or `text`.",
     )
     separator: str | None = Field(
         None,
@@ -170,9 +164,8 @@ class TrainRequest(BaseModel):
     vocab_size: int = Field(
         10_000,
         le=MAX_VOCAB_SIZE,
-        description=(
-            "Size of the vocabulary: 256 bytes, special tokens, merges and reserved tokens."
-        ),
+        description="Size of the vocabulary: 256 bytes, special tokens, merges and reserved "
+        "tokens.",
     )
     special_tokens: list[SpecialToken] = Field(
         ["<|endoftext|>"],
@@ -185,10 +178,8 @@ class TrainRequest(BaseModel):
     pattern: str = Field("gpt2", max_length=64, description="A named split pattern.")
     extend: TokenizerName | None = Field(
         None,
-        description=(
-            "Keep all of this published tokenizer, with its pattern and special tokens, and learn "
-            "more tokens."
-        ),
+        description="Keep all of this published tokenizer, with its pattern and special tokens, "
+        "and learn more tokens.",
     )
     min_frequency: int = Field(
         1, ge=1, le=1 << 53, description="Pairs that occur less often are not merged."
@@ -218,10 +209,8 @@ class TrainRequest(BaseModel):
         1,
         ge=1,
         le=MAX_RESERVED,
-        description=(
-            "Add reserved tokens beyond `vocab_size` until the number of tokens is a multiple of "
-            "this."
-        ),
+        description="Add reserved tokens beyond `vocab_size` until the number of tokens is a "
+        "multiple of this.",
         examples=[128],
     )
     promote: Promote = Field(

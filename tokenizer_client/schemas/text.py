@@ -3,28 +3,24 @@ and `POST /merges`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, field_validator
-from pydantic import model_validator as validate_model
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from tokenizer_client.schemas.tokens import (
-    MAX_ID,
     AddedTokens,
     AllowedSpecial,
     DisallowedSpecial,
     RequestModel,
     SegmentsField,
     TextsField,
+    TokenIds,
     TokenizerIdentity,
     TokenizerName,
     invalid,
-    parse_ids,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from pydantic import ValidationInfo
 
 MAX_TOKEN_LIMIT: Final = (1 << 32) - 1
@@ -35,21 +31,6 @@ MAX_TREE_DEPTH: Final = 16
 
 MAX_MERGES_TOKENS: Final = 4096
 """Most tokens whose merges a request may ask for."""
-
-
-def _check_ids(value: Any, info: ValidationInfo) -> NDArray[np.uint32]:
-    if not isinstance(value, list):
-        raise invalid("must be a list of token ids")
-    return parse_ids(value, f"/{info.field_name}")
-
-
-TokenIds = Annotated[
-    Any,
-    PlainValidator(_check_ids),
-    WithJsonSchema(
-        {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MAX_ID}}
-    ),
-]
 
 
 class TextRequest(RequestModel):
@@ -110,7 +91,7 @@ class VerifyRequest(TextRequest):
     text: str | None = None
     tokens: TokenIds | None = None
 
-    @validate_model(mode="after")
+    @model_validator(mode="after")
     def _check_one(self) -> Self:
         if (self.text is None) == (self.tokens is None):
             raise invalid("give either text or tokens")
@@ -123,10 +104,7 @@ class AlignRequest(TextRequest):
     text: str
     other: TokenizerName = Field(description="The tokenizer to align with.")
 
-    @property
-    def wants_more_than_ids(self) -> bool:
-        """The groups."""
-        return True
+    wants_more_than_ids: ClassVar[bool] = True  # the groups
 
 
 class CountResponse(BaseModel):
@@ -170,16 +148,13 @@ class VerifyResponse(BaseModel):
 
     ok: bool
     first_difference: int | None = Field(
-        description=(
-            "Index of the first id, or of the first character of the normalized text, that changes."
-        )
+        description="Index of the first id, or of the first character of the normalized text, that "
+        "changes."
     )
     lossy: bool = Field(
         default=False,
-        description=(
-            "Whether the tokenizer loses some of the text, as its split pattern or its missing "
-            "bytes say; that is no difference."
-        ),
+        description="Whether the tokenizer loses some of the text, as its split pattern or its "
+        "missing bytes say; that is no difference.",
     )
     tokenizer: TokenizerIdentity
 
@@ -218,7 +193,7 @@ class MergesRequest(RequestModel):
     tokens: TokenIds = Field(description=f"At most {MAX_MERGES_TOKENS:,} ids.")
     tokenizer: TokenizerName | None = None
 
-    @validate_model(mode="after")
+    @model_validator(mode="after")
     def _check_number(self) -> Self:
         if len(self.tokens) > MAX_MERGES_TOKENS:
             raise invalid(f"give at most {MAX_MERGES_TOKENS:,} tokens")
@@ -229,10 +204,8 @@ class MergesResponse(BaseModel):
     """The merges that make these tokens, their parts, the parts of those, and so on."""
 
     merges: list[tuple[int, int, int, int]] = Field(
-        description=(
-            "Of each merge: the token it makes, its two parts, and the size of the vocabulary that "
-            "first has it."
-        )
+        description="Of each merge: the token it makes, its two parts, and the size of the "
+        "vocabulary that first has it."
     )
     base_size: int = Field(description="Size of the vocabulary before the first merge.")
     full_size: int = Field(description="Size of the vocabulary without added tokens.")

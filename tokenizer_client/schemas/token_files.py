@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from tokenizer_client.schemas.chat import TemplateName
+from tokenizer_client.schemas.chat import LossRule, TemplateName
 from tokenizer_client.schemas.jobs import (
     MAX_SPECIAL_TOKEN_CHARS,
     CorpusId,
@@ -37,7 +37,6 @@ MAX_FURTHER_CORPORA: Final = 999
 _MAX_SEED: Final = (1 << 63) - 1
 _MAX_LENGTH: Final = (1 << 31) - 1
 
-LossRule = Literal["auto", "template", "role"]
 OverLength = Literal["truncate", "drop"]
 
 _Token = Annotated[str, Field(max_length=MAX_SPECIAL_TOKEN_CHARS)]
@@ -58,25 +57,19 @@ class EncodeCorpusRequest(RequestModel):
     )
     tokenizer: TokenizerName | None = Field(
         default=None,
-        description=(
-            "`name` (its newest version) or `name@version`; by default the active one. The version "
-            "is fixed when the job is created."
-        ),
+        description="`name` (its newest version) or `name@version`; by default the active one. The "
+        "version is fixed when the job is created.",
     )
     format: Literal[FileFormat, "chat"] | None = Field(
         default=None,
-        description=(
-            "Format of all corpora; by default the one each was uploaded with. `chat`: "
-            "conversations in JSON lines or Parquet, encoded by the tokenizer's chat template, "
-            "with a loss mask."
-        ),
+        description="Format of all corpora; by default the one each was uploaded with. `chat`: "
+        "conversations in JSON lines or Parquet, encoded by the tokenizer's chat template, with a "
+        "loss mask.",
     )
     loss: LossRule = Field(
         default="auto",
-        description=(
-            "Where the loss counts in conversations: at the template's `generation` tags or at "
-            "the turns of the assistant; `auto`: the first if the template has tags."
-        ),
+        description="Where the loss counts in conversations: at the template's `generation` tags "
+        "or at the turns of the assistant; `auto`: the first if the template has tags.",
     )
     chat_template: TemplateName = None
     turn_ends: Sequence[_Token] = Field(
@@ -99,26 +92,21 @@ class EncodeCorpusRequest(RequestModel):
     )
     field: FieldName | None = Field(
         default=None,
-        description=(
-            "Field of JSON lines or column of Parquet with the documents; by default the one the "
-            "corpora were uploaded with, or `text`."
-        ),
+        description="Field of JSON lines or column of Parquet with the documents; by default the "
+        "one the corpora were uploaded with, or `text`.",
     )
     separator: _Token | None = Field(
         default=None,
-        description=(
-            "Text that ends a document in plain text; by default `<|endoftext|>`, empty for none."
-        ),
+        description="Text that ends a document in plain text; by default `<|endoftext|>`, empty "
+        "for none.",
     )
     begin_of_document: _Token | None = Field(
         default=None, description="Special token before each document; by default none."
     )
     end_of_document: _Token | None = Field(
         default=None,
-        description=(
-            "Special token after each document; by default the only one of the vocabulary that is "
-            "known to end documents, and none for conversations; empty for none."
-        ),
+        description="Special token after each document; by default the only one of the vocabulary "
+        "that is known to end documents, and none for conversations; empty for none.",
     )
     layout: Literal["raw", "npy", "megatron", "llmc"] = Field(
         default="raw", description="Layout for `np.memmap`, `np.load`, Megatron or llm.c."
@@ -153,10 +141,8 @@ class EncodeCorpusRequest(RequestModel):
         default=None,
         ge=1,
         le=1024,
-        description=(
-            "Number of worker processes, at most TOKENIZER_TRAIN_THREADS; it does not change the "
-            "files."
-        ),
+        description="Number of worker processes, at most TOKENIZER_TRAIN_THREADS; it does not "
+        "change the files.",
     )
     limits: TrainLimits = Field(
         default=TrainLimits(seconds=None, memory_bytes=None),
@@ -289,10 +275,8 @@ class TokenFilesView(TokenFilesSummary):
     )
     document_encoder: dict[str, Any] | None = Field(
         default=None,
-        description=(
-            "How conversations were encoded: name and sha256 of each chat template, sha256 of "
-            "their variables, loss rule, form of the messages. Null for texts."
-        ),
+        description="How conversations were encoded: name and sha256 of each chat template, sha256 "
+        "of their variables, loss rule, form of the messages. Null for texts.",
     )
     bad_documents: BadDocumentsView
     corpora: list[TokenFile] = Field(description="The encoded corpora, in order")

@@ -194,12 +194,10 @@ def _check_mixed(value: Any) -> str | list[str | int]:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise PydanticCustomError("content", "must be a text, or a list of texts and token ids")
+        raise invalid("must be a text, or a list of texts and token ids")
     for index, item in enumerate(value):
         if not isinstance(item, str) and not _is_id(item):
-            raise PydanticCustomError(
-                "content", "entry {index} must be a text or a token id", {"index": index}
-            )
+            raise invalid(f"entry {index} must be a text or a token id")
     _check_batch_size([item for item in value if isinstance(item, str)])
     return value
 
@@ -242,7 +240,14 @@ def _is_id(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MAX_ID
 
 
+def _check_ids(value: Any, info: ValidationInfo) -> NDArray[np.uint32]:
+    if not isinstance(value, list):
+        raise invalid("must be a list of token ids")
+    return parse_ids(value, f"/{info.field_name}")
+
+
 _ID_SCHEMA: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
+_IDS_SCHEMA: Final[dict[str, Any]] = {"type": "array", "items": _ID_SCHEMA}
 
 
 def _one_or_many(item: dict[str, Any], what: str) -> WithJsonSchema:
@@ -283,21 +288,20 @@ _SEGMENTS_SCHEMA: Final = WithJsonSchema(
             "required": ["text", "special"],
             "additionalProperties": False,
         },
-        "description": (
-            "Instead of `text`, its parts in order. The ids are those of the joined text; a "
-            "control token (one that is special, or that a chat template writes) is recognised "
-            "only where all its characters are in parts with `special: true`."
-        ),
+        "description": "Instead of `text`, its parts in order. The ids are those of the joined "
+        "text; a control token (one that is special, or that a chat template writes) is recognised "
+        "only where all its characters are in parts with `special: true`.",
     }
 )
 SegmentsField = Annotated[Segments | None, PlainValidator(_check_segments), _SEGMENTS_SCHEMA]
 SegmentList = Annotated[Segments | None, PlainValidator(_parse_segments), _SEGMENTS_SCHEMA]
 """Segments of a request whose options of special tokens are elsewhere."""
 
+TokenIds = Annotated[Any, PlainValidator(_check_ids), WithJsonSchema(_IDS_SCHEMA)]
 TokenLists = Annotated[
     Any,
     PlainValidator(_check_tokens),
-    _one_or_many({"type": "array", "items": _ID_SCHEMA}, "Token ids, or a batch of such lists."),
+    _one_or_many(_IDS_SCHEMA, "Token ids, or a batch of such lists."),
 ]
 Prompts = Annotated[
     Any,
@@ -307,12 +311,8 @@ Prompts = Annotated[
             "anyOf": [
                 {"type": "string"},
                 {"type": "array", "items": {"type": "string"}, "maxItems": MAX_BATCH_ITEMS},
-                {"type": "array", "items": _ID_SCHEMA},
-                {
-                    "type": "array",
-                    "items": {"type": "array", "items": _ID_SCHEMA},
-                    "maxItems": MAX_BATCH_ITEMS,
-                },
+                _IDS_SCHEMA,
+                {"type": "array", "items": _IDS_SCHEMA, "maxItems": MAX_BATCH_ITEMS},
             ],
             "description": "A text, texts, the ids of a prompt, or such lists of ids.",
         }
@@ -388,9 +388,8 @@ class EncodeRequest(RequestModel):
     )
     offset_unit: Literal["byte", "char"] = Field(
         default="byte",
-        description=(
-            "Unit of the offsets: UTF-8 bytes, or characters that share a byte with the token."
-        ),
+        description="Unit of the offsets: UTF-8 bytes, or characters that share a byte with the "
+        "token.",
     )
     max_tokens: int | None = Field(
         default=None, ge=0, description="A text with more tokens is a 413."

@@ -181,7 +181,7 @@ def n_bytes_of(source: Source) -> int:
     """The size of the text of a source in bytes of UTF-8."""
     if not isinstance(source, str):
         return sum(utf8_length(text) for text, _ in source)
-    return len(source) if source.isascii() else utf8_length(source)
+    return utf8_length(source)
 
 
 def policy_of(request: Any, live: LiveTokenizer) -> Policy:

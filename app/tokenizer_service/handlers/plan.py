@@ -39,7 +39,7 @@ from tokenizer_service.access.limits import (
 from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
-_SECONDS_PER_BYTE: Final = 4e-7
+SECONDS_PER_BYTE: Final = 4e-7
 _SECONDS_PER_ITEM: Final = 3e-5
 _SECONDS_PER_DETAILED_BYTE: Final = 4e-6
 _SECONDS_PER_REPEATED_BYTE: Final = 25e-9
@@ -114,16 +114,11 @@ def seconds_of(request: ParsedRequest, n_bytes: int) -> float:
     """About how long the work of the parsed `request` takes, whose body has `n_bytes`."""
     fields = vars(request)
     has_details = _TEMPLATE not in fields and request.wants_more_than_ids
-    seconds = n_bytes * (_SECONDS_PER_DETAILED_BYTE if has_details else _SECONDS_PER_BYTE)
+    seconds = n_bytes * (_SECONDS_PER_DETAILED_BYTE if has_details else SECONDS_PER_BYTE)
     seconds += _SECONDS_PER_ITEM * _count_items(fields)
     if fields.get("overlap_tokens"):
         seconds += _SECONDS_PER_REPEATED_BYTE * repeat_limit(n_bytes, sys.maxsize)
     return seconds
-
-
-def seconds_to_parse(n_bytes: int) -> float:
-    """As `seconds_of`, before the request is parsed."""
-    return _SECONDS_PER_BYTE * n_bytes
 
 
 def _count_text_bytes(fields: dict[str, Any], live: LiveTokenizer) -> int:
@@ -137,7 +132,4 @@ def _count_text_bytes(fields: dict[str, Any], live: LiveTokenizer) -> int:
 
 
 def _count_items(fields: dict[str, Any]) -> int:
-    n_items = 0
-    for value in fields.values():
-        n_items += len(value) if type(value) is list else 0
-    return n_items
+    return sum(len(value) for value in fields.values() if type(value) is list)

@@ -29,6 +29,7 @@ from tokenizer_service.handlers.choose_tokenizer import (
     find_tokenizer,
 )
 from tokenizer_service.handlers.plan import (
+    SECONDS_PER_BYTE,
     SMALL_BODY_BYTES,
     SMALL_SECONDS,
     ParsedRequest,
@@ -37,7 +38,6 @@ from tokenizer_service.handlers.plan import (
     is_conversation,
     runs_inline,
     seconds_of,
-    seconds_to_parse,
 )
 from tokenizer_service.handlers.preconditions import check_query
 from tokenizer_service.http.bodies import WHOLE_BODY, read_body
@@ -193,7 +193,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
             lease,
             _run_body,
             *(connection, plan, parts, lease, most_seconds),
-            seconds=seconds_to_parse(n_bytes),
+            seconds=SECONDS_PER_BYTE * n_bytes,
         )
     if isinstance(rendered, str):
         n_expected = 0

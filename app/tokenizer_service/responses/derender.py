@@ -57,9 +57,10 @@ class Output(NamedTuple):
     def tool_calls(self, request_id: str) -> list[dict[str, Any]]:
         """The calls, each with an id that depends on the request and its number."""
         numbered = enumerate(self.calls, self.n_calls_before)
+        seed = f"{request_id} {self.number}"
         return [
             {
-                "id": _call_id(f"{request_id} {self.number} {number}"),
+                "id": f"call_{sha256(f'{seed} {number}'.encode()).hexdigest()[:24]}",
                 "type": "function",
                 "index": number,
                 "function": call._asdict(),
@@ -206,10 +207,6 @@ def _carried(responses: list[Generated]) -> dict[str, Any]:
 
 def _listed(ids: NDArray[np.uint32] | None) -> list[int] | None:
     return None if ids is None else ids.tolist()
-
-
-def _call_id(seed: str) -> str:
-    return f"call_{sha256(seed.encode()).hexdigest()[:24]}"
 
 
 def _rendered(
