@@ -151,18 +151,10 @@ def check_special_names(names: list[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _check_allowed(value: Any) -> str | frozenset[str]:
-    return _check_policy(value, ("all", "none"))
-
-
 def _check_added(value: str, info: ValidationInfo) -> str:
     if value == "none" and isinstance(info.data.get("allowed_special"), frozenset):
         raise invalid("'none' recognises no added token; leave the names of allowed_special out")
     return value
-
-
-def _check_disallowed(value: Any) -> str | frozenset[str]:
-    return _check_policy(value, ("all",))
 
 
 def _check_tokens(
@@ -333,12 +325,12 @@ MixedContent = Annotated[
 ]
 AllowedSpecial = Annotated[
     str | frozenset[str],
-    PlainValidator(_check_allowed),
+    PlainValidator(lambda value: _check_policy(value, ("all", "none"))),
     _policy_schema(("all", "none"), "Special tokens to recognise. For untrusted text: `none`."),
 ]
 DisallowedSpecial = Annotated[
     str | frozenset[str],
-    PlainValidator(_check_disallowed),
+    PlainValidator(lambda value: _check_policy(value, ("all",))),
     _policy_schema(("all",), "Special tokens that are an error in the text."),
 ]
 AddedTokens = Annotated[

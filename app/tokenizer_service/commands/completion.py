@@ -13,10 +13,8 @@ from tokenizer_service.commands.command_line import add_command
 
 # The metavar of an argument selects its completion, so that commands need no code for completion.
 _FILES: Final = ("FILE", "INPUT", "COUNTS", "COUNTS[=WEIGHT]", "PATH", "NAME=FILE")
-_FOLDERS: Final = ("FOLDER",)
 _NAMES: Final = ("NAME[@VERSION]", "NAME")
 _NAMES_OR_FILES: Final = ("TOKENIZER", "A", "B", "SOURCE")
-_JOBS: Final = ("JOB",)
 
 # The functions list candidates: the names in a subfolder of the artifacts folder, and files.
 _BASH: Final = """\
@@ -90,11 +88,10 @@ def render_completion(parser: argparse.ArgumentParser, shell: str) -> str:
     }
     _set_completions(
         parser,
-        dict.fromkeys(_FILES, shtab.FILE)
-        | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
+        {"FOLDER": shtab.DIRECTORY, "JOB": listed["jobs"]}
+        | dict.fromkeys(_FILES, shtab.FILE)
         | dict.fromkeys(_NAMES, listed["names"])
-        | dict.fromkeys(_NAMES_OR_FILES, listed["names_or_files"])
-        | dict.fromkeys(_JOBS, listed["jobs"]),
+        | dict.fromkeys(_NAMES_OR_FILES, listed["names_or_files"]),
     )
     return shtab.complete(parser, shell, preamble=_PREAMBLES[shell])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizer_core.conversion import FILE_NAMES, convert_spec, loading_lines, not_carried
-from tokenizer_core.errors import ConversionError, FormatError
+from tokenizer_core.errors import FormatError
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_service.commands.command_line import (
     CommandError,
@@ -118,8 +118,6 @@ def _convert(
         return convert_spec(spec, arguments.to, output, overwrite=arguments.force)
     except FormatError as error:
         raise CommandError(f"{arguments.to} cannot hold this tokenizer: {error}") from error
-    except ConversionError as error:
-        raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(
             f"{output} could not be written ({error.strerror or error}); what was there "

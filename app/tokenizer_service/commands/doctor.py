@@ -7,7 +7,12 @@ from typing import Any
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.model_folder import ids_label, ids_of_folder
-from tokenizer_service.commands.command_line import CommandError, UsageError, add_command
+from tokenizer_service.commands.command_line import (
+    ANSWER_IS_NO,
+    CommandError,
+    UsageError,
+    add_command,
+)
 from tokenizer_service.commands.outputs import print_json
 
 
@@ -73,4 +78,4 @@ def run_doctor(arguments: argparse.Namespace) -> int:
             print(f"contradiction: {sentence}")
     if not found.specs:
         raise CommandError(f"{arguments.folder}: nothing can read it, see above")
-    return 3 if found.parts or found.contradictions else 0
+    return ANSWER_IS_NO if found.parts or found.contradictions else 0

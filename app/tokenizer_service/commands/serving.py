@@ -146,7 +146,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
         for root in missing_corpus_roots(settings):
             log.warning("TOKENIZER_CORPUS_ROOTS: %s is no folder; no job can read from it", root)
         with _listening(settings) as listener:
-            _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
+            _print_what_to_try(settings, engine, listener, made_key)
             if settings.workers == 1 or _may_fork():
                 _import_service()
             if settings.workers > 1:
@@ -638,4 +638,4 @@ def _find_corpus(settings: Settings) -> str | None:
 
 
 def _quote(value: dict[str, Any]) -> str:
-    return "'" + json.dumps(value).replace("'", "'\\''") + "'"
+    return shlex.quote(json.dumps(value))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.errors import ArtifactError, FormatError, InvalidSpecError, MissingPatternError
+from tokenizer_core.errors import ArtifactError, FormatError, MissingPatternError
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import IDS
 from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec
@@ -142,25 +142,15 @@ def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> Toke
         if name in given:
             raise UsageError(f"--chat-template gives {name} twice")
         require_files([path])
-        try:
-            given[name] = read_template_file(path)
-        except FormatError as error:
-            raise CommandError(str(error)) from error
+        given[name] = read_template_file(path)
         _check_template(given[name], path)
-    try:
-        chat = replace(spec.chat, sources={**spec.chat.sources, **given})
-    except InvalidSpecError as error:
-        raise CommandError(str(error)) from error
-    return spec.with_chat(chat)
+    return spec.with_chat(replace(spec.chat, sources={**spec.chat.sources, **given}))
 
 
 def with_control_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> TokenizerSpec:
     """`spec` with the control tokens of `--control-token` added."""
     named = dict.fromkeys([*spec.chat.control_tokens, *arguments.control_token])
-    try:
-        return spec.with_chat(replace(spec.chat, control_tokens=tuple(named)))
-    except InvalidSpecError as error:
-        raise CommandError(str(error)) from error
+    return spec.with_chat(replace(spec.chat, control_tokens=tuple(named)))
 
 
 def _check_template(source: str, path: Path) -> None:

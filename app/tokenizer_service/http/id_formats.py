@@ -126,7 +126,10 @@ def render_ids_form(
     """The bytes of all `ids` in `form`, in windows; `lengths` are the text lengths of a batch."""
     dtype = _DTYPES[form.dtype]
     if form.kind == NPY:
-        yield _render_npy_header(dtype, len(ids))
+        head = io.BytesIO()
+        shape = {"descr": dtype.str, "fortran_order": False, "shape": (len(ids),)}
+        npy.write_array_header_1_0(head, shape)
+        yield head.getvalue()
     elif form.is_batch:
         yield render_lengths(lengths)
     for start in range(0, len(ids), _WINDOW):
@@ -194,13 +197,6 @@ def _parse_npy(body: bytes) -> NDArray[np.uint32]:
     if type(shape[0]) is bool or len(body) - start != shape[0] * dtype.itemsize:
         raise _malformed("The .npy header names another number of ids than the body has.")
     return np.frombuffer(body, dtype, offset=start).astype(np.uint32)
-
-
-def _render_npy_header(dtype: np.dtype[Any], n_ids: int) -> bytes:
-    file = io.BytesIO()
-    header = {"descr": dtype.str, "fortran_order": False, "shape": (n_ids,)}
-    npy.write_array_header_1_0(file, header)
-    return file.getvalue()
 
 
 def _choose(accept: str, kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:

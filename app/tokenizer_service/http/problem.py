@@ -203,7 +203,8 @@ def problem_of_validation(
     """
     listed = []
     for item in items:
-        pointer = "".join(f"/{_escape(str(part))}" for part in item["loc"][skip:])
+        parts = (str(part).replace("~", "~0").replace("/", "~1") for part in item["loc"][skip:])
+        pointer = "".join(f"/{part}" for part in parts)
         text = _words_of(item)
         if item["type"] == "extra_forbidden":
             is_inner = len(item["loc"]) > skip + 1  # `known` are those of the outer object
@@ -226,10 +227,6 @@ def internal_error(error: BaseException, scope: Scope) -> Problem:
     return Problem(
         500, "internal_error", "An internal error; the log of the server has it under this request."
     )
-
-
-def _escape(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")
 
 
 def _shorten(text: str, limit: int) -> str:

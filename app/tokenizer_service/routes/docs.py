@@ -86,11 +86,9 @@ unknown transfer encoding, a defect, too many connections, or a shutdown."""
 @stored(router, "/openapi.json")
 async def openapi_json(connection: HTTPConnection) -> StoredBody:
     """The OpenAPI document."""
-    return await _made_once(connection, "openapi", _document)
-
-
-def _document(app: FastAPI) -> StoredBody:
-    return with_etag(bytes(JSONResponse(app.openapi()).body))
+    return await _made_once(
+        connection, "openapi", lambda app: with_etag(bytes(JSONResponse(app.openapi()).body))
+    )
 
 
 @stored(router, "/docs")

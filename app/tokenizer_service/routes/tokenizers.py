@@ -219,7 +219,8 @@ async def import_vocabulary(
     for option, (value, known) in {**named, "ids": (ids, IDS)}.items():
         if value is not None and value not in known:
             raise InvalidFieldError(f"/{option}", f"it must be one of {', '.join(known)}")
-    tokens = dict(_token_and_id(text) for text in special or ())
+    parts = (text.rpartition("=") for text in special or ())
+    tokens = {token: int(id_) for token, _, id_ in parts}
     if len(tokens) < len(special or ()) or (no_special and tokens):
         raise InvalidFieldError("/special", "a token is given twice, or beside no_special")
     require_no_encoding(request)
@@ -263,11 +264,6 @@ async def import_vocabulary(
     await asyncio.to_thread(services.retention.keep_newest, name)
     response.headers["Location"] = request.url.path
     return ImportedTokenizer(**imported)
-
-
-def _token_and_id(text: str) -> tuple[str, int]:
-    token, _, id_ = text.rpartition("=")
-    return token, int(id_)
 
 
 @router.delete(
