@@ -66,8 +66,6 @@ async function ask(path, { method = "GET", json, body, headers = {}, signal, acc
 
 const asJson = async (response) => (await response).json();
 
-const encodePath = (part) => encodeURIComponent(part);
-
 /** The name@version of the tokenizer that responded, and its digest. */
 function identityOf(response) {
   return {
@@ -102,13 +100,13 @@ export async function encodeChat(messages, { tokenizer, template, addPrompt, sig
 
 /** The names of the chat templates of `name@version`. */
 export async function chatTemplates(full) {
-  const path = `tokenizers/${full.split("@").map(encodePath).join("/")}/chat_templates.json`;
+  const path = `tokenizers/${full.split("@").map(encodeURIComponent).join("/")}/chat_templates.json`;
   return Object.keys((await asJson(ask(path))).templates);
 }
 
 /** The ids of the special tokens. */
 export async function specialIds(tokenizer) {
-  const described = await asJson(ask(`tokenizer_info?tokenizer=${encodePath(tokenizer)}`));
+  const described = await asJson(ask(`tokenizer_info?tokenizer=${encodeURIComponent(tokenizer)}`));
   const special = new Set(described.additional_special_tokens);
   const added = Object.entries(described.added_tokens_decoder);
   return new Set(added.filter(([, token]) => special.has(token)).map(([id]) => Number(id)));
@@ -116,7 +114,7 @@ export async function specialIds(tokenizer) {
 
 /** The number of tokens of each text. */
 export async function countEach(text, tokenizer) {
-  return (await (await ask("count", { method: "POST", json: { text, tokenizer } })).json()).count;
+  return (await asJson(ask("count", { method: "POST", json: { text, tokenizer } }))).count;
 }
 
 /** Decode each of `ids` separately, in one batch, and call `found(id, bytes)` for each. */
@@ -129,7 +127,7 @@ export async function decodeEach(ids, { tokenizer, signal, found }) {
       body[1 + 2 * index] = 1; // a u64 whose upper half stays 0
       body[1 + 2 * batch.length + index] = id;
     });
-    const response = await ask(`decode?tokenizer=${encodePath(tokenizer)}`, {
+    const response = await ask(`decode?tokenizer=${encodeURIComponent(tokenizer)}`, {
       method: "POST", body, signal, headers: { "Content-Type": BATCH, Accept: "application/octet-stream" },
     });
     const answer = await response.arrayBuffer();
@@ -152,7 +150,7 @@ export const verify = (tokens, tokenizer, signal) =>
   asJson(ask("verify", { method: "POST", json: { tokens, tokenizer }, signal }));
 
 export const token = (id, tokenizer, signal) =>
-  asJson(ask(`vocab/${id}?tokenizer=${encodePath(tokenizer)}`, { signal }));
+  asJson(ask(`vocab/${id}?tokenizer=${encodeURIComponent(tokenizer)}`, { signal }));
 
 /** The merges of up to `MOST_MERGED` tokens: {merges: [[token, left, right, size]], base_size, full_size}. */
 export const merges = (tokens, tokenizer, signal) =>
@@ -162,7 +160,7 @@ export const MOST_MERGED = 4096;
 export const info = () => asJson(ask("info"));
 export const readiness = () => asJson(ask("readyz"));
 export const tokenizers = () => asJson(ask("tokenizers"));
-export const versionsOf = (name) => asJson(ask(`tokenizers/${encodePath(name)}`));
+export const versionsOf = (name) => asJson(ask(`tokenizers/${encodeURIComponent(name)}`));
 
 let activeTag = null;
 
@@ -195,15 +193,14 @@ export function importVocabulary(name, files, { pattern, specials, noSpecial }) 
   const query = new URLSearchParams(specials.map((special) => ["special", special]));
   if (pattern) query.set("pattern", pattern);
   if (noSpecial) query.set("no_special", "true");
-  return asJson(ask(`tokenizers/${encodePath(name)}?${query}`, { method: "POST", body: form }));
+  return asJson(ask(`tokenizers/${encodeURIComponent(name)}?${query}`, { method: "POST", body: form }));
 }
 
 export const corpora = () => asJson(ask("corpora"));
-export const removeCorpus = (id) => ask(`corpora/${encodePath(id)}`, { method: "DELETE" });
+export const removeCorpus = (id) => ask(`corpora/${encodeURIComponent(id)}`, { method: "DELETE" });
 export const train = (json) => asJson(ask("train", { method: "POST", json }));
 export const jobs = () => asJson(ask("train?limit=10"));
-export const job = (id) => asJson(ask(`train/${encodePath(id)}`));
-export const cancel = (id) => asJson(ask(`train/${encodePath(id)}`, { method: "DELETE" }));
+export const cancel = (id) => asJson(ask(`train/${encodeURIComponent(id)}`, { method: "DELETE" }));
 
 /**
  * Upload `file` as a corpus. Uses XMLHttpRequest because fetch does not report upload progress.
@@ -211,13 +208,14 @@ export const cancel = (id) => asJson(ask(`train/${encodePath(id)}`, { method: "D
 export function upload(id, file, { progress, signal }) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
-    request.open("PUT", new URL(`corpora/${encodePath(id)}`, document.baseURI));
+    request.open("PUT", new URL(`corpora/${encodeURIComponent(id)}`, document.baseURI));
     for (const [name, value] of Object.entries(headersOf({ "Content-Type": "application/octet-stream" }))) {
       request.setRequestHeader(name, value);
     }
+    request.responseType = "json";
     request.upload.onprogress = (event) => progress(event.loaded, event.total);
     request.onload = () => {
-      const answer = parse(request.responseText);
+      const answer = request.response ?? {}; // null if it is no JSON
       if (request.status < 300) return resolve(answer);
       if (request.status === 401) key.dispatchEvent(new Event("wanted"));
       return reject(new ServiceProblem(request.status, answer));
@@ -231,14 +229,6 @@ export function upload(id, file, { progress, signal }) {
   });
 }
 
-function parse(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return {};
-  }
-}
-
 /**
  * Yield a job's documents until its final state. EventSource cannot send a key, so this reads the
  * stream itself and resumes it after an interruption.
@@ -248,7 +238,7 @@ export async function* events(id, signal) {
   for (;;) {
     const headers = { Accept: "text/event-stream", ...(seen ? { "Last-Event-ID": seen } : {}) };
     try {
-      const response = await ask(`train/${encodePath(id)}/events`, { headers, signal });
+      const response = await ask(`train/${encodeURIComponent(id)}/events`, { headers, signal });
       if (response.status === 204) return;
       for await (const event of readEvents(response.body)) {
         if (event.id) seen = event.id;

@@ -1,7 +1,7 @@
 /** The Chat page: messages, the text that a chat template makes of them, and its tokens by role. */
 
 import * as api from "./api.js";
-import { byId, debounce, formatCount, make } from "./elements.js";
+import { byId, debounce, formatCount, make, supersede } from "./elements.js";
 import { reportProblem } from "./notices.js";
 import { Pane } from "./pane.js";
 import { fillChoice, served } from "./served.js";
@@ -32,13 +32,10 @@ export class ChatView {
     this.pane = new Pane("Tokens of the conversation", {
       hovered: (span) => this.pane.light(span, span !== null),
       chosen,
-      retargeted: () => {},
-      encoded: () => {},
       classOf: (encoding, index) => this.#classOf(encoding.ids[index], index),
     });
     this.pane.element.classList.add("fixed-tokenizer");
     byId("chat-pane").append(this.pane.element);
-    this.controller = new AbortController();
     this.soon = debounce(() => this.encode(), () => WAIT_MILLISECONDS);
     this.list.addEventListener("input", this.soon);
     this.template.addEventListener("change", this.soon);
@@ -60,9 +57,7 @@ export class ChatView {
 
   /** Render and encode the messages. */
   async encode() {
-    this.controller.abort();
-    this.controller = new AbortController();
-    const { signal } = this.controller;
+    const signal = supersede(this);
     const problem = byId("chat-problem");
     problem.className = this.hasTemplate ? "problem" : "hint";
     try {

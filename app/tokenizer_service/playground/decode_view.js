@@ -1,7 +1,7 @@
 /** The Decode page: ids to text, their pieces, and whether encoding the text gives the same ids. */
 
 import * as api from "./api.js";
-import { byId, debounce, formatCount } from "./elements.js";
+import { byId, debounce, formatCount, supersede } from "./elements.js";
 import { reportProblem } from "./notices.js";
 import { Pane } from "./pane.js";
 import { fillChoice, served } from "./served.js";
@@ -20,13 +20,10 @@ export class DecodeView {
     this.pane = new Pane("Decoded ids", {
       hovered: (span) => this.pane.light(span, span !== null),
       chosen,
-      retargeted: () => {},
-      encoded: () => {},
     });
     this.pane.element.classList.add("fixed-tokenizer");
     byId("decode-pane").append(this.pane.element);
     this.pane.element.hidden = true;
-    this.controller = new AbortController();
     const soon = debounce(() => this.decode(), () => WAIT_MILLISECONDS);
     this.box.addEventListener("input", soon);
     this.select.addEventListener("change", soon);
@@ -51,9 +48,7 @@ export class DecodeView {
 
   /** Decode the ids in the text box. */
   async decode() {
-    this.controller.abort();
-    this.controller = new AbortController();
-    const { signal } = this.controller;
+    const signal = supersede(this);
     const problem = byId("decode-problem");
     try {
       const ids = this.held ?? parseIds(this.box.value);

@@ -45,6 +45,13 @@ export function debounce(action, milliseconds) {
   };
 }
 
+/** Abort what `owner` last asked for; returns the signal of what it asks for now. */
+export function supersede(owner) {
+  owner.controller?.abort();
+  owner.controller = new AbortController();
+  return owner.controller.signal;
+}
+
 /** Run `action` periodically while the page is visible, and at once when it becomes visible again. */
 export function whileLookedAt(action, milliseconds) {
   const run = () => document.hidden || action();

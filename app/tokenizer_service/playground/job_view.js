@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { drawCurve } from "./curve.js";
-import { byId, formatBytes, formatCount, formatSeconds, make } from "./elements.js";
+import { byId, formatBytes, formatCount, formatSeconds, make, supersede } from "./elements.js";
 import { reportProblem } from "./notices.js";
 
 const PHASES = {
@@ -29,7 +29,6 @@ export class JobView {
     this.element = byId("job");
     Object.assign(this, { ended, compare, serve });
     setInterval(() => this.view && !api.isFinal(this.view) && this.#renderFigures(this.view), 1000);
-    this.controller = new AbortController();
     const make_ = (tag, name, more = {}) => (this[name] = make(tag, { class: name, ...more }));
     this.element.replaceChildren(
       make("div", { class: "row" }, make_("h2", "title", { id: "job-title" }), make_("span", "state")),
@@ -45,9 +44,7 @@ export class JobView {
 
   /** Follow the run `id` to its end. */
   async follow(id) {
-    this.controller.abort();
-    this.controller = new AbortController();
-    const { signal } = this.controller;
+    const signal = supersede(this);
     this.view = null;
     this.rate = new Rate();
     this.result.replaceChildren();
@@ -68,7 +65,7 @@ export class JobView {
 
   /** Hide the run and stop listening. */
   leave() {
-    this.controller.abort();
+    this.controller?.abort();
     this.view = null;
     this.element.hidden = true;
   }

@@ -94,18 +94,18 @@ export class LanguagesView {
   /** The verdict, and the same figures as a table, for screen readers and for copying. */
   #describe() {
     const languages = Object.keys(SENTENCES);
-    const said = this.#series.map(({ name, counts }) => {
+    const series = this.#series;
+    const said = series.map(({ name, counts }) => {
       const most = counts.indexOf(Math.max(...counts));
       return `${name}: ${languages[most]} needs ${(counts[most] / counts[0]).toFixed(1)} times the tokens of English`;
     });
     byId("languages-verdict").textContent = said.length ? `${said.join("; ")}.` : "Choose a tokenizer.";
-    const cells = (tag, values) => values.map((value, index) =>
-      make(index ? tag : "th", { scope: index ? (tag === "th" ? "col" : undefined) : (tag === "th" ? "col" : "row"), textContent: value }));
+    const head = (scope, textContent) => make("th", { scope, textContent });
+    const figures = (counts, row) => `${formatCount(counts[row])} (${(counts[row] / counts[0]).toFixed(1)}×)`;
     byId("languages-table").replaceChildren(
-      make("thead", {}, make("tr", {}, ...cells("th", ["Language", ...this.#series.map(({ name }) => name)]))),
-      make("tbody", {}, ...languages.map((language, row) => make("tr", {},
-        ...cells("td", [language, ...this.#series.map(({ counts }) =>
-          `${formatCount(counts[row])} (${(counts[row] / counts[0]).toFixed(1)}×)`)])))));
+      make("thead", {}, make("tr", {}, ...["Language", ...series.map(({ name }) => name)].map((name) => head("col", name)))),
+      make("tbody", {}, ...languages.map((language, row) => make("tr", {}, head("row", language),
+        ...series.map(({ counts }) => make("td", { textContent: figures(counts, row) }))))));
   }
 
   #export() {

@@ -5,7 +5,7 @@
 
 import * as api from "./api.js";
 import { Encoding, hexOf } from "./encoding.js";
-import { breathe, byId, formatCount, make } from "./elements.js";
+import { breathe, byId, formatCount, make, supersede } from "./elements.js";
 import { reportProblem } from "./notices.js";
 import { shortName } from "./served.js";
 import { TokenFlow } from "./token_flow.js";
@@ -80,7 +80,7 @@ export class Pane {
    * `retargeted()` when another tokenizer is selected; `encoded(pane)` after each response. With
    * `classOf(encoding, index)`, the class of each token, the pane does not regroup tokens.
    */
-  constructor(label, { hovered, chosen, retargeted, encoded, classOf }) {
+  constructor(label, { hovered, chosen, retargeted = () => {}, encoded = () => {}, classOf }) {
     this.element = byId("pane-template").content.firstElementChild.cloneNode(true);
     this.element.setAttribute("aria-label", label);
     const find = (selector) => this.element.querySelector(selector);
@@ -114,7 +114,6 @@ export class Pane {
     this.pieces = flow(".pieces", "pieces", (encoding, index) =>
       renderPiece(encoding, index, look, asBytes.ariaPressed === "true"));
     this.idFlow = flow(".ids", "ids", (encoding, index) => renderId(encoding, index, look));
-    this.controller = new AbortController();
   }
 
   /** The selected tokenizer: `name@version`, or empty for the active one. */
@@ -139,9 +138,7 @@ export class Pane {
   }
 
   async #show(ask, text) {
-    this.controller.abort();
-    this.controller = new AbortController();
-    const { signal } = this.controller;
+    const signal = supersede(this);
     this.element.setAttribute("aria-busy", "true");
     try {
       const { ids, ...identity } = await ask(signal);

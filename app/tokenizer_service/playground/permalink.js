@@ -35,8 +35,8 @@ function fromBase64Url(text) {
 }
 
 /**
- * Make the fragment for `view` {text, tab, a, b, special, ids}; empty fields are omitted. A long text
- * is compressed. Throws RangeError if it is too long for an address.
+ * Make the fragment for `view` {text, special, a, b}; empty fields are omitted. A long text is
+ * compressed. Throws RangeError if it is too long for an address.
  */
 export async function makeFragment(view) {
   const fields = new URLSearchParams();

@@ -1,6 +1,6 @@
 /**
  * The active tokenizer and the published ones, polled every few seconds so that the page shows every
- * swap. Events: `swapped` (detail: {before, now}), and `listed` when the list of versions, or what
+ * swap. Events: `swapped` (detail: {before}), and `listed` when the list of versions, or what
  * served before, changes.
  */
 
@@ -54,7 +54,7 @@ class Served extends EventTarget {
         announce(`Now serving ${shortName(version)}; before, it was ${shortName(before)}.`, "swap"));
     }
     this.#render();
-    this.dispatchEvent(new CustomEvent("swapped", { detail: { before, now: version } }));
+    this.dispatchEvent(new CustomEvent("swapped", { detail: { before } }));
     this.list();
   }
 

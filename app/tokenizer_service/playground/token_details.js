@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { hexOf, textOf } from "./encoding.js";
-import { byId, formatCount, make } from "./elements.js";
+import { byId, formatCount, make, supersede } from "./elements.js";
 import { reportProblem } from "./notices.js";
 import { brokenCharacters, partsOf, showParts } from "./visible_text.js";
 
@@ -19,7 +19,6 @@ export class TokenDetails {
   constructor(closed) {
     this.element = byId("details");
     this.closed = closed;
-    this.controller = new AbortController();
     this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.close());
   }
 
@@ -28,7 +27,7 @@ export class TokenDetails {
   }
 
   close() {
-    this.controller.abort();
+    this.controller?.abort();
     this.element.hidden = true;
     this.closed();
   }
@@ -39,9 +38,7 @@ export class TokenDetails {
    */
   async show({ id, version, encoding, index, takeFocus = false }) {
     const hasFocus = takeFocus || this.element.contains(document.activeElement);
-    this.controller.abort();
-    this.controller = new AbortController();
-    const { signal } = this.controller;
+    const signal = supersede(this);
     try {
       const token = await api.token(id, version, signal);
       if (signal.aborted) return;

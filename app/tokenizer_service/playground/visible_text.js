@@ -14,10 +14,9 @@ const SYMBOLS = new Map([
   ["\ufeff", ["BOM", "byte order mark"]], ["\u3000", ["□", "ideographic space"]], ["\0", ["NUL", "null"]],
 ]);
 const MARKED = /[\p{Z}\p{C}\ufe0e\ufe0f]/u;
-const NUMBER_OF_HEX = 4;
 
 export const codePointOf = (character) =>
-  `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(NUMBER_OF_HEX, "0")}`;
+  `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
 /** Symbol and name of an invisible character; null for all others. */
 function symbolOf(character) {
