@@ -131,8 +131,8 @@ def kept_fields(method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The ids that a request keeps, and their mask; raises TypeError for others."""
     require_ids(arguments["ids"], method)
     mask = arguments["mask"]
-    kept = {"tokens": _plain_ids(arguments["ids"])}
-    return kept if mask is None else {**kept, "mask": _plain_ids(mask)}
+    kept = {"tokens": plain_ids(arguments["ids"])}
+    return kept if mask is None else {**kept, "mask": plain_ids(mask)}
 
 
 def derender_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,12 +141,13 @@ def derender_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
     fields = {
         "chat_request": None if chat_request is None else dict(chat_request),
         "parser": arguments["parser"],
-        "prompt_token_ids": None if prompt is None else _plain_ids(prompt),
+        "prompt_token_ids": None if prompt is None else plain_ids(prompt),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _plain_ids(ids: Ids) -> list[int]:
+def plain_ids(ids: Ids) -> list[int]:
+    """Ids as Python's integers; raises as `wire.render_ids`."""
     return to_list(parse_id_bytes(bytearray(render_ids(ids))))
 
 

@@ -42,6 +42,7 @@ from tokenizer_client.arguments import (
     kept_fields,
     message_list,
     name_of,
+    plain_ids,
     query_of,
     render_item,
     require_ids,
@@ -157,6 +158,7 @@ JobSummaries: TypeAlias = list[AnyJobSummary]
 Versions: TypeAlias = list[TokenizerSummary]
 """In the resources, `list` is a method."""
 
+_DERENDER: Final = "/v1/chat/completions/derender"
 _MANIFEST: Final = "manifest.json"
 _MEDIA_TYPES: Final = {"json": JSON, "txt": "text/plain", "tiktoken": "text/plain"}
 """Suffix of a file of a tokenizer -> its media type; the others are bytes."""
@@ -726,8 +728,7 @@ class AsyncClient:
             'low'
         """
         fields = {"generate_response": dict(response), **derender_fields(locals())}
-        path = "/v1/chat/completions/derender"
-        return await self._sender.post(path, fields, DerenderedResponse)
+        return await self._sender.post(_DERENDER, fields, DerenderedResponse)
 
     async def derender_chat_chunk(
         self,
@@ -753,8 +754,7 @@ class AsyncClient:
             "stream_state": None if state is None else state.model_dump(),
             **derender_fields(locals()),
         }
-        path = "/v1/chat/completions/derender"
-        return await self._sender.post(path, fields, DerenderedChunk)
+        return await self._sender.post(_DERENDER, fields, DerenderedChunk)
 
     async def fits(
         self,
@@ -851,7 +851,7 @@ class AsyncClient:
             True
         """
         require_ids(ids, "verify_ids")
-        return await self._verify({"tokens": to_list(parse_id_bytes(bytearray(render_ids(ids))))})
+        return await self._verify({"tokens": plain_ids(ids)})
 
     async def align(
         self,

@@ -44,6 +44,7 @@ from tokenizer_client.arguments import (
     kept_fields,
     message_list,
     name_of,
+    plain_ids,
     query_of,
     render_item,
     require_ids,
@@ -159,6 +160,7 @@ JobSummaries: TypeAlias = list[AnyJobSummary]
 Versions: TypeAlias = list[TokenizerSummary]
 """In the resources, `list` is a method."""
 
+_DERENDER: Final = "/v1/chat/completions/derender"
 _MANIFEST: Final = "manifest.json"
 _MEDIA_TYPES: Final = {"json": JSON, "txt": "text/plain", "tiktoken": "text/plain"}
 """Suffix of a file of a tokenizer -> its media type; the others are bytes."""
@@ -728,8 +730,7 @@ class Client:
             'low'
         """
         fields = {"generate_response": dict(response), **derender_fields(locals())}
-        path = "/v1/chat/completions/derender"
-        return self._sender.post(path, fields, DerenderedResponse)
+        return self._sender.post(_DERENDER, fields, DerenderedResponse)
 
     def derender_chat_chunk(
         self,
@@ -755,8 +756,7 @@ class Client:
             "stream_state": None if state is None else state.model_dump(),
             **derender_fields(locals()),
         }
-        path = "/v1/chat/completions/derender"
-        return self._sender.post(path, fields, DerenderedChunk)
+        return self._sender.post(_DERENDER, fields, DerenderedChunk)
 
     def fits(
         self,
@@ -853,7 +853,7 @@ class Client:
             True
         """
         require_ids(ids, "verify_ids")
-        return self._verify({"tokens": to_list(parse_id_bytes(bytearray(render_ids(ids))))})
+        return self._verify({"tokens": plain_ids(ids)})
 
     def align(
         self,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
+import httpx
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
@@ -171,8 +172,6 @@ def form_of(files: Mapping[str, bytes]) -> tuple[str, bytes]:
         >>> form_of({"a.json": b"{}"})[1].splitlines()[1]
         b'Content-Disposition: form-data; name="a.json"; filename="a.json"'
     """
-    import httpx  # the service imports this module, and needs no httpx
-
     if not files:
         raise ValueError("files is empty; give the files of one vocabulary by their names")
     parts = {name: (name, content) for name, content in files.items()}

@@ -157,7 +157,7 @@ def test_the_lifespan_leaves_nothing_behind(make_client):
         assert sys.getswitchinterval() == 0.004
     finally:
         sys.setswitchinterval(at_first)
-    assert services.queue._executor._shutdown
+    assert services.queue._threads._executor._shutdown
     assert not list((services.store.root / "run" / "workers").glob("*.json"))
 
 

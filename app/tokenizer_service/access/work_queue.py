@@ -284,7 +284,6 @@ class WorkQueue:
         work_seconds: float = math.inf,
     ) -> None:
         self.lock = threading.Lock()
-        self._executor = executor
         self._threads = executor if isinstance(executor, FairThreads) else CheapestFirst(executor)
         self._on_depth = on_depth
         self._max_waiting = max_waiting

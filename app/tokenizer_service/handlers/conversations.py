@@ -295,7 +295,7 @@ def _add_anthropic(conversation: RequestedConversation, message: Message, pointe
     role, content = message["role"], message.get("content")
     result: Message = {"role": role}
     if isinstance(content, list):
-        blocks = _Blocks(conversation, pointer, role)
+        blocks = _Blocks(conversation, role)
         for index, block in enumerate(content):
             blocks.add(object_of(block, f"{pointer}/content/{index}"), f"{pointer}/content/{index}")
         result |= blocks.fields()
@@ -309,8 +309,8 @@ def _add_anthropic(conversation: RequestedConversation, message: Message, pointe
 class _Blocks:
     """The content blocks of one message of Anthropic's API."""
 
-    def __init__(self, conversation: RequestedConversation, pointer: str, role: str) -> None:
-        self._conversation, self._pointer, self._role = conversation, pointer, role
+    def __init__(self, conversation: RequestedConversation, role: str) -> None:
+        self._conversation, self._role = conversation, role
         self._texts: list[Message] = []
         self._reasoning: list[str] = []
         self._calls: list[Message] = []

@@ -1,7 +1,7 @@
 /** The uploaded corpora: choose, upload with progress, remove. */
 
 import * as api from "./api.js";
-import { byId, formatBytes, make } from "./elements.js";
+import { byId, formatBytes, make, onFile } from "./elements.js";
 import { announce, reportProblem } from "./notices.js";
 
 export class CorporaView {
@@ -11,17 +11,8 @@ export class CorporaView {
     this.progress = byId("upload-progress");
     this.controller = null;
     this.known = [];
-    byId("upload").addEventListener("change", (event) => {
-      this.#upload(event.target.files[0]);
-      event.target.value = "";
-    });
+    onFile(byId("upload"), byId("source-corpora"), (file) => this.#upload(file));
     byId("upload-cancel").addEventListener("click", () => this.controller?.abort());
-    const area = byId("source-corpora");
-    area.addEventListener("dragover", (event) => event.preventDefault());
-    area.addEventListener("drop", (event) => {
-      event.preventDefault();
-      this.#upload(event.dataTransfer.files[0]);
-    });
   }
 
   /** The ids of the selected corpora. */

@@ -45,6 +45,20 @@ export function debounce(action, milliseconds) {
   };
 }
 
+/** Call `take(file)` for the file that is chosen in `input` or dropped on `area`. */
+export function onFile(input, area, take) {
+  input.addEventListener("change", () => {
+    take(input.files[0]);
+    input.value = "";
+  });
+  area.addEventListener("dragover", (event) => event.preventDefault());
+  area.addEventListener("drop", (event) => {
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    take(event.dataTransfer.files[0]);
+  });
+}
+
 /** Abort what `owner` last asked for; returns the signal of what it asks for now. */
 export function supersede(owner) {
   owner.controller?.abort();

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { commonTokens } from "./encoding.js";
-import { byId, debounce, formatBytes, formatCount, make } from "./elements.js";
+import { byId, debounce, formatBytes, formatCount, make, onFile } from "./elements.js";
 import { announce } from "./notices.js";
 import { Pane } from "./pane.js";
 import { makeFragment } from "./permalink.js";
@@ -181,16 +181,7 @@ export class EncodeView {
         announce(`${file.name} is not UTF-8 text; convert it first, for instance with iconv.`, "bad");
       }
     };
-    byId("file").addEventListener("change", (event) => {
-      read(event.target.files[0]);
-      event.target.value = "";
-    });
-    this.box.addEventListener("dragover", (event) => event.preventDefault());
-    this.box.addEventListener("drop", (event) => {
-      if (!event.dataTransfer.files.length) return;
-      event.preventDefault();
-      read(event.dataTransfer.files[0]);
-    });
+    onFile(byId("file"), this.box, read);
   }
 
   /** The view as link state. It names versions, so that the link shows the same after a swap. */

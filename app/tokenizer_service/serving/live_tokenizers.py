@@ -76,7 +76,7 @@ class LiveTokenizers:
         self,
         settings: Settings,
         store: Artifacts,
-        metrics: ServiceMetrics | None = None,
+        metrics: ServiceMetrics,
         *,
         swap_timeout_seconds: float = SWAP_TIMEOUT_SECONDS,
     ) -> None:
@@ -306,8 +306,7 @@ class LiveTokenizers:
         if self._is_store_away and not is_away:
             log.info("the store of tokenizers can be read again")
         self._is_store_away = is_away
-        if self._metrics is not None:
-            self._metrics.store_away.set(is_away)
+        self._metrics.store_away.set(is_away)
 
     def _find_default(self) -> ArtifactRef:
         """Before any promotion: the default; of a name, the version that this host serves already,
@@ -485,10 +484,9 @@ class LiveTokenizers:
 
     def count_swap(self, result: str) -> None:
         """Count a swap of this process: `ok`, `failed` or `timeout`."""
-        if self._metrics is not None:
-            self._metrics.swaps.labels(result).inc()
-            if result == "ok":
-                self._metrics.last_swap.set_to_current_time()
+        self._metrics.swaps.labels(result).inc()
+        if result == "ok":
+            self._metrics.last_swap.set_to_current_time()
 
     # Loading
 

@@ -16,6 +16,7 @@ from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.worker import child
 from tokenizer_service.jobs.worker.context import EventPipe
+from tokenizer_service.observability.metrics import ServiceMetrics
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity
 from tokenizer_service.settings import Settings
@@ -159,7 +160,7 @@ class FakeRunner:
         self.settings = Settings(artifacts_dir=artifacts_dir, **{"engine": "python", **settings})
         self.jobs = JobStore.open(artifacts_dir)
         self.store = ArtifactStore(artifacts_dir)
-        self.live = LiveTokenizers(self.settings, self.store)
+        self.live = LiveTokenizers(self.settings, self.store, ServiceMetrics())
         self.started = asyncio.Queue()
         self.runner = JobRunner(
             self.settings,

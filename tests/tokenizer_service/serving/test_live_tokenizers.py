@@ -31,6 +31,7 @@ from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import SplitPattern
 from tokenizer_service.jobs.errors import VersionInUseError
 from tokenizer_service.jobs.version_retention import VersionRetention
+from tokenizer_service.observability.metrics import ServiceMetrics
 from tokenizer_service.serving import live_tokenizers
 from tokenizer_service.serving.errors import (
     NoTokenizerError,
@@ -103,7 +104,9 @@ def test_serving_needs_no_state_files(make_client, starter, other, monkeypatch, 
 
 @asynccontextmanager
 async def started(settings, store, *, swap_timeout_seconds=30):
-    live = LiveTokenizers(settings, store, swap_timeout_seconds=swap_timeout_seconds)
+    live = LiveTokenizers(
+        settings, store, ServiceMetrics(), swap_timeout_seconds=swap_timeout_seconds
+    )
     await live.start()
     try:
         yield live
@@ -470,7 +473,7 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
                 peer.write(**identity_of(other), server=1)
                 live._retry_at = 1.0
                 await until(lambda: signals == [signal.SIGTERM])
-            live = LiveTokenizers(settings, store)
+            live = LiveTokenizers(settings, store, ServiceMetrics())
             starting = asyncio.create_task(live.start())
             await until(lambda: signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
             peer.end()
