@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -76,12 +75,6 @@ class IdsError(Exception):
 def invalid(what: str) -> PydanticCustomError:
     """The error of a validator. Of a ValueError, pydantic would put a prefix before the message."""
     return PydanticCustomError("invalid", "{what}", {"what": what})
-
-
-def _check_parts(value: Any) -> Any:
-    if isinstance(value, str):
-        raise invalid('must be a list, for instance ["ids", "pieces"]')
-    return value
 
 
 def _check_text(value: Any) -> str | list[str]:
@@ -369,9 +362,7 @@ class EncodeRequest(RequestModel):
     add_special_tokens: bool = Field(
         default=False, description="Put around each text what the tokenizer's post-processor adds."
     )
-    returned: Annotated[
-        Sequence[Literal["ids", "pieces", "offsets"]], BeforeValidator(_check_parts)
-    ] = Field(
+    returned: Sequence[Literal["ids", "pieces", "offsets"]] = Field(
         # A tuple, because pydantic would deep-copy a list for each request.
         default=("ids",),
         alias="return",

@@ -39,6 +39,14 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _NAME: Final = PLAIN_NAME_PATTERN.removesuffix("$")
 _SUBJECT: Final = re.compile("[A-Z][a-z]+ should ")
 
+_WORDS: Final = {
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "missing": "is required",
+    "sequence_str": "must be a list",
+}
+"""Type of pydantic's error -> what to say where its message names types of Python, or no place."""
+
 TITLES: Final = {
     400: "Bad request",
     401: "Authentication required",
@@ -182,10 +190,8 @@ def _begin_of_ids() -> str:
 
 def _words_of(item: Mapping[str, Any]) -> str:
     """Pydantic's message, for a reader who sees only the place."""
-    if item["type"] in ("dict_type", "model_type"):
-        return "must be an object"
-    if item["type"] == "missing":
-        return "is required"
+    if words := _WORDS.get(item["type"]):
+        return words
     message = str(item["msg"])
     if _NAME in message:
         version = ", or name@version" if "@" in message else ""

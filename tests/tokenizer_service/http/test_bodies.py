@@ -235,6 +235,17 @@ def test_every_route_refuses_another_media_type(send, header, value, remedy):
         assert taken.status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/encode", {"text": "a", "return": "ids"}),
+        ("/chat/encode", {"messages": [{"role": "user"}], "return": "ids"}),
+    ],
+)
+def test_a_text_in_place_of_a_list_is_refused_without_a_name_of_python(client, path, body):
+    assert client.post(path, json=body).json()["detail"] == "/return: must be a list"
+
+
 def test_an_unknown_field_is_named(client):
     response = client.post("/encode", json={"text": "a", "alowed_special": "none"})
     assert response.status_code == 422
