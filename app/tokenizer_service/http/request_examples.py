@@ -14,6 +14,8 @@ def _example(summary: str, **value: Any) -> dict[str, Any]:
     return {"summary": summary, "value": value}
 
 
+_HELLO: Final = [{"role": "user", "content": "Hello"}]
+
 REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "EncodeRequest": {
         "text": _example("One text", text="Hello, world!"),
@@ -88,7 +90,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
         "messages": _example(
             "The first messages of a conversation",
             tokens=[],
-            messages=[{"role": "user", "content": "Hello"}],
+            messages=_HELLO,
             add_generation_prompt=True,
         )
     },
@@ -98,7 +100,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "ExtendChatBatchRequest": {
         "conversations": _example(
             "Several conversations",
-            batch=[{"tokens": [], "messages": [{"role": "user", "content": "Hello"}]}],
+            batch=[{"tokens": [], "messages": _HELLO}],
         )
     },
     "CountRequest": {
@@ -135,36 +137,23 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "ContentRequest": {"llama.cpp": _example("As llama.cpp asks", content="Hi", with_pieces=True)},
     "InputsRequest": {"inference": _example("As text-embeddings-inference asks", inputs="Hello")},
     "PlainTextRequest": {"Cohere": _example("As Cohere asks", text="Hello")},
-    "MessagesRequest": {
-        "conversation": _example(
-            "A conversation, as vLLM asks", messages=[{"role": "user", "content": "Hello"}]
-        )
-    },
+    "MessagesRequest": {"conversation": _example("A conversation, as vLLM asks", messages=_HELLO)},
     "ChatEncodeRequest": {
         "conversation": _example(
             "A conversation, ready for the model's turn",
-            messages=[{"role": "user", "content": "Hello"}],
+            messages=_HELLO,
             add_generation_prompt=True,
         ),
         "training": _example(
             "For training: which tokens are the assistant's",
             **{
-                "messages": [
-                    {"role": "user", "content": "Hello"},
-                    {"role": "assistant", "content": "Hi!"},
-                ],
+                "messages": [*_HELLO, {"role": "assistant", "content": "Hi!"}],
                 "return": ["ids", "mask", "spans"],
             },
         ),
     },
-    "ChatRenderRequest": {
-        "vLLM": _example(
-            "As vLLM asks", messages=[{"role": "user", "content": "Hello"}], max_tokens=64
-        )
-    },
-    "ChatInputRequest": {
-        "llama.cpp": _example("As llama.cpp asks", messages=[{"role": "user", "content": "Hello"}])
-    },
+    "ChatRenderRequest": {"vLLM": _example("As vLLM asks", messages=_HELLO, max_tokens=64)},
+    "ChatInputRequest": {"llama.cpp": _example("As llama.cpp asks", messages=_HELLO)},
     "GeminiCountRequest": {
         "Gemini": _example(
             "As Gemini asks", contents=[{"role": "user", "parts": [{"text": "Hello"}]}]
@@ -173,16 +162,10 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "CompletionRenderRequest": {
         "vLLM": _example("As vLLM and llm-d ask", prompt=["Hello", "world"], max_tokens=64)
     },
-    "MessagesRenderRequest": {
-        "vLLM": _example(
-            "As vLLM asks", messages=[{"role": "user", "content": "Hello"}], max_tokens=64
-        )
-    },
+    "MessagesRenderRequest": {"vLLM": _example("As vLLM asks", messages=_HELLO, max_tokens=64)},
     "ResponsesRenderRequest": {"vLLM": _example("As vLLM asks", input="Hello")},
     "CountTokensRequest": {
-        "Anthropic": _example(
-            "As Anthropic asks", system="Be brief.", messages=[{"role": "user", "content": "Hello"}]
-        )
+        "Anthropic": _example("As Anthropic asks", system="Be brief.", messages=_HELLO)
     },
     "InputTokensRequest": {
         "OpenAI": _example("As OpenAI asks", input="Hello", instructions="Be brief.")
