@@ -10,13 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tokenizer_client.schemas.tokens import (
-    MAX_ID,
-    ModelName,
-    RequestModel,
-    TokenIds,
-    TokenizerName,
-)
+from tokenizer_client.schemas.tokens import MAX_ID, ModelName, RequestModel, TokenIds, TokenizerName
 
 MAX_STATE_BYTES: Final = 1 << 16
 """The size of the state of a stream, as JSON."""

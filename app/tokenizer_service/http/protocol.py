@@ -28,11 +28,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from tokenizer_service.access.deadlines import DEPARTURE, FLOW, Departure
 from tokenizer_service.http.bodies import COLLECT, WHOLE_BODY
-from tokenizer_service.http.connections import (
-    STATE_KEY,
-    ClosingTransport,
-    ConnectionGuard,
-)
+from tokenizer_service.http.connections import STATE_KEY, ClosingTransport, ConnectionGuard
 from tokenizer_service.http.cors import SharedReads
 from tokenizer_service.http.middleware import RawResponse, Server
 from tokenizer_service.http.problem import Problem, problem_response, request_id_of

@@ -99,8 +99,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     },
     "ExtendChatBatchRequest": {
         "conversations": _example(
-            "Several conversations",
-            batch=[{"tokens": [], "messages": _HELLO}],
+            "Several conversations", batch=[{"tokens": [], "messages": _HELLO}]
         )
     },
     "CountRequest": {

@@ -147,7 +147,8 @@ export class Pane {
       this.whole = encoding;
       this.encoding = await this.#atSize(signal);
       if (signal.aborted) return;
-      for (const step of this.#steps(text)) {
+      const steps = [() => this.#renderHead(text), () => this.pieces.show(this.encoding), () => this.idFlow.show(this.encoding)];
+      for (const step of steps) {
         step();
         if (this.encoding.length > LARGE_TOKENS) await breathe();
         if (signal.aborted) return;
@@ -183,22 +184,12 @@ export class Pane {
     this.encoded(this);
   }
 
-  /** Yield each part to render, so that the caller can pause between them. */
-  #steps(text) {
+  /** The figures, and whether the tokenizer changed the text; of ids there is no text (null). */
+  #renderHead(text) {
     const { encoding } = this;
-    return [
-      () => {
-        this.problem.hidden = true;
-        this.element.classList.toggle("is-empty", encoding.length === 0);
-        this.#renderFigures(encoding);
-        this.#renderNote(encoding, text);
-      },
-      () => this.pieces.show(encoding),
-      () => this.idFlow.show(encoding),
-    ];
-  }
-
-  #renderNote(encoding, text) {
+    this.problem.hidden = true;
+    this.element.classList.toggle("is-empty", encoding.length === 0);
+    this.#renderFigures(encoding);
     const nSent = text === null ? encoding.nBytes : new TextEncoder().encode(text).length;
     this.note.textContent = nSent === encoding.nBytes ? ""
       : `This tokenizer changes the text before it splits it: ${formatCount(nSent)} bytes became ` +

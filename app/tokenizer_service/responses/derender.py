@@ -91,9 +91,7 @@ def render_chat_completion(
         }
         choices.append(output.render({"message": message}))
     fields = {
-        "id": response.request_id,
-        "object": "chat.completion",
-        **_identity(model, live),
+        **_head(response, "chat.completion", model, live),
         "usage": _usage(outputs, n_prompt),
         "prompt_logprobs": response.prompt_logprobs,
         "prompt_token_ids": _listed(outputs[0].prompt_ids) if outputs else None,
@@ -111,9 +109,7 @@ def render_completion(
 ) -> Rendered:
     """A completion, of a response for each prompt."""
     fields = {
-        "id": responses[0].request_id,
-        "object": "text_completion",
-        **_identity(model, live),
+        **_head(responses[0], "text_completion", model, live),
         "usage": _usage(outputs, n_prompt),
         **_carried(responses),
     }
@@ -141,9 +137,7 @@ def render_chat_chunk(
             delta["tool_calls"] = output.tool_calls(chunk.request_id)
         choices = [output.render({"delta": delta})]
     fields = {
-        "id": chunk.request_id,
-        "object": "chat.completion.chunk",
-        **_identity(model, live),
+        **_head(chunk, "chat.completion.chunk", model, live),
         "usage": _chunk_usage(chunk, n_prompt),
         "prompt_token_ids": _listed(output.prompt_ids) if output else None,
         **_carried([chunk]),
@@ -161,9 +155,7 @@ def render_completion_chunk(
 ) -> Rendered:
     """A chunk of a completion, and the state of its stream; `n_prompt` as of a chat completion."""
     fields = {
-        "id": chunk.request_id,
-        "object": "text_completion",
-        **_identity(model, live),
+        **_head(chunk, "text_completion", model, live),
         "usage": _chunk_usage(chunk, n_prompt),
         **_carried([chunk]),
     }
@@ -171,8 +163,9 @@ def render_completion_chunk(
     return _rendered_chunk(fields, choices, output, state)
 
 
-def _identity(model: str | None, live: LiveTokenizer) -> dict[str, Any]:
-    return {"created": int(time.time()), "model": model or live.ref.name}
+def _head(response: Generated, kind: str, model: str | None, live: LiveTokenizer) -> dict[str, Any]:
+    created, model = int(time.time()), model or live.ref.name
+    return {"id": response.request_id, "object": kind, "created": created, "model": model}
 
 
 def _usage(outputs: list[Output], n_prompt: int) -> dict[str, int]:

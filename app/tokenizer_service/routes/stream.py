@@ -14,10 +14,7 @@ from tokenizer_core.text.streaming import StreamingEncoder
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer
 from tokenizer_service.handlers.duplex import FRAMES, NDJSON, DuplexStream
-from tokenizer_service.handlers.preconditions import (
-    TokenizerQuery,
-    require_known_specials,
-)
+from tokenizer_service.handlers.preconditions import TokenizerQuery, require_known_specials
 from tokenizer_service.handlers.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
 from tokenizer_service.http.bodies import (
     TEXT_REQUEST,
