@@ -153,7 +153,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         traces,
         title="Tokenizer service",
         version=version("tokenizer-service"),
-        description="Exact byte-level BPE over HTTP. Every route also stands under `/v1`.",
+        description="Exact byte-level BPE over HTTP. Every route is also under `/v1`.",
         lifespan=functools.partial(_lifespan, settings, engine, service_metrics, traces),
         openapi_url=None,
         docs_url=None,

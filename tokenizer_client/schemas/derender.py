@@ -37,7 +37,7 @@ class _Borrowed(BaseModel):
 
 
 class TokenLogprob(BaseModel):
-    """An id that may stand at a position; without a text if the vocabulary does not have it."""
+    """An id that is possible at a position; without a text if the vocabulary does not have it."""
 
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 

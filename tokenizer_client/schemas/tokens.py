@@ -321,7 +321,7 @@ DisallowedSpecial = Annotated[
 ]
 AddedTokens = Annotated[
     Literal["all", "none"],
-    AfterValidator(_check_added),  # reads `allowed_special` if it stands before this field
+    AfterValidator(_check_added),  # reads `allowed_special` if that is an earlier field
     Field(
         description="`none`: no added token is recognised in the text, in segments without "
         "`special` and in messages, not even one that is no special token. This changes ids: "

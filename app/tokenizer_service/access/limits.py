@@ -21,13 +21,13 @@ byte gives at most one id of seven digits and a comma, so the response has at mo
 INLINE_ITEMS: Final = 8
 INLINE_DETAILED_BYTES: Final = 128
 INLINE_DECODED_BYTES: Final = 896
-"""But batches of more texts, larger bodies whose response has pieces or offsets, and ids of more
-text are not: each text costs 30 us, each token 3 us and 128 bytes, and each byte of text up to six
-bytes under each of three keys."""
+"""A thread processes a small body too if it has more texts, if it is larger and its response has
+pieces or offsets, or if its ids are more text: each text costs 30 us, each token 3 us and 128
+bytes, and each byte of text up to six bytes under each of three keys."""
 
 INLINE_TEMPLATE_UNITS: Final = 1 << 17
-"""What chat templates may take there, at most 4 ms. Eight messages take less than a third of it
-with public templates."""
+"""What chat templates may take on the event loop, at most 4 ms. Eight messages take less than a
+third of it with public templates."""
 
 INLINE_CONVERSATIONS: Final = 4
 """How many conversations a turn of the event loop renders. Each takes about 0.4 ms: with 100

@@ -224,12 +224,11 @@ def run_count(arguments: argparse.Namespace) -> None:
         raise UsageError("--format is of files; name them with --file")
     coder = find_coder(arguments)
     allowed = allowed_special(coder, arguments.allowed_special)
-    paths = arguments.file or [STANDARD_INPUT]
     rows: list[dict[str, Any]] = []
     if not arguments.format and any(path.suffix == ".jsonl" for path in arguments.file):
         print("note: this is about all of a file; its documents: --format jsonl", file=sys.stderr)
     with _bar_over(arguments) as bar:
-        for path in paths if arguments.text is None else [None]:
+        for path in _inputs(arguments):
             n_bytes = bar.n
             if arguments.format and path is not None:
                 n_tokens, n_read = _count_documents(coder, allowed, arguments, path, bar)
@@ -380,11 +379,13 @@ def _blocks_of_all(
     coder: Coder, allowed: Any, arguments: argparse.Namespace
 ) -> Iterator[list[int]]:
     with _bar_over(arguments) as bar:
-        if arguments.text is not None:
-            yield from _blocks(coder, allowed, arguments, None, bar)
-            return
-        for path in arguments.file or [STANDARD_INPUT]:
+        for path in _inputs(arguments):
             yield from _blocks(coder, allowed, arguments, path, bar)
+
+
+def _inputs(arguments: argparse.Namespace) -> list[Path | None]:
+    """The files to read; None for the text of the command line."""
+    return [None] if arguments.text is not None else arguments.file or [STANDARD_INPUT]
 
 
 def _blocks(

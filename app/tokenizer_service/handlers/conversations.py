@@ -34,7 +34,7 @@ _GEMINI_FIELDS: Final = (
     "contents", "systemInstruction", "tools", "generationConfig", "labels", "model",
     "safetySettings", "serviceTier", "store", "toolConfig",
 )  # fmt: skip
-"""Fields of Gemini's `generateContentRequest` that are done or do not change the prompt."""
+"""Fields of Gemini's `generateContentRequest` that are read or do not change the prompt."""
 
 Message = dict[str, Any]
 
@@ -65,7 +65,7 @@ class RequestedConversation:
         return self.pointers[index] if self.pointers else f"/messages/{index}"
 
     def add(self, pointer: str, message: Message) -> None:
-        """Add a message that stands at `pointer` in the request."""
+        """Add a message, which is at `pointer` in the request."""
         self.messages.append(message)
         self.pointers.append(pointer)
 

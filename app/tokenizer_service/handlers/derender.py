@@ -83,7 +83,7 @@ class _Reading(NamedTuple):
 
     @property
     def hides(self) -> bool:
-        """Whether reasoning is left out, and with it what else tells it."""
+        """Whether reasoning is left out, and with it all that would reveal it."""
         return self.form is not None and not self.flag("include_reasoning", default=True)
 
     @property

@@ -81,8 +81,8 @@ async def wait_for_end(watch: JobWatch, job_id: str, first: JobEvent) -> None:
 async def while_connected(
     receive: Receive, work: Coroutine[Any, Any, None], seconds: float | None = None
 ) -> None:
-    """Do `work`, for at most `seconds`, whose client has sent the whole body of its request;
-    raises ClientDisconnect once it has left."""
+    """Do `work` for at most `seconds`; raise ClientDisconnect once the client has left. The whole
+    body of its request must have been received."""
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_until_gone(receive))
     try:
         await asyncio.wait({working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

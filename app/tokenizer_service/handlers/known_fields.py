@@ -1,9 +1,9 @@
 """The fields of other servers' requests: one table, from which docs/http-reference.md is made.
 
-A field of a request model is done. Of the others a route refuses by name those that would change
-the prompt, and what looks like one, because ids without it would be wrong; it carries or accepts
-what does not change the prompt. Any other field is ignored, and the header `Ignored-Fields` lists
-it. The names are those of the servers' documentation of November 2026.
+A route does what the fields of its request model say. Of the others it refuses by name those that
+would change the prompt, and what looks like one, because ids without it would be wrong; it carries
+or accepts what does not change the prompt. Any other field is ignored, and the header
+`Ignored-Fields` lists it. The names are those of the servers' documentation of November 2026.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def validate_borrowed(value: Any, model: type[Model]) -> Model:
 def reporting_ignored(
     render: Callable[[Wanted, LiveTokenizer], Rendered],
 ) -> Callable[[Wanted, LiveTokenizer], Rendered]:
-    """`render`, and the header with the fields that the request has in vain."""
+    """`render`, with a header that lists the fields of the request that were ignored."""
 
     def rendered(wanted: Wanted, live: LiveTokenizer) -> Rendered:
         result = render(wanted, live)

@@ -115,8 +115,8 @@ def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) ->
 
 
 def version_tag(ref: ArtifactRef, previous: ArtifactRef | None = None) -> str:
-    """The ETag of what is said of a version, which never changes, and of the active one with what
-    was served before: versions of the same ids may differ in chat templates."""
+    """The ETag of a version, which never changes; with `previous`, that of the active version and
+    what was served before it. Versions of one digest may differ in chat templates."""
     before = "" if previous is None else f";{previous}"
     return f'"{ref.digest}-{ref}{before}"'
 

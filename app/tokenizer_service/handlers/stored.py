@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class StoredBody(NamedTuple):
-    """A body that is ready to send, and the headers of its own."""
+    """A body that is ready to send, and its headers."""
 
     content: bytes
     media_type: str = "application/json"

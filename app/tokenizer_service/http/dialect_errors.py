@@ -43,7 +43,7 @@ class ErrorText:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A protocol. `statuses` replaces those of this service; one of a code goes first."""
+    """A protocol. `statuses` maps a code of this service, or else a status, to its status."""
 
     name: str
     document: Callable[[ErrorText], dict[str, Any]]
@@ -168,7 +168,7 @@ DIALECTS: Final = {
     dialect.name: dialect
     for dialect in (VLLM, SGLANG, LLAMA_CPP, TEI, COHERE, OPENAI, ANTHROPIC, GEMINI)
 }
-"""The dialects by the names that stand behind `/as/`."""
+"""The dialects by their names in `/as/{name}`."""
 
 _OF_ROUTE: Final = {
     "/tokenizer_info": VLLM,
@@ -201,8 +201,8 @@ _SHARED: Final = {"/tokenize": (VLLM, LLAMA_CPP, TEI, COHERE), "/decode": (TEI,)
 _BEHIND_PREFIX: Final = {
     path.split("/")[1] for path in (*_OF_ROUTE, *_SHARED, "/detokenize", "/health", "/info")
 }
-"""The first parts of the paths that a prefix may stand before. Not those of jobs, of the tokenizers
-or of the metrics: a proxy in front may guard these by their paths."""
+"""The first parts of the paths that may follow a prefix. Not those of jobs, of the tokenizers or of
+the metrics: a proxy in front may guard these by their paths."""
 
 
 def dialects_of_route(path: str) -> tuple[Dialect, ...]:

@@ -42,8 +42,8 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_HEADERS: Final = 100
 
 AFTER_EOF_SECONDS: Final = 1.0
-"""After its FIN a client is served as long as no second passes without a part of a response. A
-client that only sends no more cannot be told from one that is gone."""
+"""After its FIN a client is served as long as no second passes without a part of a response: it
+may have only stopped sending, or be gone."""
 
 _RESET_POLL_SECONDS: Final = 0.1
 
@@ -115,7 +115,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._wire.forget()
         self._guard.release(self)
         super().connection_lost(exc)
-        # The base class tells the last request alone; an earlier one may be running.
+        # The base class notifies the last request only; an earlier one may be running.
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()

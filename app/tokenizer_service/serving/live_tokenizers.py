@@ -426,7 +426,7 @@ class LiveTokenizers:
         return []
 
     def _have_peers_changed(self) -> bool:
-        """Whether others have begun or ceased to serve what this process cannot load."""
+        """Whether others have begun, or stopped, serving what this process cannot load."""
         is_served = any(peer.served == self.failed for peer in self._read_peers())
         return is_served != self._has_yielded
 

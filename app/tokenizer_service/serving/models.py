@@ -1,7 +1,7 @@
 """ModelNames: the tokenizer for the `model` of a request, which is a name, an alias or a version.
 
 Clients of other servers can only name a model. The registry says which version that is; this module
-keeps its response for the interval at which processes poll the pointer, so that most requests need
+keeps the answer for the interval at which processes poll the pointer, so that most requests need
 no thread. A new alias is known at once, a removed one and a promotion of a name that is not active
 within that interval.
 """
