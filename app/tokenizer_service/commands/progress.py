@@ -45,14 +45,9 @@ def has_colours(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and not is_dumb
 
 
-def is_shown(*, quiet: bool) -> bool:
-    """Whether to show bars."""
-    return not quiet and sys.stderr.isatty()
-
-
 def progress_bar(*, quiet: bool, total: float | None = None, **options: Any) -> Any:
     """A tqdm bar over bytes with these `options`, or a HiddenBar."""
-    if not is_shown(quiet=quiet):
+    if quiet or not sys.stderr.isatty():
         return HiddenBar()
     from tqdm import tqdm
 
@@ -79,7 +74,7 @@ class ProgressBars:
     """One bar for each phase of training."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._is_shown = is_shown(quiet=quiet)
+        self._quiet = quiet
         self._bar: Any = None
         self._phase = ""
 
@@ -91,14 +86,12 @@ class ProgressBars:
 
     def show(self, progress: TrainingProgress) -> None:
         """Show the progress of training."""
-        if not self._is_shown:
-            return
         if progress.phase != self._phase:
             self._close()
             self._phase = progress.phase
             unit = {"count": "B", "merge": " partitions"}.get(progress.phase, " merges")
             self._bar = progress_bar(
-                quiet=False,
+                quiet=self._quiet,
                 total=progress.total,
                 desc=progress.message,
                 unit=unit,

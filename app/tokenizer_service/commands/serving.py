@@ -622,18 +622,11 @@ def _encode_sample(settings: Settings) -> list[int] | None:
 def _find_corpus(settings: Settings) -> str | None:
     """The name of a small text file in a corpus root, or None."""
     for root in settings.corpus_roots:
-        try:
-            names = sorted(
-                entry.name
-                for entry in os.scandir(root)
-                if entry.is_file(follow_symlinks=False)
-                and entry.name.endswith(".txt")
-                and 1000 < entry.stat(follow_symlinks=False).st_size < 100_000_000
-            )
-        except OSError:
-            continue
-        if names:
-            return names[0]
+        with contextlib.suppress(OSError):
+            for path in sorted(root.glob("*.txt")):
+                found = path.lstat()
+                if stat.S_ISREG(found.st_mode) and 1000 < found.st_size < 100_000_000:
+                    return path.name
     return None
 
 

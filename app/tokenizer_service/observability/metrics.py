@@ -29,6 +29,7 @@ from prometheus_client import (
     Metric,
     disable_created_metrics,
     generate_latest,
+    values,
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -36,7 +37,7 @@ from prometheus_client.registry import Collector
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines import Engine
-from tokenizer_service.observability.metrics_files import install_reserved_files
+from tokenizer_service.observability.metrics_files import ReservedFile
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REJECT_REASONS: Final = {
@@ -129,7 +130,7 @@ class ServiceMetrics:
     def __init__(self) -> None:
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._multiprocess_dir = Path(folder) if folder else None
-        install_reserved_files()
+        values.MmapedDict = ReservedFile  # type: ignore[attr-defined]
         # Without this call, each counter has a second series with the time of its creation.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()

@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import values
 from prometheus_client.mmap_dict import MmapedDict
 
 from tokenizer_core.blobs.atomic_files import replacing
@@ -29,13 +28,9 @@ FIRST_BYTES: Final = 1 << 16
 _FRAME_BYTES: Final = 64  # more than the library adds to a key
 
 
-def install_reserved_files() -> None:
-    """Make the library use `ReservedFile`; call this before creating the first metric."""
-    values.MmapedDict = ReservedFile  # type: ignore[attr-defined]
-
-
 class ReservedFile(MmapedDict):
-    """The library's file of values with all blocks reserved, or memory if the disk is full."""
+    """The library's file of values with all blocks reserved, or memory if the disk is full. The
+    library must know it before the first metric is made."""
 
     def __init__(self, filename: str, read_mode: bool = False) -> None:
         self._is_shared = True
