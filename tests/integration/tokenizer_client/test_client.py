@@ -218,8 +218,10 @@ def test_a_corpus_is_encoded_and_downloaded_and_a_promotion_rolled_back(admin, t
         admin.corpora.upload("news", iter(["other"]), replace=False)
     assert refused.value.code == "corpus_exists"
     with pytest.raises(InvalidRequestError) as refused:
-        admin.corpora.upload("news", b"abc\xff")
-    assert refused.value.byte_offset == 3
+        admin.corpora.upload("news", b'{"text": "abc"}\n')
+    assert refused.value.code == "corpus_format"
+    assert admin.corpora.upload("latin", b"abc\xff").not_utf8_at == 3
+    admin.corpora.remove("latin")
     assert admin.corpora.get("news") == corpus
 
     before = admin.tokenizers.active()
