@@ -117,7 +117,10 @@ def wait(client: Client, job_id: str, title: str) -> AnyJobView:
             bar.set_postfix_str(job.phase)
             bar.update(round(100 * job.progress) - bar.n)
 
-        return client.jobs.wait(job_id, on_progress=show)
+        job = client.jobs.wait(job_id, on_progress=show)
+    for warning in job.result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return job
 
 
 def show_batch(client: Client, path: Path, dtype: str, seed: int) -> None:
