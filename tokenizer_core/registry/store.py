@@ -165,26 +165,27 @@ class Artifacts(PointerMoves):
             name, version or _active_last(name, versions, self.pointer_state().recorded())
         )
 
-    def in_use(self, default: str) -> set[str]:
-        """`name@version` of the versions that the store itself uses: active now or before, the
-        default, and those that aliases follow. A damaged one is left out.
+    def in_use(self, default: str) -> dict[str, str]:
+        """`name@version` of the versions that the store itself uses, and why: active now or before,
+        the default, and those that aliases follow. A damaged one is left out.
 
         Raises:
             ArtifactStorageError: the store cannot be read.
         """
-        found = set()
-        for look in (
-            self.active,
-            self.previously_active,  # for a roll-back
-            lambda: self.resolve(default),
+        found: dict[str, str] = {}
+        for reason, look in (
+            ("it is active; promote another one first", self.active),
+            ("a rollback would serve it; promote another one first", self.previously_active),
+            ("it is the default (TOKENIZER_DEFAULT)", lambda: self.resolve(default)),
         ):
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
                 ref = look()
                 if ref is not None:
-                    found.add(str(ref))
+                    found.setdefault(str(ref), reason)
         with contextlib.suppress(ArtifactCorruptError):
             served, aliases = self.models(), self.aliases()
-            found |= {ref for model, ref in served.items() if model in aliases}
+            for model in served.keys() & aliases:
+                found.setdefault(served[model], "an alias follows it; remove the alias first")
         return found
 
     def models(self) -> dict[str, str]:

@@ -385,11 +385,9 @@ def run_remove(arguments: argparse.Namespace) -> None:
         raise UsageError("remove takes one version, NAME@VERSION; tokenizer list shows them")
     store = open_store(arguments)
     ref = resolve_published(store, arguments.tokenizer)
-    if str(ref) in store.in_use(default_tokenizer()):
-        raise CommandError(
-            f"{ref} is in use: it is active, was active before, is the default, or an alias "
-            f"follows it"
-        )
+    reason = store.in_use(default_tokenizer()).get(str(ref))
+    if reason is not None:
+        raise CommandError(f"{ref} is in use: {reason}")
     store.remove(ref.name, ref.version)
     if arguments.json:
         print_json(_identity(ref))

@@ -91,7 +91,7 @@ class InvalidInputsError(JobsError):
 
 
 class VersionInUseError(JobsError):
-    """The version cannot be removed: a process serves it, or a job or a setting needs it."""
+    """The version cannot be removed; the message says why."""
 
     code = "tokenizer_in_use"
 

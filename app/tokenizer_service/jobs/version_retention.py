@@ -29,8 +29,9 @@ class VersionRetention:
 
     def remove(self, name: str, version: str) -> None:
         """Remove one version; raises VersionInUseError, and as the registry."""
-        if f"{name}@{version}" in self._in_use():
-            raise VersionInUseError
+        reason = self._in_use().get(f"{name}@{version}")
+        if reason is not None:
+            raise VersionInUseError(reason)
         self._store.remove(name, version)
 
     def keep_newest(self, name: str) -> None:
@@ -43,7 +44,7 @@ class VersionRetention:
         if not kept:
             return
         try:
-            in_use = self._in_use() | set(self._store.models().values())
+            in_use = self._in_use().keys() | self._store.models().values()
             for ref in self._store.versions(name)[:-kept]:
                 if str(ref) not in in_use:
                     self._store.remove(ref.name, ref.version)
@@ -51,15 +52,18 @@ class VersionRetention:
         except (TokenizerCoreError, OSError) as error:
             log.warning("old versions of %s cannot be removed: %s", name, error)
 
-    def _in_use(self) -> set[str]:
-        """`name@version` of every version in use."""
-        found = {str(live.ref) for live in self._live.loaded()}
-        found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
-        found |= self._live.pinned_on_host()
+    def _in_use(self) -> dict[str, str]:
+        """`name@version` of every version in use, and why."""
+        served = {str(live.ref) for live in self._live.loaded()}
+        served |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
+        served |= self._live.pinned_on_host()
+        reason = "a process has it in memory for requests; restart the service to free it"
+        found = dict.fromkeys(served, reason)
         for job in self._jobs.unfinished():
             # Also queued jobs, which may wait long before they use a version.
             # A damaged row names none.
             named = job.request.get("tokenizer") if job.kind == "encode" else job.result
             if isinstance(named, dict):
-                found.add(f"{named['name']}@{named['version']}")
+                ref = f"{named['name']}@{named['version']}"
+                found[ref] = f"job {job.id} needs it; wait for the job, or cancel it"
         return found | self._store.in_use(self._settings.default)

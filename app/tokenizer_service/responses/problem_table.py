@@ -289,12 +289,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         retry_after=5,
     ),
     jobs.InvalidInputsError: Row(422),
-    jobs.VersionInUseError: Row(
-        409,
-        "This version is served, was served before the present one, is the default, an alias "
-        "follows it (GET /v1/models), or a job is to promote it or encodes with it. Promote "
-        "another one first, remove the alias, or wait for the job; GET /jobs shows it.",
-    ),
+    jobs.VersionInUseError: Row(409, "This version is in use: {error}."),
     JobDatabaseError: _problem_of_job_database,
     JobDatabaseUnusableError: Row(503, "{error.remedy}"),
     # Corpora

@@ -23,8 +23,8 @@ def test_a_version_is_removed_unless_it_is_in_use(cli):
     first, second, third, fourth = map(str, store.versions("news"))
     for version in (second, third):
         cli.run("promote", version)
-        assert "is in use" in cli.fail("remove", version)
-    assert "is in use" in cli.fail("remove", second)  # a rollback returns to it
+        assert f"{version} is in use: it is active; promote" in cli.fail("remove", version)
+    assert "in use: a rollback would serve it; promote another" in cli.fail("remove", second)
     assert "one version" in cli.fail("remove", "news", code=2)
     assert cli.run("remove", first)[0] == f"removed {first}\n".encode()
     assert [*map(str, store.versions("news"))] == [second, third, fourth]

@@ -237,7 +237,7 @@ def test_the_inputs_of_a_job_are_not_removed(start, store):
     version = f"/tokenizers/{ref.name}/{ref.version}"
     for path in (version, "/corpora/news", "/corpora/second"):
         code = "tokenizer_in_use" if path == version else "corpus_in_use"
-        problem(later.delete(path), 409, code)
+        assert f"ob {job_id} " in problem(later.delete(path), 409, code)["detail"]
     assert later.delete(f"/jobs/{job_id}").json()["state"] == "cancelled"
     assert [later.delete(path).status_code for path in (version, "/corpora/second")] == [204, 204]
 

@@ -172,7 +172,7 @@ async def test_the_versions_that_requests_name_are_known_to_every_process(
             assert live.pinned_on_host() == {"third@1", str(other)}
             damaged = SimpleNamespace(kind="encode", request={})  # it names no version
             jobs = SimpleNamespace(unfinished=lambda: [damaged])
-            with pytest.raises(VersionInUseError):
+            with pytest.raises(VersionInUseError, match="has it in memory for requests"):
                 VersionRetention(settings, store, live, jobs).remove("third", "1")
         assert live.pinned_on_host() == {str(other)}
         assert not peer.path.with_suffix(".pinned").exists()
@@ -201,7 +201,7 @@ def test_the_version_that_an_alias_follows_is_in_use(settings, store, starter, o
     retention.keep_newest("other")
     assert store.versions("other") == [newest, unused]
     store.add_alias("qwen", "other")
-    with pytest.raises(VersionInUseError):
+    with pytest.raises(VersionInUseError, match="an alias follows it"):
         retention.remove("other", newest.version)
     retention.remove("other", unused.version)
     store.remove_alias("qwen")

@@ -68,7 +68,7 @@ def test_delete_removes_what_is_not_in_use(service, monkeypatch):
     # One that a job is about to promote.
     another = publish(service, 5000)
     result = {"name": another.name, "version": another.version, "digest": another.digest}
-    job = SimpleNamespace(kind="train", result=result, request={})
+    job = SimpleNamespace(id="j", kind="train", result=result, request={})
     with monkeypatch.context() as patch:
         patch.setattr(type(service.jobs), "unfinished", lambda self: [job])
         assert delete(another) == 409
