@@ -17,7 +17,8 @@ from tokenizer_service.jobs.queue import JobStore
 __all__ = ["both"]
 
 
-def test_token_files_in_a_bucket_are_those_of_a_folder(trained, s3_bucket):
+def test_token_files_in_a_bucket_are_those_of_a_folder(trained, s3_bucket, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd()))
     Path("stories.txt").write_text(STORIES)
     address = f"{s3_bucket}/stories"
     encode = ("corpus", "encode", "stories.txt", "-o")
@@ -35,8 +36,11 @@ def test_token_files_in_a_bucket_are_those_of_a_folder(trained, s3_bucket):
     train = cached / "train.bin"
     train.write_bytes(train.read_bytes()[::-1])
     assert f"remove {train}" in trained.fail("corpus", "verify", address, "--cache=c", code=3)
-    error = trained.fail(*encode, address, "--temp-dir=s")
-    assert "has other token files already" in error
+    for options in ([], ["--resume", "--shuffle"]):
+        error = trained.fail(*encode, address, "--temp-dir=s", *options)
+        assert "has other token files already" in error
+    _, told = trained.run(*encode, address, "--temp-dir=s", "--resume")
+    assert f"{address} is complete already" in told
     assert not list(Path("s").iterdir()), "it was encoded before it was refused"
     assert "never finished" in trained.fail("corpus", "inspect", f"{s3_bucket}/none", "--cache=c")
     error = trained.fail("corpus", "verify", "s3://me:secret@bucket/x", "--cache=c")
