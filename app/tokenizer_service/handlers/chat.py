@@ -154,16 +154,42 @@ def count_gemini(
 
 
 def count_chat(request: ChatInputRequest, live: LiveTokenizer, *, limits: RenderLimits) -> Rendered:
-    """Count the tokens of a chat completion as llama.cpp; raises as `encode_conversation`."""
-    return _counted(_encode_chat_input(request, live, limits))
+    """Count the tokens of a chat completion as llama.cpp; raises as `encode_conversation`.
+
+    What the post-processor adds counts once, also where the template does not write it.
+    """
+    chat = _encode_chat_input(request, live, limits)
+    if "add_special_tokens" in request.model_fields_set:
+        return _counted(chat)
+    around = live.tokenizer.spec.prefix_ids + live.tokenizer.spec.suffix_ids
+    begin, end = _written_around(chat, live)
+    return _counted(chat, len(around) - len(begin) - len(end))
 
 
 def apply_template(
     request: ChatInputRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
-    """The text of a chat completion as llama.cpp; raises as `encode_conversation`."""
+    """The text of a chat completion as llama.cpp; raises as `encode_conversation`.
+
+    It is without what the post-processor adds: `/tokenize` with `add_special` and llama.cpp's
+    `/completion` add that, and would repeat it.
+    """
     chat = _encode_chat_input(request, live, limits)
-    return rendered_for(chat, [b'{"prompt":', *render_text(chat.text), b"}"])
+    begin, end = map(live.tokenizer.decode, _written_around(chat, live))
+    text = chat.text.removeprefix(begin).removesuffix(end)
+    return rendered_for(chat, [b'{"prompt":', *render_text(text), b"}"])
+
+
+def _written_around(
+    chat: ChatEncoding, live: LiveTokenizer
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that the post-processor adds before and after a text, as far as `chat` has them."""
+    begin, end = live.tokenizer.spec.prefix_ids, live.tokenizer.spec.suffix_ids
+    head, tail = chat.ids[: len(begin)], chat.ids[len(chat.ids) - len(end) :]
+    return (
+        begin if tuple(head.tolist()) == begin else (),
+        end if tuple(tail.tolist()) == end else (),
+    )
 
 
 def _encode_chat_input(
@@ -180,8 +206,8 @@ def _encode_chat_input(
     return encode_chat_completion(request, live, limits, kwargs)
 
 
-def _counted(chat: ChatEncoding) -> Rendered:
-    body = b'{"object":"response.input_tokens","input_tokens":%d}' % len(chat.ids)
+def _counted(chat: ChatEncoding, n_more: int = 0) -> Rendered:
+    body = b'{"object":"response.input_tokens","input_tokens":%d}' % (len(chat.ids) + n_more)
     return rendered_for(chat, [body])
 
 

@@ -208,6 +208,7 @@ REFUSED: Final = {
     "regex": _CONSTRAINT,
     "suffix": "filling in the middle needs the model's own form; send the text that it reads",
     "thread": _STORED,
+    "token_ids": _IDS,
     "truncate_prompt_tokens": _CUT,
     "truncation_side": _CUT,
     "use_beam_search": "requests of /inference/v1/generate have no beam search; leave it out",

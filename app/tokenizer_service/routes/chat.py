@@ -151,7 +151,8 @@ def render_response_input(request: HTTPConnection) -> Plan:
     response={"model": InputTokensResponse},
 )
 def count_chat_tokens(request: HTTPConnection) -> Plan:
-    """Count the tokens of a chat completion, as the tokenizer's chat template writes them."""
+    """Count the tokens of a chat completion, as the tokenizer's chat template writes them, and once
+    those that the post-processor adds, unless `add_special_tokens` is sent."""
     return _plan_conversation(request, ChatInputRequest, count_chat)
 
 
@@ -163,8 +164,9 @@ def count_chat_tokens(request: HTTPConnection) -> Plan:
     response={"model": ApplyTemplateResponse},
 )
 def apply_chat_template(request: HTTPConnection) -> Plan:
-    """Render the text of a chat completion. Encoded as a text, what a user wrote may become a
-    control token, so encode untrusted conversations by the other routes."""
+    """Render the text of a chat completion, without what the post-processor adds around a text.
+    Encoded as a text, what a user wrote may become a control token, so encode untrusted
+    conversations by the other routes."""
     return _plan_conversation(request, ChatInputRequest, apply_template)
 
 

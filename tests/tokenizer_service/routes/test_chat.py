@@ -3,6 +3,7 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
@@ -163,8 +164,13 @@ def test_tokenize_as_vllm(post):
 
 def test_count_and_text_of_a_chat_as_llama_cpp(post, refused):
     def check(expected, **asked):
-        n_tokens = {"object": "response.input_tokens", "input_tokens": len(expected)}
-        assert post("/v1/chat/completions/input_tokens", **asked) == n_tokens
+        def n_tokens(**options):
+            answer = post("/v1/chat/completions/input_tokens", **asked, **options)
+            return answer["object"], answer["input_tokens"]
+
+        # Without the id that the post-processor adds and no template writes.
+        assert n_tokens() == ("response.input_tokens", len(expected) + 1)
+        assert n_tokens(add_special_tokens=False)[1] == len(expected)
         text = post("/apply-template", **asked)["prompt"]
         written = text.encode().replace(START.encode(), b"\x01").replace(END.encode(), b"\x02")
         assert list(written) == [{START_ID: 1, END_ID: 2}.get(id_, id_) for id_ in expected]
@@ -184,6 +190,21 @@ def test_count_and_text_of_a_chat_as_llama_cpp(post, refused):
         assert refused(path, messages=user([{"type": "image_url"}]))[1] == "/messages/0/content/0"
         assert refused(path, messages=HELLO, truncate_prompt_tokens=4)[0] == "invalid_request"
         assert refused(path, messages=HELLO, tool=[TOOL]) == ("invalid_request", "/tool")
+
+
+def test_what_the_post_processor_adds_is_there_once_as_in_llama_cpp(shared_store, client, post):
+    spec = replace(SPEC, prefix_ids=(START_ID,), suffix_ids=(END_ID,))
+    shared_store.publish(with_templates(spec), name="around")
+
+    def ask(path, **asked):
+        return post(path, tokenizer="around", **asked)
+
+    asked = {"messages": HELLO, "chat_template": "parts"}
+    prompt = ask("/apply-template", **asked)["prompt"]
+    assert prompt == "user:[Hello]"
+    ids = ask("/as/llama.cpp/tokenize", content=prompt, add_special=True)["tokens"]
+    assert ids == [START_ID, *b"user:[Hello]", END_ID]
+    assert ask("/chat/completions/input_tokens", **asked)["input_tokens"] == len(ids)
 
 
 def test_count_tokens_as_gemini(client, post, refused):

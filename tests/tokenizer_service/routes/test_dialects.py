@@ -204,6 +204,8 @@ def test_unsupported_requests_are_refused(client, refused):
         # An option that would change ids, and is not supported here, is never ignored.
         ({"inputs": "x", "prompt_name": "query"}, "invalid_request"),
         ({"prompt": "x", "truncate_prompt_tokens": 5}, "invalid_request"),
+        # Aleph Alpha's client: it would read our ids as the texts of the tokens.
+        ({"prompt": "x", "tokens": True, "token_ids": True}, "invalid_request"),
         ({"content": "x", "add_special_tokens": False}, "invalid_request"),
         ({"text": "x", "add_special_tokens": True}, "invalid_request"),
         ({"prompt": "x", "add_special_tokens": 2}, "invalid_request"),
