@@ -4,8 +4,8 @@
 # What happens: if a text ends soon after the first characters of an added token, onnxruntime-extensions 0.15.2, the
 # newest release, drops what follows them, without an error. With <|endoftext|> (GPT-2, Qwen, Llama 3 have such
 # tokens) "I <3" has the ids of "I <". With tokens of runs of spaces (Phi-2, GPT-NeoX) "Plan b" has those of "Plan ".
-# Source of the expectation: the ids of tokenizers for the same file; pull request 1067 of the library's repository calls
-# it a loss of trailing characters. onnxruntime-genai 0.18.0, which builds a newer copy, keeps them.
+# Source of the expectation: the ids of tokenizers for the same file; pull request 1067 of the library's repository
+# calls it a loss of trailing characters. onnxruntime-genai 0.18.0, which builds a newer copy, keeps them.
 # 2026-11-30
 set -eu
 work=$(mktemp -d)
