@@ -16,7 +16,7 @@ import string
 import traceback
 from collections.abc import Iterator
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
@@ -61,7 +61,6 @@ Rendered: TypeAlias = "tuple[str, Runs]"
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 _TRACED_ROLES: Final = {role: traced(role, TRUSTED) for role in ROLES}
 _REASONING_FIELDS: Final = frozenset(REASONING_FIELDS)
-_LONGEST_KEPT_NAME: Final = 32
 _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -154,8 +153,7 @@ def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
     result: dict[str, Any] = {}
     for name, value in message.items():
-        is_short = len(name) <= _LONGEST_KEPT_NAME
-        key = _traced_name(name, origin) if is_short else traced(name, origin)
+        key = traced(name, origin)
         if name == "content" and type(value) is str:
             result[key] = traced(value, origin)
         elif name == "role" and isinstance(value, str) and value in _TRACED_ROLES:
@@ -164,12 +162,6 @@ def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
             kind = CALLED if name == "tool_calls" else REASONED if name in REASONING_FIELDS else 0
             result[key] = trace_value(value, origin | kind)
     return result
-
-
-@lru_cache(maxsize=1024)
-def _traced_name(name: str, origin: int) -> TracedText:
-    """The name of a field; long conversations have the same ones."""
-    return traced(name, origin)
 
 
 def _mark_final_message(

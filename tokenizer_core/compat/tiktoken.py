@@ -87,6 +87,7 @@ class Encoding:
         self._set_up(name, spec, pat_str)
 
     @classmethod
+    @cache
     def _of_preset(cls, name: str) -> Encoding:
         encoding = cls.__new__(cls)
         encoding._is_preset = True
@@ -378,11 +379,6 @@ def _without_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-@cache
-def _named(name: str) -> Encoding:
-    return Encoding._of_preset(name)
-
-
 def get_encoding(encoding_name: str) -> Encoding:
     """The encoding of this name, always the same object.
 
@@ -394,7 +390,7 @@ def get_encoding(encoding_name: str) -> Encoding:
         raise ValueError(
             f"there is no encoding {encoding_name!r:.60}; there are {', '.join(PRESETS)}"
         )
-    return _named(encoding_name)
+    return Encoding._of_preset(encoding_name)
 
 
 def list_encoding_names() -> list[str]:

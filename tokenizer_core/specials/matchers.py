@@ -43,6 +43,4 @@ def matcher_of_rest(spec: TokenizerSpec, *controls: frozenset[str]) -> SpecialTo
     return matcher_of_spec(spec, frozenset(spec.added_ids).difference(*controls))
 
 
-@lru_cache(maxsize=64)
-def _flagged_matcher_of(tokens: frozenset[AddedToken]) -> FlaggedTokenMatcher:
-    return FlaggedTokenMatcher(tokens)
+_flagged_matcher_of = lru_cache(maxsize=64)(FlaggedTokenMatcher)
