@@ -150,7 +150,7 @@ class Tokenizer:
         For a model folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer`
         of `transformers`. If releases of it give a folder different ids (Llama 2, SmolLM), choose
         with `ids`: `transformers4` (release 4.57.6), `transformers5` (5.24.0) or `file`, those of
-        `tokenizer.json` alone. What a release does and is not known here is refused by name.
+        `tokenizer.json` alone. Behaviour of a release that is not known here is refused by name.
 
         Raises:
             FormatError: no supported format, or a setting that is not supported. A vocabulary with

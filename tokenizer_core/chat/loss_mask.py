@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, takewhile
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
@@ -104,8 +105,8 @@ class ChatEncoding:
         of that text as is there, up to and including the special token that ends the turn. A token
         is learned if any character of it is after that border. The end is the first token that is
         declared (here as `turn_ends`, or by the model folder) or else the last special
-        token of the text that the template writes after the turn whatever follows. A token that
-        only what follows makes the template write (the next role's) must be declared. `auto`:
+        token of the text that the template writes after the turn in any case. A token that the
+        template writes only because of what follows (the next role's) must be declared. `auto`:
         `template` if the template has such tags, else `role`. The messages whose indices are in
         `unlearned` are left out. Needs `encode_chat(..., with_loss=True)`.
 
@@ -149,9 +150,9 @@ class ChatEncoding:
                 n_earlier,
             )
         known = max((span[1] for span in earlier.message_spans() if span), default=0)
-        pairs = zip(earlier.text[known:], self.text[start:later], strict=False)
-        # What follows the earlier messages whatever comes, and the first of it that is not there.
-        shared = start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        # Up to `shared` the template writes the same whether or not messages follow.
+        after = [earlier.text[known:], self.text[start:later]]
+        shared = start + len(commonprefix(after))  # noqa: RUF071 - no paths
         ((first, stop), (_, limit)) = self._tokens([(start, shared), (start, later)])
         ends = [index for index in range(first, stop) if self._is_control(index)]
         ends = [index for index in ends if self._characters(self._end_of_token(index)) <= shared]

@@ -1,6 +1,6 @@
 """Render chat templates where a template can neither leave nor exhaust anything.
 
-A template is a program of whoever published the model. Jinja's sandbox keeps it from Python's
+A template is a program by the publisher of the model. Jinja's sandbox keeps it from Python's
 internals, not from `'a' * 10**9` or a loop without end, so a rendering runs in a child process with
 limits (`render_worker.py`). All templates share the processes, which start on first use and stay.
 Templates of a tokenizer run in the calling process where each of their operations has a bound
@@ -111,9 +111,10 @@ class TurnBorders(NamedTuple):
     - `prompt`, `start`: where the text that asks for it begins, and where it ends; -1 if the
       template does not say it.
     - `text_end`: after the last character that is from the message.
-    - `own_end`, `whole_end`: up to where the text after it belongs to the turn: whatever follows,
-      perhaps within a token; and all that is written where nothing follows, if it is there.
-    - `limit`: what is after it belongs to another message, or asks for one.
+    - `own_end`: the end of what the template writes after that in any case, perhaps within a token.
+    - `whole_end`: the end of all that it writes there if nothing follows; `text_end` if the text
+      has only a part of that.
+    - `limit`: the text after it belongs to another message, or asks for one.
     """
 
     message: int

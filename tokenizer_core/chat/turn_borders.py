@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from operator import itemgetter
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE, SOURCE
@@ -158,8 +159,7 @@ class _Conversation:
                 self.prompts[prompt] = None
 
     def ends(self, turn: _Turn, next_prompt: int | None) -> tuple[int, int, int, int, bool]:
-        """Where the text of a turn ends. Up to where what follows belongs to it: whatever follows;
-        if nothing follows and all of that is there; at most. And whether the turn is the last."""
+        """`text_end`, `own_end`, `whole_end`, `limit` and `is_last` of `renderer.TurnBorders`."""
         if next_prompt is not None:
             return turn.end, next_prompt, next_prompt, next_prompt, False
         behind = self._text[turn.end : turn.after]
@@ -214,8 +214,8 @@ class _Conversation:
             self.message_ends[tail] = None
 
     def _head(self, n: int, content: Any) -> str | None:
-        """What stands between the first `n` messages and one of the assistant that has only text,
-        in the shape of `content`; None if the template refuses it."""
+        """What the template writes between the first `n` messages and the text of an assistant's
+        message, in the shape of `content`; None if the template refuses it."""
         if n not in self._heads:
             plain = [{"type": "text", "text": "x"}] if isinstance(content, list) else "x"
             message = {"role": "assistant", "content": plain}
@@ -260,7 +260,7 @@ def _message_runs(rendered: Rendered) -> Iterator[tuple[int, int, int]]:
 
 
 def _tail(rendered: Rendered) -> tuple[int, str]:
-    """The message with the last text that is from one, -1 if there is none; what follows that."""
+    """The message from which the last text is (-1: none has any), and what follows that text."""
     last, _, end = max(_message_runs(rendered), key=itemgetter(2), default=(-1, 0, 0))
     return last, _plain_text(rendered)[end:]
 
@@ -271,7 +271,4 @@ def _plain_text(rendered: Rendered) -> str:
 
 def _common(one: str, other: str) -> int:
     """The length of what two texts begin with."""
-    length = min(len(one), len(other))
-    if one[:length] == other[:length]:
-        return length
-    return next(at for at in range(length) if one[at] != other[at])
+    return len(commonprefix([one, other]))  # noqa: RUF071 - no paths

@@ -1,4 +1,4 @@
-"""`aliases.json`, beside the pointer: further names of tokenizers, for clients that name a model.
+"""`aliases.json`, next to the pointer: further names of tokenizers, for clients that name a model.
 
 An alias belongs to the name of a tokenizer. The file is one JSON object of alias and name, replaced
 whole by compare-and-set, like the pointer.

@@ -182,8 +182,7 @@ def choose_template(
     templates: Mapping[str, str], name: str | ChosenTemplate | None, *, with_tools: bool
 ) -> ChosenTemplate:
     """The template that renders a conversation, as transformers chooses it; a `name` with braces is
-    a source, and one that was chosen stays. Raises ChatTemplateMissingError: there is none of that
-    name."""
+    itself a source. Raises ChatTemplateMissingError: no template has that name."""
     if isinstance(name, ChosenTemplate):
         return name
     if name is None:

@@ -83,8 +83,8 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
 
     @property
     def word_characters(self) -> Ranges:
-        """The characters beside which a token with `single_word` is none; empty without such a
-        token."""
+        """The characters next to which a `single_word` token does not count; empty if there is no
+        such token."""
         tokens = chain.from_iterable(one.tokens.values() for one in self.passes)
         if not any(token.single_word for token in tokens):
             return ()

@@ -60,7 +60,7 @@ class Policy(NamedTuple):
         added_tokens: AddedTokens = "all",
     ) -> Policy:
         """That of a text: `allowed`, or with `added_tokens="none"` no added token at all. Raises
-        ValueError: another `added_tokens`, or `"none"` beside the names of `allowed`."""
+        ValueError: another `added_tokens`, or `"none"` with names in `allowed`."""
         _check_added_tokens(added_tokens)
         if added_tokens == "none" and not isinstance(allowed, str):
             raise ValueError("added_tokens='none' recognises no token of allowed_special; omit one")

@@ -423,7 +423,7 @@ def metaspace_pattern(joined: Collection[str]) -> SplitPattern:
 
 
 def is_as_named(pattern: SplitPattern) -> bool:
-    """Whether the pattern has a name, and is what the rules of this name are for."""
+    """Whether the pattern has a name whose rules hold for it."""
     if not pattern.is_metaspace:
         return PATTERNS.get(pattern.name) == pattern
     is_joined = _JOINED.fullmatch(pattern.expression) is not None

@@ -101,7 +101,7 @@ def _without_normalized(added: Sequence[AddedToken]) -> list[AddedToken]:
 
 
 def _check_normalized(token: AddedToken, where: str, normalizer: ParsedNormalizer) -> None:
-    """Refuse a `normalized` token whose matches depend on what cannot be known. Beside Metaspace,
+    """Refuse a `normalized` token whose matches depend on what cannot be known. With Metaspace,
     spaces are U+2581, which is no white space that a token could include."""
     if normalizer.excludes:
         raise FormatError(

@@ -7,7 +7,7 @@ equal ones, and leads back to one. Pairs are only searched within a loop, where 
 places.
 
 A loop at the end, after which nothing can fail, is left at its first way out: `\p{N}{1,3}+` as a
-whole alternative takes linear time, whatever it may match in how many ways. The end of a lookahead
+whole alternative takes linear time, in however many ways it may match. The end of a lookahead
 is such an end too.
 
 Assertions and atomic groups count as if they held nothing back, so an expression may be refused
