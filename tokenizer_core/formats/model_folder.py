@@ -558,7 +558,7 @@ def _read_table(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _ids_beside(folder: Path, config: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """Content and id of the tokens that are declared with ids beside `tokenizer.json`."""
+    """Content and id of the tokens that the files of the folder declare with ids."""
     if "added_tokens_decoder" not in config:
         return list(_read_table(folder, ADDED_TOKENS).items())
     declared = tokens_of_decoder(config["added_tokens_decoder"])

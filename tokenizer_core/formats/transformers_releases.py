@@ -475,13 +475,12 @@ def _table_in_5(files: FolderTables) -> dict[str, Any]:
     if is_null and rule and rule.pattern and not kind.startswith(("Qwen", "CLIP")):
         raise NotReadError(f"it refuses add_prefix_space: null of {kind}")
     if not files.has_file:
-        if rule is None or rule.pattern is None or kind == "WhisperTokenizer":
-            built = {k for k, r in _CLASSES_IN_5.items() if r.pattern} - {"WhisperTokenizer"}
-            kinds = ", ".join(k for k in _CLASSES_IN_5 if k in built)
+        built = [k for k, of in _CLASSES_IN_5.items() if of.pattern and k != "WhisperTokenizer"]
+        if kind not in built:
             raise UnknownIdsError(
                 f"the folder has no {TOKENIZER}, and its class, {kind}, is none that builds one of "
-                f"vocab.json and merges.txt ({kinds}); name such a class in {CONFIG}, or give the "
-                f"two files (vocab.json,merges.txt; Tokenizer.from_files)"
+                f"vocab.json and merges.txt ({', '.join(built)}); name such a class in {CONFIG}, "
+                f"or give the two files (vocab.json,merges.txt; Tokenizer.from_files)"
             )
         if files.config.get("add_bos_token") or files.config.get("add_eos_token"):
             raise UnknownIdsError(f"{CONFIG}: add_bos_token and add_eos_token need a {TOKENIZER}")
@@ -677,14 +676,12 @@ def _named_of(
     named: dict[str, Token | str] = {}
     for name in NAMED:
         default = defaults.get(name)
-        value = default
+        value = None if name in config else default
         if config.get(name) is not None:
             value = _value(config[name], name)
             value = known.get(_content(value), value)
             if isinstance(value, str) and isinstance(default, dict):
                 value = {**default, "content": value}
-        elif name in config:
-            value = None
         if value is not None and _content(value):
             named[name] = value
     return named
