@@ -538,7 +538,7 @@ def _with_one_system_message(messages: list[Message]) -> tuple[list[Message], li
             message["role"] = "system"
         result.append(message)
     systems = [index for index, message in enumerate(result) if message["role"] == "system"]
-    if not any(systems):
+    if not any(systems):  # none, or the first message alone
         return result, list(range(len(result)))
     texts = ["\n".join(texts_of(result[index]["content"], "/content")) for index in systems]
     merged = {"role": "system", "content": "\n\n".join(filter(None, texts))}
