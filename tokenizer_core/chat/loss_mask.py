@@ -6,7 +6,6 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, takewhile
-from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
@@ -151,8 +150,8 @@ class ChatEncoding:
             )
         known = max((span[1] for span in earlier.message_spans() if span), default=0)
         # Up to `shared` the template writes the same whether or not messages follow.
-        after = [earlier.text[known:], self.text[start:later]]
-        shared = start + len(commonprefix(after))  # noqa: RUF071 - no paths
+        pairs = zip(earlier.text[known:], self.text[start:later], strict=False)
+        shared = start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         ((first, stop), (_, limit)) = self._tokens([(start, shared), (start, later)])
         ends = [index for index in range(first, stop) if self._is_control(index)]
         ends = [index for index in ends if self._characters(self._end_of_token(index)) <= shared]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from operator import itemgetter
-from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE, SOURCE
@@ -271,4 +270,7 @@ def _plain_text(rendered: Rendered) -> str:
 
 def _common(one: str, other: str) -> int:
     """The length of what two texts begin with."""
-    return len(commonprefix([one, other]))  # noqa: RUF071 - no paths
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    return next(at for at in range(length) if one[at] != other[at])
