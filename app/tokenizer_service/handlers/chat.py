@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 _SYSTEMS: Final = [{"role": role, "content": "a"} for role in ("system", "user", "system", "user")]
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
-_ENDS: Final = {"add_generation_prompt", "continue_final_message"}
 
 
 def render_limits_of(settings: Settings) -> RenderLimits:
@@ -195,15 +194,17 @@ def _written_around(
 def _encode_chat_input(
     request: ChatInputRequest, live: LiveTokenizer, limits: RenderLimits
 ) -> ChatEncoding:
-    """Encode a chat completion; as llama.cpp, it continues a last message of the assistant unless
-    the request says otherwise."""
+    """Encode a chat completion; as llama.cpp, it asks for thinking, and continues a last message of
+    the assistant, unless the request says otherwise."""
     last = request.messages[-1]
     is_continued = last.get("role") == "assistant" and bool(last.get("content"))
     is_continued = is_continued and not last.get("tool_calls")
-    if is_continued and _ENDS.isdisjoint(request.model_fields_set):
-        request = request.model_copy(update={"continue_final_message": True})
+    says_otherwise = "continue_final_message" in request.model_fields_set
+    if is_continued and request.add_generation_prompt and not says_otherwise:
+        ends = {"continue_final_message": True, "add_generation_prompt": False}
+        request = request.model_copy(update=ends)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
-    return encode_chat_completion(request, live, limits, kwargs)
+    return encode_chat_completion(request, live, limits, {"enable_thinking": True, **kwargs})
 
 
 def _counted(chat: ChatEncoding, n_more: int = 0) -> Rendered:

@@ -16,6 +16,7 @@ from tests.tokenizer_service.chats import (
     SPEC,
     START,
     START_ID,
+    TEMPLATES,
     chatml_ids,
     say,
     with_templates,
@@ -182,7 +183,8 @@ def test_count_and_text_of_a_chat_as_llama_cpp(post, refused):
     check(begun[:-2], messages=say("a", "b"))
     check(begun, messages=say("a", "b"), add_generation_prompt=False)
     prompted = chatml_ids(("user", "a"), ("assistant", "b"), prompt=True)
-    check(prompted, messages=say("a", "b"), add_generation_prompt=True)
+    check(begun[:-2], messages=say("a", "b"), add_generation_prompt=True)
+    check(prompted, messages=say("a", "b"), continue_final_message=False)
     calling = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}
     called = chatml_ids(("user", "a"), ("assistant", "f{}"), prompt=True)
     check(called, messages=[*say("a"), calling])
@@ -192,9 +194,11 @@ def test_count_and_text_of_a_chat_as_llama_cpp(post, refused):
         assert refused(path, messages=HELLO, tool=[TOOL]) == ("invalid_request", "/tool")
 
 
-def test_what_the_post_processor_adds_is_there_once_as_in_llama_cpp(shared_store, client, post):
+def test_begin_token_and_thinking_as_in_llama_cpp(shared_store, client, post):
     spec = replace(SPEC, prefix_ids=(START_ID,), suffix_ids=(END_ID,))
-    shared_store.publish(with_templates(spec), name="around")
+    thinking = "{{ messages[0].content }}{% if enable_thinking %}!{% endif %}"
+    templates = ChatTemplates({"parts": TEMPLATES["parts"], "thinking": thinking})
+    shared_store.publish(spec.with_chat(templates), name="around")
 
     def ask(path, **asked):
         return post(path, tokenizer="around", **asked)
@@ -205,6 +209,13 @@ def test_what_the_post_processor_adds_is_there_once_as_in_llama_cpp(shared_store
     ids = ask("/as/llama.cpp/tokenize", content=prompt, add_special=True)["tokens"]
     assert ids == [START_ID, *b"user:[Hello]", END_ID]
     assert ask("/chat/completions/input_tokens", **asked)["input_tokens"] == len(ids)
+    for options, prompt in (
+        ({}, "Hello!"),
+        ({"reasoning_effort": "none"}, "Hello"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "Hello"),
+    ):
+        asked = {"messages": HELLO, "chat_template": "thinking", **options}
+        assert ask("/apply-template", **asked)["prompt"] == prompt
 
 
 def test_count_tokens_as_gemini(client, post, refused):
