@@ -39,11 +39,9 @@ class _Exchange:
             )
         )
 
-    def render_piece(self, piece: bytes) -> bytes:
-        return self._send(h11.Data(data=piece))
-
-    def render_end(self) -> bytes:
-        return self._send(h11.EndOfMessage())
+    def render_piece(self, piece: bytes | None) -> bytes:
+        """A piece of the body, or None for its end."""
+        return self._send(h11.EndOfMessage() if piece is None else h11.Data(data=piece))
 
     def _send(self, event: h11.Event) -> bytes:
         try:
@@ -163,11 +161,8 @@ class _Connection(httpx.SyncByteStream):
 
     def _take_piece(self) -> None:
         piece = next(self._pieces, None)
-        if piece is None:
-            self._is_sending = False
-            self._outgoing = memoryview(self._exchange.render_end())
-        else:
-            self._outgoing = memoryview(self._exchange.render_piece(piece))
+        self._is_sending = piece is not None
+        self._outgoing = memoryview(self._exchange.render_piece(piece))
 
     def _wait(self) -> None:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outgoing else 0)
@@ -288,10 +283,8 @@ class _AsyncConnection(httpx.AsyncByteStream):
             piece = await anext(pieces, None)
         finally:
             self._waits_for_piece = False
-        if piece is not None:
-            return self._exchange.render_piece(piece)
-        self._is_sending = False
-        return self._exchange.render_end()
+        self._is_sending = piece is not None
+        return self._exchange.render_piece(piece)
 
     async def aclose(self) -> None:
         """Close the connection, even in the middle of the body."""

@@ -78,16 +78,14 @@ def configure_logging(level: str, form: Literal["text", "json"] = "text") -> Non
     for name in ("uvicorn", "uvicorn.access"):
         for handler in logging.getLogger(name).handlers:
             handler.setFormatter(formatter)
+    own = logging.StreamHandler(sys.stderr)
+    own.setFormatter(formatter)
     if form == "json":  # Python's warnings would be plain lines
         logging.captureWarnings(True)
-        warned = logging.StreamHandler(sys.stderr)
-        warned.setFormatter(formatter)
-        logging.getLogger("py.warnings").handlers = [warned]
+        logging.getLogger("py.warnings").handlers = [own]
     logger = logging.getLogger("tokenizer_service")
     logger.setLevel(level.upper())
     if logger.handlers or logging.getLogger().handlers:
         return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    logger.addHandler(handler)
+    logger.addHandler(own)
     logger.propagate = False
