@@ -58,10 +58,21 @@ def parse_count(text: str) -> int:
         ) from None
 
 
+def parse_fraction(text: str) -> float:
+    """Parse a number from 0 to 1."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no fraction from 0 to 1, such as 0.01")
+    return share
+
+
 _TYPES: Final = {
     "N": parse_count,
     "SEED": int,
-    "FRACTION": float,
+    "FRACTION": parse_fraction,
     "FILE": parse_path,
     "FOLDER": parse_path,
 }

@@ -51,7 +51,6 @@ from tokenizer_service.commands.corpus_options import (
     files_in_order,
     kinds_of,
     max_bad_of,
-    parse_share,
 )
 from tokenizer_service.commands.corpus_sample import add_sample
 from tokenizer_service.commands.outputs import print_json
@@ -187,7 +186,6 @@ def _add_encode(subcommands: Any) -> None:
     parser.add(
         "--validation-share FRACTION",
         "fraction of the documents to hold out as the split `validation`",
-        type=parse_share,
         default=0.0,
     )
     parser.add("--shuffle", "put all documents into a random order")
@@ -196,9 +194,7 @@ def _add_encode(subcommands: Any) -> None:
     )
     parser.add("--workers N", "processes (default: 1; with --checkpoint-dir one per processor)")
     add_run_options(parser)
-    parser.add(
-        "--resume", "continue an interrupted run of the same command; one that ended is complete"
-    )
+    parser.add("--resume", "continue an interrupted run of the same command; a complete one stays")
     parser.add("--json", "print the manifest as JSON")
     add_quiet(parser)
     add_tokenizer_arguments(parser)

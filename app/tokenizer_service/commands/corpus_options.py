@@ -59,7 +59,6 @@ def add_bad_documents(parser: CommandParser) -> None:
         "--max-bad FRACTION",
         "fraction of such documents that ends the run (default: "
         f"{DEFAULT_MAX_BAD:g}); needs --skip-bad",
-        type=parse_share,
     )
 
 
@@ -132,17 +131,6 @@ def kinds_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[st
         arguments.format or format_of_name(corpus_file_name(file)) or "txt" for file in files
     }
     return {name.startswith("txt") for name in formats}
-
-
-def parse_share(text: str) -> float:
-    """The fraction of an option."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no fraction from 0 to 1, such as 0.01")
-    return share
 
 
 def _parse_utf8(text: str) -> str:

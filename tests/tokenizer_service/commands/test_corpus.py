@@ -425,7 +425,8 @@ def test_a_sample_as_text_and_as_json_lines_holds_the_same_documents(samples):
 
 SAMPLE_ERRORS = [
     (("a.txt", "-o", "s.txt"), 2, "--fraction"),
-    (("a.txt", "--fraction=nan", "-o", "s.txt"), 2, "0.01 is a hundredth), not nan"),
+    (("a.txt", "--fraction=0", "-o", "s.txt"), 2, "0.01 is a hundredth), not 0"),
+    (("a.txt", "--fraction=5%", "-o", "s.txt"), 2, "'5%' is no fraction from 0 to 1"),
     (("a.txt", "--fraction=0.5", "-o", "s.csv"), 2, "s.csv must end in .txt or .jsonl"),
     (("a.txt", "--fraction=0.5", "-o", "no/s.txt"), 1, "the folder of no/s.txt is not there"),
     (("a.txt", "--fraction=0.5", "-o", "a.txt"), 2, "a.txt is also an input"),
