@@ -83,14 +83,8 @@ class StagedFolder:
         replace_synced(self._path / _CHECKPOINT_NAME, data)
 
     def clear(self) -> None:
-        """Remove everything and make the folder of the files.
-
-        It removes the checkpoint first: after a power cut, no checkpoint describes files that are
-        gone.
-        """
-        checkpoint = self._path / _CHECKPOINT_NAME
-        if checkpoint.exists():
-            remove_synced(checkpoint)
+        """Remove everything and make the folder of the files."""
+        self._remove_checkpoint()
         remove_folder(self.scratch)
         remove_folder(self.files)
         make_folder(self.files)
@@ -112,8 +106,15 @@ class StagedFolder:
 
     def drop(self) -> None:
         """Remove everything that is not published, and release the lock."""
+        self._remove_checkpoint()
         remove_folder(self._path)
         self._lock.close(and_remove=True)
+
+    def _remove_checkpoint(self) -> None:
+        # Before the files: after a power cut, no checkpoint describes files that are gone.
+        checkpoint = self._path / _CHECKPOINT_NAME
+        if checkpoint.exists():
+            remove_synced(checkpoint)
 
     def release(self) -> None:
         """Release the lock and keep the files; a second call does nothing."""

@@ -167,6 +167,7 @@ class Checkpoints(Scenario):
     def begin(self, root, run):
         for writer in self.writers:
             writer.__exit__(None, None, None)
+            TokenFilesWriter(root / "data" / "t", self.plan, resume=True).abort()
         self.run_name, self.n_done = run, 0
         self.writers.append(TokenFilesWriter(root / "data" / "t", self.plan))
 
