@@ -346,11 +346,17 @@ class ConversationError(CorpusError):
 
 
 class DocumentRefusedError(CorpusError):
-    """A document of a corpus cannot be encoded; `number` is its number in the corpus, from 0, and
-    `forbidden` the special token that it holds and may not."""
+    """A document of a corpus cannot be encoded; `number` is its number in the corpus, from 0,
+    `forbidden` the special token that it holds and may not, and `kind` the error for callers."""
 
-    def __init__(self, number: int, reason: str, forbidden: str | None = None) -> None:
-        self.number, self.reason, self.forbidden = number, reason, forbidden
+    def __init__(
+        self,
+        number: int,
+        reason: str,
+        forbidden: str | None = None,
+        kind: type[CorpusError] = CorpusError,
+    ) -> None:
+        self.number, self.reason, self.forbidden, self.kind = number, reason, forbidden, kind
         super().__init__(f"document {number} of the corpus: {reason}")
 
 

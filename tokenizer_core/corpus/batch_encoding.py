@@ -22,6 +22,8 @@ from tokenizer_core.engines import DOCUMENTS
 from tokenizer_core.engines.base import join_with_offsets
 from tokenizer_core.errors import (
     ConversationError,
+    CorpusDocumentError,
+    CorpusError,
     DocumentRefusedError,
     SpecialTokenForbiddenError,
     TurnEndError,
@@ -197,10 +199,12 @@ class BatchEncoder:
                 ids, mask, counted = EncodedConversation(*one)
                 found[index] = self._put_around(ids, mask)
                 counts.update(counted)
-            elif self.skip_bad and not isinstance(one.__cause__, TurnEndError):
-                bad[index] = batch.as_bad(index, one.reason)
-            else:
-                raise DocumentRefusedError(batch.first_document + index, str(one))
+                continue
+            is_bad = not isinstance(one.__cause__, TurnEndError)
+            if not (is_bad and self.skip_bad):
+                kind = CorpusDocumentError if is_bad else CorpusError
+                raise DocumentRefusedError(batch.first_document + index, str(one), kind=kind)
+            bad[index] = batch.as_bad(index, one.reason)
         marked, offsets = join_with_offsets(found)
         n_bytes = np.array([len(text) for text in batch.texts], dtype=np.uint64)
         return DocumentIds(marked, offsets.astype(np.int64), n_bytes)

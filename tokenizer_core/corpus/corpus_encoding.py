@@ -26,7 +26,6 @@ from tokenizer_core.documents import (
 from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.errors import (
-    CorpusError,
     DocumentRefusedError,
     SpecialTokenForbiddenError,
     TokenFilesPlanError,
@@ -202,7 +201,7 @@ class _Files:
                 place = self._locate(error.number, reached)
                 if error.forbidden is not None:
                     raise SpecialTokenForbiddenError(error.forbidden, place) from None
-                raise CorpusError(f"{place}: {error.reason}") from None
+                raise error.kind(f"{place}: {error.reason}") from None
 
     def _locate(self, number: int, reached: CorpusPosition) -> str:
         """The file of a document and the place in it, by reading the files again."""

@@ -149,7 +149,7 @@ def encode_shard(encoding: ShardEncoding, shard: Part, attempt: Attempt) -> dict
         where = f"the corpus file {source.shown!r}, {place}"
         if error.forbidden is not None:
             raise CorpusError(str(SpecialTokenForbiddenError(error.forbidden, where))) from None
-        raise CorpusError(f"{where}: {error.reason}") from None
+        raise error.kind(f"{where}: {error.reason}") from None
     except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
     for name in (IDS_NAME, DOCUMENTS_NAME):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tokenizer_core.engines.native_calls import split_bytes
-from tokenizer_core.errors import CorpusError, InvalidUtf8Error
+from tokenizer_core.errors import CorpusDocumentError, InvalidUtf8Error
 
 DEFAULT_PIECE_CHARS: Final = 1 << 18
 
@@ -194,7 +194,7 @@ def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
     except InvalidUtf8Error as error:
         n_in_block = max(error.byte_offset - decoder.n_bytes, 0)
         line = n_line_ends + block.count(b"\n", 0, n_in_block) + 1
-        raise CorpusError(
+        raise CorpusDocumentError(
             f"the corpus file {name!r} is not UTF-8: its text is wrong at byte "
             f"{error.byte_offset}, line {line}; convert it to UTF-8, or mend it there"
         ) from None

@@ -34,7 +34,7 @@ from tokenizer_core.documents.corpus_files import changed_error, unchanged_files
 from tokenizer_core.documents.document_reader import ChangePieces
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.errors import CorpusDocumentError, CorpusError
 from tokenizer_core.parallel import CAN_START_WORKERS, run_tasks
 from tokenizer_core.specials.matchers import matcher_of_strings
 from tokenizer_core.splitting.patterns import SplitPattern
@@ -91,7 +91,7 @@ def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
     try:
         text = data.decode("utf-8", rules.errors)
     except UnicodeDecodeError as error:
-        raise CorpusError(
+        raise CorpusDocumentError(
             f"the corpus file {chunk.path} is not UTF-8 at byte {chunk.start + error.start} "
             f"(0x{data[error.start]:02x}: {error.reason}); convert it first, for instance "
             f"with iconv"

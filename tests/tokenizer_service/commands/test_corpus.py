@@ -157,6 +157,7 @@ def test_conversations_are_encoded_with_their_mask(cli):
     encode += ["--chat-template", "chat.jinja"]
     error = cli.fail(*encode)
     assert "'chats.jsonl', line 2: the conversation has no messages" in error
+    assert "or leave bad documents out (--skip-bad)" in error
     assert "no {% generation %} tags" in cli.fail(*encode, "--loss", "template")
     for option in ("--field", "--separator", "--allowed-special"):
         assert "leave it out" in cli.fail(*encode, option, "story", code=2)

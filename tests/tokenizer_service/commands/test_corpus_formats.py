@@ -128,6 +128,15 @@ def test_bad_documents_are_left_out_up_to_a_share(corpora):
 
 
 @pytest.mark.row(46)
+def test_bytes_that_are_not_utf8_are_a_bad_document(corpora):
+    (corpora.folder / "bad.txt").write_bytes(b"one\n\xff")
+    skip = "or leave bad documents out (--skip-bad)"
+    for command in (("train",), ("corpus", "encode", "--tokenizer=starter", "--output=t")):
+        assert skip in corpora.fail(*command, "bad.txt", "--quiet")
+    assert skip not in corpora.fail("report", "starter", "--corpus=bad.txt")
+
+
+@pytest.mark.row(46)
 def test_a_mended_corpus_is_continued_with_resume(corpora):
     encode = ("corpus", "encode", "stories.jsonl", "bad.jsonl", "--field=story", "--output=tokens")
     bad = corpora.folder / "bad.jsonl"
