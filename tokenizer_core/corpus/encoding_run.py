@@ -9,9 +9,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from tokenizer_core.corpus.document_batches import changed_since
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
 from tokenizer_core.corpus.marked_ids import unmark_ids
 from tokenizer_core.corpus.split_writer import DocumentIds, SplitPart, choose_documents
+from tokenizer_core.corpus.staging import StagedFolder
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import START_ANEW, LostTokens, render_plan
 from tokenizer_core.corpus.token_plan import SPLITS, Split
@@ -102,6 +104,8 @@ def write_encoded(
     """Write the documents to the new folder of token files `folder`; raise as `encode_corpus`."""
     settings = {**corpus.settings, "shuffle": shuffle}
     if resume and (found := find_complete(folder, plan, settings, corpus.sizes, max_bad)):
+        with suppress(TokenFilesError):  # it is there; a writer that died may have left more
+            StagedFolder(Path(folder))
         return found
     run = _Run(corpus, progress, shuffle=shuffle, max_bad=max_bad)
     with TokenFilesWriter(folder, plan, resume=resume, is_current=run.is_current) as writer:
