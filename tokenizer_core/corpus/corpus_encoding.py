@@ -81,8 +81,8 @@ def encode_corpus(
     the files become those of an uninterrupted call. It reads again the file in which the earlier
     call stopped; if a file has changed, it continues before that one, after a file that was read to
     its end. `max_bad` may be another one. Without a checkpoint it starts from the beginning. If the
-    folder is complete, and a call with the same settings wrote it from files of the same names and
-    sizes, it returns the manifest. Without `resume`, a checkpoint is an error.
+    folder is complete, and a call with the same settings wrote it from these files as they are now,
+    it returns the manifest. Without `resume`, a checkpoint is an error.
 
     Memory: a few batches of `BATCH_BYTES` for each worker, for any corpus and documents;
     with `shuffle` eight bytes per document, and disk space for all ids twice.
@@ -160,18 +160,18 @@ class _Files:
         *,
         has_threads: bool,
     ) -> None:
-        self._encoder, self._files, self._format = encoder, files, corpus_format
+        self._encoder, self.paths, self._format = encoder, files, corpus_format
         self._workers, self._has_threads = workers, has_threads
-        self.sizes = [corpus_file_size(file) for file in files]
+        self.bytes_total = sum(corpus_file_size(file) for file in files)
         self.settings = settings
         self._identities: dict[str, tuple[int, str]] = {}
 
     def identities(self) -> list[Any]:
-        return [list(corpus_file_identity(file)) for file in self._files]
+        return [list(corpus_file_identity(file)) for file in self.paths]
 
     def is_current(self, position: Mapping[str, Any]) -> bool:
         begun = CorpusPosition.from_fields(position).identities
-        for file, identity in zip(self._files, begun, strict=False):
+        for file, identity in zip(self.paths, begun, strict=False):
             if file not in self._identities:
                 self._identities[file] = corpus_file_identity(file)
             if self._identities[file] != identity:
@@ -184,19 +184,19 @@ class _Files:
         batch_bytes = BATCH_BYTES if self._has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
         cuts = self._encoder.find_cuts()
         batches = iterate_batches(
-            self._files, self._format, cuts, start, batch_bytes, skip_bad=self._encoder.skip_bad
+            self.paths, self._format, cuts, start, batch_bytes, skip_bad=self._encoder.skip_bad
         )
         encoded = encode_batches(
             self._encoder, batches, workers=self._workers, in_processes=not self._has_threads
         )
-        with unchanged_files(self._files), closing(encoded):
+        with unchanged_files(self.paths), closing(encoded):
             try:
                 for batch in encoded:
                     if isinstance(batch.position, CorpusPosition):
                         reached = batch.position
                     yield batch
             except UnicodeDecodeError:
-                raise_not_utf8(self._files[len(reached.sources) :], self._format)
+                raise_not_utf8(self.paths[len(reached.sources) :], self._format)
             except DocumentRefusedError as error:
                 place = self._locate(error.number, reached)
                 if error.forbidden is not None:
@@ -206,7 +206,7 @@ class _Files:
     def _locate(self, number: int, reached: CorpusPosition) -> str:
         """The file of a document and the place in it, by reading the files again."""
         left = number - (reached.n_documents - reached.n_in_file)
-        for file in self._files[len(reached.sources) :]:
+        for file in self.paths[len(reached.sources) :]:
             bad: list[BadDocument] | None = [] if self._encoder.skip_bad else None
             with open_utf8_documents(file, self._format, bad=bad) as reader:
                 place, n_in_file = reader.find_place(left)

@@ -31,6 +31,7 @@ from tokenizer_core.documents.bad_documents import (
     BadDocuments,
     check_running_share,
 )
+from tokenizer_core.documents.corpus_files import are_sources
 from tokenizer_core.errors import (
     CorpusError,
     SpecialTokenForbiddenError,
@@ -70,8 +71,11 @@ class EncodingProgress:
 class EncodedCorpus(Protocol):
     """The encoded documents of a corpus, from its beginning or from a position."""
 
-    sizes: list[int]
-    """The sizes of the stored files."""
+    paths: list[str]
+    """The files."""
+
+    bytes_total: int
+    """Size of the stored files."""
 
     settings: Mapping[str, Any]
     """Everything that decides the documents and their splits (JSON)."""
@@ -103,7 +107,7 @@ def write_encoded(
 ) -> TokenManifest:
     """Write the documents to the new folder of token files `folder`; raise as `encode_corpus`."""
     settings = {**corpus.settings, "shuffle": shuffle}
-    if resume and (found := find_complete(folder, plan, settings, corpus.sizes, max_bad)):
+    if resume and (found := find_complete(folder, plan, settings, corpus.paths, max_bad)):
         with suppress(TokenFilesError):  # it is there; a writer that died may have left more
             StagedFolder(Path(folder))
         return found
@@ -116,26 +120,26 @@ def find_complete(
     place: str | os.PathLike[str],
     plan: TokenFilesPlan,
     settings: Mapping[str, Any],
-    sizes: Sequence[int],
+    paths: Sequence[str],
     max_bad: float | None,
 ) -> TokenManifest | None:
     """The manifest of the complete token files in a folder or at an address, if a call with this
-    plan and these settings wrote them, from files of these names and sizes; else None.
+    plan and these settings wrote them, from these files as they are now; else None.
 
     Raises:
+        CorpusError: a file cannot be read, or changed meanwhile.
         StorageError, OSError: the place cannot be read.
     """
     try:
         found = TokenFiles.open(place).manifest
     except TokenFilesError:
         return None
-    files = [(source.path, source.size_bytes) for source in found.sources]
     is_same = (
         render_plan(found.plan) == render_plan(plan)
         and found.encoding == _encoding_of(settings)
         and found.document_encoder == settings.get("encoder")
-        and files == list(zip(settings["files"], sizes, strict=True))
         and (max_bad is not None or not found.bad_documents.count)
+        and are_sources(paths, found.sources)
     )
     return found if is_same else None
 
@@ -189,7 +193,7 @@ class _Run:
                         if batch.position.is_between_files:
                             writer.mark_whole_files(at())
                         checkpoints.write_if_due(at)
-                    done, total = batch.position.bytes_done, sum(self._corpus.sizes)
+                    done, total = batch.position.bytes_done, self._corpus.bytes_total
                     sources, n_documents = batch.position.sources, batch.position.n_documents
                     self._report(done, total, n_documents, "encoding")
             bad.check_share(n_documents, self._max_bad)

@@ -206,7 +206,9 @@ class JoinedShards:
         ]
         self._sha256: dict[SourceFile, str] = {}
         self.settings = settings
-        self.sizes = [shard.source.size_bytes for shard in shards if shard.start == 0]
+        files = [shard.source for shard in shards if shard.start == 0]
+        self.paths = [file.path for file in files]
+        self.bytes_total = sum(file.size_bytes for file in files)
 
     def identities(self) -> list[Any]:
         return []  # the run checks its files

@@ -8,6 +8,7 @@
 from tokenizer_core.documents.bad_documents import DEFAULT_MAX_BAD, BadDocument, BadDocuments
 from tokenizer_core.documents.corpus_files import (
     CorpusSource,
+    are_sources,
     corpus_file_identity,
     corpus_file_name,
     corpus_file_names,
@@ -55,6 +56,7 @@ __all__ = [
     "DocumentSample",
     "PlainTextCopy",
     "Utf8Piece",
+    "are_sources",
     "check_text_content",
     "corpus_file_identity",
     "corpus_file_name",

@@ -397,6 +397,28 @@ def _local_version(name: str) -> FileVersion:
         ) from error
 
 
+def are_sources(paths: Sequence[str | os.PathLike[str]], sources: Sequence[CorpusSource]) -> bool:
+    """Whether the files have these names, sizes and hashes, in this order. Reads them if only their
+    content can differ.
+
+    Raises:
+        CorpusError: a file does not exist, or cannot be read.
+        CorpusChangedError: a file changed meanwhile.
+    """
+    known = [(source.path, source.size_bytes) for source in sources]
+    sizes = map(corpus_file_size, paths)
+    return known == list(zip(corpus_file_names(paths), sizes, strict=True)) and all(
+        _hash(path) == source.sha256 for path, source in zip(paths, sources, strict=True)
+    )
+
+
+def _hash(path: str | os.PathLike[str]) -> str | None:
+    source = open_corpus_file(path, hash_source=True)
+    with source.reading():
+        source.hash_apart()
+    return source.sha256
+
+
 def corpus_file_name(path: str | os.PathLike[str]) -> str:
     """The last part of a path or an address, without secrets. Bytes that are not UTF-8 are escaped,
     because manifests are UTF-8.

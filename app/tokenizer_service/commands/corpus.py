@@ -28,7 +28,6 @@ from tokenizer_core.corpus.corpus_encoding import corpus_settings
 from tokenizer_core.corpus.encoding_run import find_complete
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
-from tokenizer_core.documents import corpus_file_size
 from tokenizer_core.errors import CorpusError, TokenFilesCorruptError
 from tokenizer_core.presets import PRESETS
 from tokenizer_core.tokenizer import Tokenizer
@@ -68,10 +67,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus import ConversationEncoder
     from tokenizer_core.registry import ArtifactRef
 
-_COMPLETE: Final = (
-    "{} is complete already, with these settings and files of these names and sizes; nothing was "
-    "encoded"
-)
+_COMPLETE: Final = "{} is complete already, of the same files and settings; nothing was encoded"
 _MOST_USED: Final = 5
 
 
@@ -281,8 +277,7 @@ def _find_uploaded(
     """The manifest at the address of the output, if it is that of this command."""
     settings = corpus_settings(files, corpus_format, arguments.validation_share, encoder)
     settings["shuffle"] = arguments.shuffle
-    sizes = [corpus_file_size(file) for file in files]
-    found = find_complete(arguments.output, plan, settings, sizes, max_bad_of(arguments))
+    found = find_complete(arguments.output, plan, settings, files, max_bad_of(arguments))
     if found is not None:
         print(_COMPLETE.format(arguments.output), file=sys.stderr)
     return found

@@ -235,13 +235,15 @@ def test_an_interrupted_encoding_resumes(many, monkeypatch):
     Path(".tokens.partial").mkdir()  # of a writer that died before it cleaned up
     told = many.run(*resume, "--skip-bad")[1]
     assert not Path(".tokens.partial").exists()
-    assert "tokens is complete already, with these settings" in told
+    assert "tokens is complete already, of the same files" in told
     out, _ = many.run(*command, "int32", "--layout=parquet")
     assert "uint16 ids as parquet (int32 in the Parquet files), by" in out.decode()
     for other in ("--separator=x", "--shuffle", "--layout=npy"):
         assert "is there already" in many.fail(*resume, other)
-    Path("many.txt").write_text("less")
-    assert "is there already" in many.fail(*resume)
+    text = Path("many.txt").read_text()
+    for changed in ("less", text[:-1] + "."):  # the second of the same size
+        Path("many.txt").write_text(changed)
+        assert "is there already" in many.fail(*resume)
 
 
 def test_a_distributed_run_makes_the_same_token_files_and_resumes(many, monkeypatch):
