@@ -32,6 +32,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal
+from weakref import WeakValueDictionary
 
 from tokenizer_core.blobs.atomic_files import replacing
 from tokenizer_core.errors import (
@@ -532,7 +533,8 @@ class PinnedTokenizers:
     def __init__(self) -> None:
         self._kept: OrderedDict[str, LiveTokenizer] = OrderedDict()
         self._lock = threading.Lock()
-        self._load_locks: dict[str, threading.Lock] = {}
+        self._load_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        """An entry lasts while any request loads that version, or waits to."""
 
     def find(self, name: str) -> LiveTokenizer | None:
         """The version `name@version`, or None if it is not kept; counts as a use."""
@@ -569,12 +571,8 @@ class PinnedTokenizers:
         """Hold a lock while loading `name`, so that two requests load a version only once."""
         with self._lock:
             lock = self._load_locks.setdefault(name, threading.Lock())
-        try:
-            with lock:
-                yield
-        finally:
-            with self._lock:
-                self._load_locks.pop(name, None)
+        with lock:
+            yield
 
 
 def _code_of(error: Exception) -> str:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -40,7 +41,7 @@ from tokenizer_service.serving.errors import (
     SwapTimeoutError,
 )
 from tokenizer_service.serving.live_tokenizer import identity_of
-from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers, PinnedTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity, WorkerState, WorkerStates
 
 pytestmark = pytest.mark.anyio
@@ -250,6 +251,33 @@ async def test_pinned_versions_are_bounded_and_loaded_once(settings, store, smal
         assert len(live.loaded()) == 5
         assert live.peek(str(refs[-1])) is not None
         assert live.peek(str(refs[0])) is None
+
+
+def test_a_load_that_fails_leaves_the_version_in_use_for_the_next():
+    pinned = PinnedTokenizers()
+    entered, leave = threading.Event(), threading.Event()
+
+    def load_next():
+        with pinned.loading("a@1"):
+            entered.set()
+            leave.wait(10)
+
+    following = threading.Thread(target=load_next)
+
+    def fail_while_it_waits():
+        with pinned.loading("a@1"):
+            following.start()
+            assert not entered.wait(0.1)
+            raise OSError
+
+    with pytest.raises(OSError) as caught:
+        fail_while_it_waits()
+    assert entered.wait(10)
+    assert pinned.names() == ["a@1"]
+    leave.set()
+    following.join()
+    assert caught.tb is not None  # the error is kept, and not the lock
+    assert pinned.names() == []
 
 
 @pytest.mark.row(30)
