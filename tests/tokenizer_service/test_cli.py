@@ -101,7 +101,8 @@ def test_a_text_is_cut_to_tokens(trained):
     assert "".join(chunk["text"] for chunk in chunks) == (trained.folder / "corpus.txt").read_text()
     assert max(len(chunk["tokens"]) for chunk in chunks) == 3
     assert "name one --file" in trained.fail("chunk", "-n1", *["--file", "corpus.txt"] * 2, code=2)
-    for words in (("truncate", "-n-1"), ("chunk", "-n0"), ("chunk", "-n3", "--overlap-tokens=3")):
+    assert "'-1' is no whole number" in trained.fail("truncate", "-n-1", "low", code=2)
+    for words in (("chunk", "-n0"), ("chunk", "-n3", "--overlap-tokens=3")):
         assert "--max-tokens is " in trained.fail(*words, "low", code=2)
 
 

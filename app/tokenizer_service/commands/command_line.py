@@ -50,12 +50,12 @@ def parse_count(text: str) -> int:
         (32000, 100000000, 8192)
     """
     unit = _UNITS.get(text[-1:].lower())
-    try:
-        return int(text[:-1]) * unit if unit else int(text)
-    except ValueError:
+    digits = text[:-1] if unit else text
+    if not (digits.isascii() and digits.isdecimal()):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no whole number, such as 32000, 32k, 100M or 2B"
-        ) from None
+        )
+    return int(digits) * (unit or 1)
 
 
 def parse_fraction(text: str) -> float:

@@ -154,8 +154,6 @@ def run_compare(arguments: argparse.Namespace) -> int:
     _refuse_sampling_options(arguments, [arguments.corpus] if arguments.corpus else [])
     if arguments.corpus:
         require_files([arguments.corpus])
-    if arguments.examples < 0:
-        raise UsageError("--examples is a number of examples; 0 shows none")
     words = [arguments.a, arguments.b]
     if arguments.a == arguments.b:
         words = [f"A={split_label(arguments.a)[1]}", f"B={split_label(arguments.b)[1]}"]
@@ -226,7 +224,7 @@ def _sources(
         raise UsageError("--parallel compares languages; give two corpora or more")
     files = parallel_files(
         list(paths.values()),
-        _sample_bytes(arguments),
+        arguments.sample_bytes or None,
         arguments.seed,
         _corpus_format(arguments, paths.values()),
     )
@@ -239,11 +237,4 @@ def _corpus_format(arguments: argparse.Namespace, paths: Iterable[Path]) -> Corp
 
 
 def _text_file(arguments: argparse.Namespace, path: Path, how: CorpusFormat) -> TextFile:
-    return TextFile(path, _sample_bytes(arguments), arguments.seed, how)
-
-
-def _sample_bytes(arguments: argparse.Namespace) -> int | None:
-    n_bytes: int = arguments.sample_bytes
-    if n_bytes < 0:
-        raise UsageError("--sample-bytes is a number of bytes; 0 reads all")
-    return n_bytes or None
+    return TextFile(path, arguments.sample_bytes or None, arguments.seed, how)

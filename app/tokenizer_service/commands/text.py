@@ -285,8 +285,6 @@ def run_truncate(arguments: argparse.Namespace) -> None:
       tokenizer truncate --max-tokens 100 --file page.txt
       cat page.txt | tokenizer truncate -n 100 --side left --json
     """
-    if arguments.max_tokens < 0:
-        raise UsageError("--max-tokens is a number of tokens, not below 0")
     coder, allowed, text = _read_whole(arguments)
     part = coder.truncate(text, arguments.max_tokens, arguments.side, allowed)
     if arguments.json:
