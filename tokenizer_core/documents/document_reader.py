@@ -622,7 +622,8 @@ def format_of_content(data: bytes, name: str = "") -> str | None:
     None for text. Of a packed file only the packing is known: `gz`, `zst`.
 
     It is JSON lines if the first lines are JSON objects. Otherwise its `name` may make it `json` (a
-    list, or an object over several lines) or `csv`, which nothing here reads.
+    list, or an object over several lines), `csv` or `arrow`. Nothing here reads these, nor `tar`,
+    `warc`, `zip`, `bz2` and `xz`.
 
     Example:
         >>> format_of_content(b'{"text": "one"}'), format_of_content(b"{}, or text")
@@ -630,9 +631,9 @@ def format_of_content(data: bytes, name: str = "") -> str | None:
         >>> format_of_content(b'[{"text": "one"}]', "a.json")
         'json'
     """
-    for packing, magic in _MAGIC.items():
-        if data.startswith(magic):
-            return packing
+    for found, (offset, magic) in _MAGIC.items():
+        if data.startswith(magic, offset):
+            return "warc" if found == "gz" and name.lower().endswith(_PACKED_WARC) else found
     is_whole = len(data) < CONTENT_BYTES
     *lines, rest = data.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)
     if len(lines) < 2 and rest and is_whole:  # else the last line may not be there whole
@@ -640,16 +641,24 @@ def format_of_content(data: bytes, name: str = "") -> str | None:
     if all(map(_is_object, lines)) if lines else _OPENS_OBJECT.match(rest):
         return "jsonl"
     _, _, ending = name.lower().rpartition(".")
-    return {"json": "json", "csv": "csv", "tsv": "csv"}.get(ending)
+    return {"json": "json", "csv": "csv", "tsv": "csv", "arrow": "arrow"}.get(ending)
 
 
 CONTENT_NAMES: Final = {
     "gz": "packed with gzip", "zst": "packed with Zstandard", "parquet": "a Parquet file",
     "jsonl": "JSON lines", "json": "JSON, but not JSON lines", "csv": "a table",
+    "tar": "an archive of files", "zip": "an archive of files", "bz2": "packed with bzip2",
+    "xz": "packed with xz", "warc": "a WARC file", "arrow": "an Arrow file",
 }  # fmt: skip
 """What messages say of the results of `format_of_content`."""
 
-_MAGIC: Final = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
+_MAGIC: Final = {
+    "gz": (0, b"\x1f\x8b"), "zst": (0, b"\x28\xb5\x2f\xfd"), "parquet": (0, b"PAR1"),
+    # These two may be UTF-8, and their headers would become tokens.
+    "tar": (257, b"ustar"), "warc": (0, b"WARC/"),
+    "zip": (0, b"PK\x03\x04"), "bz2": (4, b"1AY&SY"), "xz": (0, b"\xfd7zXZ"),
+}  # fmt: skip
+_PACKED_WARC: Final = (".warc.gz", ".wet.gz", ".wat.gz")
 _OPENS_OBJECT: Final = re.compile(rb"\s*\{\s*\"[^\"\\]*\"\s*:")
 
 
@@ -670,7 +679,7 @@ def check_text_content(name: str, data: bytes) -> None:
         CorpusError: it begins like another format.
     """
     found = format_of_content(data, name)
-    if found is not None and name.lower().endswith(_ARCHIVES):
+    if found in ("tar", "zip") or (found is not None and name.lower().endswith(_ARCHIVES)):
         raise CorpusError(f"the corpus file {name!r} is an archive of files; unpack it")
     if found is not None:
         way_on = (

@@ -296,12 +296,12 @@ class CorpusUpload:
             raise CorpusFormatError(
                 f"not {CONTENT_NAMES[expected]}, but the id or the request says so"
             )
-        is_text = found in ("jsonl", "json", "csv")
+        is_text = found in ("jsonl", "json", "csv", "arrow", "tar", "warc")
         is_unasked = not is_text or (kind == "txt" and not self._is_told)
         if expected is None and found is not None and is_unasked:
-            why = "and neither the id nor the request says so"
-            if found in ("json", "csv"):
-                why = "which is not read: write JSON lines"
+            why = "which is not read: write JSON lines"
+            if found in ("gz", "zst", "parquet", "jsonl"):
+                why = "and neither the id nor the request says so"
             raise CorpusFormatError(f"{CONTENT_NAMES[found]}, {why}")
 
     def close(self) -> None:

@@ -1,8 +1,13 @@
 """Each format is read back as written, and a sample is drawn by a seed."""
 
+import bz2
 import codecs
 import gzip
 import hashlib
+import io
+import lzma
+import tarfile
+import zipfile
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -95,11 +100,24 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
         if data.isascii():
             with open_documents(path, CorpusFormat("txt")) as pieces:
                 assert join(pieces) == [data.decode()]
-    for name, message in (
-        ("corpus.jsonl", "packed with gzip, and its name or format says JSON lines; rename it"),
-        ("corpus.tar.gz", "an archive of files; unpack it"),
+    member, tar, zipped = tarfile.TarInfo("one.txt"), io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        archive.addfile(member)
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("one.txt", "One.")
+    web = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 4\r\n\r\nOne.\r\n\r\n"
+    for name, data, message in (
+        ("corpus.jsonl", gzip.compress(LINES), "packed with gzip, .* says JSON lines; rename it"),
+        ("corpus.tar.gz", gzip.compress(LINES), "an archive of files; unpack it"),
+        ("shard-000.tar", tar.getvalue(), "an archive of files; unpack it"),
+        ("corpus.zip", zipped.getvalue(), "an archive of files; unpack it"),
+        ("corpus.txt", web, "a WARC file, which is not read; write JSON lines, or"),
+        ("CC-0.warc.wet.gz", gzip.compress(web), "a WARC file, which is not read"),
+        ("lines.jsonl.bz2", bz2.compress(LINES), "packed with bzip2, which is not read"),
+        ("lines.jsonl.xz", lzma.compress(LINES), "packed with xz, which is not read"),
+        ("data-0.arrow", b"\xff\xff\xff\xff", "an Arrow file, which is not read"),
     ):
-        (tmp_path / name).write_bytes(gzip.compress(LINES))
+        (tmp_path / name).write_bytes(data)
         with pytest.raises(CorpusError, match=message):
             opened(tmp_path / name)
     for name, data in (

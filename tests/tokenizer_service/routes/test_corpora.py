@@ -104,12 +104,16 @@ def test_wrong_uploads_are_refused(admin, folder):
         ("news", b"PAR1" + bytes(9), "is a Parquet file"),
         ("news.txt", LINES * 9_000, "is JSON lines"),
         ("news.json", b"[]", "is JSON, but not JSON lines"),
+        ("news.warc", b"WARC/1.0\r\n", "is a WARC file, which is not read"),
+        ("news.jsonl.xz", b"\xfd7zXZ\x00", "is packed with xz, which is not read"),
         ("news.jsonl.gz", LINES, "is not packed with gzip"),
         ("news.txt.zst", PACKED, "is not packed with Zstandard"),
         ("news.parquet", LINES, "is not a Parquet file"),
     ):
         found = problem(admin.put(f"/corpora/{path}", content=body), 415, "corpus_format")
         assert words in found["detail"], path
+    assert admin.put("/corpora/news.warc?format=txt", content=b"WARC/1.0\r\n").status_code == 201
+    assert admin.delete("/corpora/news.warc").status_code == 204
     assert texts(folder) == []
 
 
