@@ -12,8 +12,8 @@ the next shard. The layouts and the sources of their rules:
 - `parquet`: the file of `raw`, and a `.parquet` of the same documents (`parquet_shards`).
 - `llmc`: a header of 256 int32, then ids (karpathy/llm.c `dev/data/data_common.py`,
   `llmc/dataloader.h`, `train_llama3.py`). Magic 20240520 and version 1 for uint16 (GPT-2), magic
-  20240801 and version 7 for uint32 (Llama 3). The third number is the count of tokens, so a shard
-  has fewer than 2^31. llm.c's reader in C accepts only uint16.
+  20240801 and version 7 for uint32 (Llama 3). The third number is the count of tokens. llm.c's
+  reader in C accepts only uint16, and casts offsets to int: a shard of uint16 has at most 2 GiB.
 
 All numbers are little-endian.
 """
@@ -45,7 +45,7 @@ _INDEX_SUFFIXES: Final = {"megatron": INDEX_SUFFIX, "parquet": ".parquet"}
 _MAX_UINT16_ID: Final = (1 << 16) - 1
 _LLMC_INTS: Final = 256
 _LLMC_MAGIC_AND_VERSION: Final = {2: (20240520, 1), 4: (20240801, 7)}
-_LLMC_MAX_TOKENS: Final = (1 << 31) - 1
+_LLMC_MAX_TOKENS: Final = (1 << 30) - 512
 _LLMC_TOKENS_PER_SHARD: Final = 100_000_000
 _NPY_HEADER_BYTES: Final = 128
 

@@ -148,7 +148,7 @@ def test_the_width_depends_on_the_largest_id_not_on_the_count(largest_id, dtype)
         ({"layout": "parquet"}, "the layout parquet needs the extra parquet; pip install"),
         ({"tokens_per_shard": 0}, "tokens_per_shard is 0; in the layout raw it must be at least 1"),
         ({"tokens_per_shard": -1}, "must be at least 1"),
-        ({"layout": "llmc", "tokens_per_shard": 1 << 31}, "be between 1 and 2147483647"),
+        ({"layout": "llmc", "tokens_per_shard": 1 << 30}, "be between 1 and 1073741312"),
         ({"end_of_document": "<|eot|>"}, r"no .* '<\|eot\|>' .*has '<\|begin\|>', '<\|end\|>'"),
         ({"begin_of_document": "ab"}, "no special token 'ab'"),
         ({"end_of_document": None}, "has none, .*; name .* with --end-of-document .*'' for none"),
