@@ -1314,6 +1314,7 @@ class CorpusResource(_Resource):
         *,
         allowed_special: AllowedSpecial | None = None,
         disallowed_special: DisallowedSpecial = (),
+        added_tokens: AddedTokens = "all",
         further_corpora: Sequence[str] | None = None,
         token_files_id: str | None = None,
         tokenizer: TokenizerOrName | None = None,

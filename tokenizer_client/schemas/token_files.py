@@ -26,6 +26,7 @@ from tokenizer_client.schemas.jobs import (
 )
 from tokenizer_client.schemas.tokens import (
     PLAIN_NAME_PATTERN,
+    AddedTokens,
     AllowedSpecial,
     DisallowedSpecial,
     RequestModel,
@@ -137,6 +138,7 @@ class EncodeCorpusRequest(RequestModel):
         "in plain text; in JSON lines and Parquet one in a document is an error.",
     )
     disallowed_special: DisallowedSpecial = frozenset()
+    added_tokens: AddedTokens = "all"
     workers: int | None = Field(
         default=None,
         ge=1,
@@ -161,6 +163,12 @@ class EncodeCorpusRequest(RequestModel):
         is_chat = self.format == "chat"
         if is_chat and (self.field is not None or self.separator):
             raise invalid("a conversation is a whole record; omit field and separator")
+        policy = self.allowed_special, self.disallowed_special, self.added_tokens
+        if is_chat and policy != (None, frozenset(), "all"):
+            raise invalid(
+                "of conversations the chat template alone writes special tokens; omit "
+                "allowed_special, disallowed_special and added_tokens"
+            )
         if not is_chat and (self.loss != "auto" or self.chat_template or self.turn_ends):
             raise invalid(
                 "loss, chat_template and turn_ends need format chat; omit them, or set it"

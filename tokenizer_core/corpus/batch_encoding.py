@@ -30,7 +30,7 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.specials.matchers import matcher_of_spec
-from tokenizer_core.specials.policy import forbid, forbid_normalized, resolve_policy
+from tokenizer_core.specials.policy import forbid, forbid_normalized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,9 +124,8 @@ class BatchEncoder:
         self._tokenizer, self._plan, self._document_encoder = tokenizer, plan, document_encoder
         self.skip_bad = skip_bad
         self._draw = SplitDraw(plan, validation_share)
-        self._recognised, self._forbidden = resolve_policy(
-            tokenizer.spec.added_tokens, plan.recognised_special, plan.forbidden_special
-        )
+        self._recognised = frozenset(plan.recognised_special)
+        self._forbidden = frozenset(plan.forbidden_special)
         # The ids of the forbidden tokens, if each of them in a text gives such an id where only
         # they are recognised.
         spec = tokenizer.spec

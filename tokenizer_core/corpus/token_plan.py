@@ -76,8 +76,8 @@ class TokenFilesPlan:
     """How token files are written. Make it with `plan_token_files`, which checks it.
 
     - `dtype`: `uint16` or `uint32`. `tokens_per_shard`: None for one file per split.
-    - `recognised_special`, `forbidden_special`: the special-token policy of the encoding, by name;
-      `special_ids`: the ids of the recognised tokens.
+    - `recognised_special`: the added tokens that the encoding recognises, special or not, and
+      `special_ids` their ids; `forbidden_special`: those that it refuses.
     - `begin_of_document_id`, `end_of_document_id`: the first and last id of each document, or None.
       `end_of_document`: the last token, and `end_reason` why it is that one. `not_added`: tokens
       that the post-processor puts around a text, and that documents do not get.

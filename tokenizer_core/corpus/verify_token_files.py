@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
+    from tokenizer_core.specials.policy import Allowed
     from tokenizer_core.tokenizer import Tokenizer
 
 _PIECE: Final = 1 << 20
@@ -310,4 +311,5 @@ def _ids_of_lossy(
     is_changed = spec.normalizer.name != "none" or spec.alphabet.word_suffix or spec.second_names()
     if not (is_changed or spec.loses_text or spec.has_flags):
         return None
-    return tokenizer.encode_to_numpy(text, allowed_special=plan.recognised_special)
+    recognised: Allowed = plan.recognised_special or "ordinary"
+    return tokenizer.encode_to_numpy(text, allowed_special=recognised)

@@ -167,9 +167,10 @@ def _add_encode(subcommands: Any) -> None:
         "vocabulary that is known to end documents)",
     )
     parser.add(
-        "--allowed-special all|none|TOKEN,TOKEN",
+        "--allowed-special all|none|ordinary|TOKEN,TOKEN",
         "special tokens to recognise in the text; others are plain text (default: all if every "
-        "file is plain text; else a special token in a document is an error)",
+        "file is plain text; else a special token in a document is an error). ordinary: no added "
+        "token at all, not even one that is not special (<think>)",
     )
     parser.add(
         "--max-length N", "most tokens of a document, with those around it (default: any number)"

@@ -162,8 +162,9 @@ def plan_encoding(
         if isinstance(names, frozenset) and not names <= set(known):
             raise UnknownSpecialTokenError(field)
     is_text = is_chat or all(is_text_format(kind) for kind in _formats(asked, files))
-    asked_specials: Any = asked.allowed_special, asked.disallowed_special
-    specials = specials_of_documents(*asked_specials, is_text=is_text)
+    allowed: Any = "ordinary" if asked.added_tokens == "none" else asked.allowed_special
+    disallowed: Any = asked.disallowed_special
+    specials = specials_of_documents(allowed, disallowed, is_text=is_text)
     arguments = {
         **{name: getattr(asked, name) for name in _OF_PLAN},
         **{name: n if isinstance(n, str) else sorted(n) for name, n in specials.items()},

@@ -20,7 +20,8 @@ from pyarrow import parquet
 from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, content, small_batches
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
-from tokenizer_core import Tokenizer
+from tests.tokenizer_core.formats.small_specs import BYTES
+from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import (
     CorpusFormat,
     LostTokens,
@@ -49,6 +50,19 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.parallel import LocalExecutor
+
+THINKING = Tokenizer.from_spec(
+    TokenizerSpec.from_merges(
+        BYTES,
+        [],
+        [
+            AddedToken("<|begin|>", 257),
+            AddedToken("<|end|>", 258),
+            AddedToken("<think>", 300, special=False),
+        ],
+        normalizer="nfc",
+    )
+)
 
 documents = st.lists(
     st.text(st.sampled_from("ab \n<|é🙂") | st.characters(exclude_categories=["Cs"]), max_size=40),
@@ -116,6 +130,15 @@ def test_each_document_is_encoded_as_if_alone(
         assert files.document(index).tolist() == expected
     assert manifest.split("train").n_bytes == sum(len(text.encode()) for text in texts)
     verify_token_files(folder / "tokens", tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize("allowed", ["all", "none", "ordinary", ("<|end|>",)])
+def test_added_tokens_count_as_in_a_text(tmp_path, allowed):
+    texts = ["one <|end|> more <think> cafe\u0301<|begin|>"]
+    encode(tmp_path, texts, THINKING, allowed_special=allowed)
+    files = TokenFiles.open(tmp_path / "tokens", THINKING)
+    assert files.document(0).tolist() == THINKING.encode(texts[0], allowed_special=allowed)
+    verify_token_files(tmp_path / "tokens", tokenizer=THINKING, texts={"train": texts})
 
 
 @pytest.mark.parametrize("around", [{}, {"begin_of_document": "<|end|>"}])

@@ -80,6 +80,7 @@ def jobs(client, **query):
         ("rows", {"allowed_special": "all"}, ("all", [])),
         ("rows", {"allowed_special": "none"}, ("none", [])),
         ("rows", {"allowed_special": []}, ([], [])),
+        ("rows", {"added_tokens": "none"}, ("ordinary", [])),
         ("rows", {"disallowed_special": ["<|endoftext|>"]}, ("none", "all")),
     ],
 )
@@ -123,6 +124,9 @@ WRONG = [
     ({"format": "jsonl", "field": ""}, "/field"),
     ({"format": "chat", "field": "text"}, ""),
     ({"format": "chat", "separator": "<|endoftext|>"}, ""),
+    ({"format": "chat", "allowed_special": "none"}, ""),
+    ({"format": "chat", "added_tokens": "none"}, ""),
+    ({"allowed_special": ["<|endoftext|>"], "added_tokens": "none"}, "/added_tokens"),
     ({"loss": "role"}, ""),
     ({"chat_template": "default"}, ""),
     ({"format": "chat", "loss": "all"}, "/loss"),
@@ -179,7 +183,7 @@ def test_a_plan_that_cannot_be_written_is_refused(admin, store):
     answer = encode(admin, tokenizer="large", dtype="uint16", end_of_document="")
     assert "70255" in problem(answer, 422, "invalid_token_files_plan")["detail"]
     answer = encode(admin, layout="llmc", tokens_per_shard=1 << 40)
-    assert "2147483647" in problem(answer, 422, "invalid_token_files_plan")["detail"]
+    assert "1073741312" in problem(answer, 422, "invalid_token_files_plan")["detail"]
     problem(encode(admin, tokenizer="nobody"), 404, "tokenizer_not_found")
     answer = admin.post("/corpora/news/encode", json={}, headers={"If-Match": '"0"'})
     problem(answer, 412, "digest_mismatch")
