@@ -198,8 +198,8 @@ class _Run:
                     self._report(done, total, n_documents, "encoding")
             bad.check_share(n_documents, self._max_bad)
         except (CorpusError, SpecialTokenForbiddenError):
-            if at is not None and writer.can_checkpoint:
-                writer.checkpoint(at())
+            if at is not None:
+                checkpoints.write_if_worthwhile(at)
             raise
         return writer.finish(
             sources=sources,
@@ -425,7 +425,12 @@ class _Checkpoints:
 
     def __init__(self, writer: TokenFilesWriter) -> None:
         self._writer = writer
-        self._due = time.monotonic() + CHECKPOINT_SECONDS
+        self._first = self._due = time.monotonic() + CHECKPOINT_SECONDS
+
+    def write_if_worthwhile(self, position: Callable[[], dict[str, Any]]) -> None:
+        """Unless the run began just now: one that fails at once leaves nothing to remove."""
+        if self._first <= time.monotonic() and self._writer.can_checkpoint:
+            self._writer.checkpoint(position())
 
     def write_if_due(self, position: Callable[[], dict[str, Any]]) -> None:
         started = time.monotonic()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import write_corpus
-from tokenizer_core.corpus import TokenFiles
+from tokenizer_core.corpus import TokenFiles, encoding_run
 from tokenizer_core.registry import ArtifactStore
 
 DOCUMENTS = [f"document {number}: low lower lowest, new newer newest" for number in range(12)]
@@ -137,10 +137,13 @@ def test_bytes_that_are_not_utf8_are_a_bad_document(corpora):
 
 
 @pytest.mark.row(46)
-def test_a_mended_corpus_is_continued_with_resume(corpora):
+def test_a_mended_corpus_is_continued_with_resume(corpora, monkeypatch):
     encode = ("corpus", "encode", "stories.jsonl", "bad.jsonl", "--field=story", "--output=tokens")
     bad = corpora.folder / "bad.jsonl"
     bad.write_text(f'{STORIES}\n{{"story": "\\ud800"}}')
+    corpora.fail(*encode, "--tokenizer=starter", "--quiet")
+    assert not (corpora.folder / ".tokens.partial").exists()  # it failed within seconds
+    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
     error = corpora.fail(*encode, "--tokenizer=starter", "--quiet", "--skip-bad")
     assert "lone_surrogate 1: bad.jsonl line 13" in error
     assert "the same command with --resume continues" in error
