@@ -149,7 +149,8 @@ def test_a_job_warns_of_what_the_command_warns_of(shared_service):
     job = service.wait(service.encode("prose", **asked))
     warnings = job["result"]["warnings"]
     assert warnings == [
-        f"train: special tokens found in the texts: '{END}' (1 times); allowed_special may make them text",
+        f"train: special tokens found in the texts: '{END}' (1 times); allowed_special may make "
+        f"them text",
         "the separator '###' occurs nowhere: each file is one document",
         "all documents are in the split train: with a validation share of 1e-09 no other was drawn",
     ]
