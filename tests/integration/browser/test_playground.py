@@ -39,6 +39,8 @@ def unlock(page, key=ADMIN_KEY):
     page.click("#train-unlock")
     page.fill("#key-input", key)
     page.keyboard.press("Enter")
+    if key == ADMIN_KEY:
+        expect(page.locator("#key-toggle")).to_have_text("Key ✓")
 
 
 def test_a_vocabulary_is_imported_and_not_served(open_page, service, tmp_path):
