@@ -41,11 +41,11 @@ from typing import Any, Final, TypeVar
 from tokenizer_core.errors import PointerMovedError, TokenizerCoreError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_service.jobs.attempt import Attempt, Outcome
+from tokenizer_service.jobs.auto_promotion import HeldBackError, check_may_replace, is_promoted
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder, is_job_id
 from tokenizer_service.jobs.kinds import KINDS, child_settings, clear_away
 from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, signal_group
-from tokenizer_service.jobs.promotion import HeldBackError, check_may_replace, is_promoted
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.restarts import next_step, outcome_before
 from tokenizer_service.jobs.version_retention import VersionRetention
