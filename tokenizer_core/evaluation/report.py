@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.evaluation.samples import ParallelFile, TextFile
+    from tokenizer_core.evaluation.samples import ParallelFile, TextFiles
     from tokenizer_core.tokenizer import Tokenizer
 
     Progress = Callable[[str, int], None]
@@ -189,7 +189,7 @@ def _show_character(character: str) -> str:
 
 def build_report(
     tokenizers: Mapping[str, Tokenizer],
-    corpora: Mapping[str, TextFile | ParallelFile],
+    corpora: Mapping[str, TextFiles | ParallelFile],
     *,
     seed: int = 0,
     is_parallel: bool = False,
@@ -305,7 +305,7 @@ class _Tally:
 
 def _read_corpus(
     name: str,
-    source: TextFile | ParallelFile,
+    source: TextFiles | ParallelFile,
     tallies: Sequence[_Tally],
     seed: int,
     show: Progress,

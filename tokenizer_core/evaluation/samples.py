@@ -1,11 +1,12 @@
 r"""Samples of text files for measuring tokenizers: pieces of a file, or parallel lines.
 
-`TextFile` takes pieces spread evenly over a file. Each piece begins and ends where a cut changes no
-pre-token, so the tokens of the sample are tokens of the file. Such positions are the cuts of
-`find_safe_cut`, document separators, and beginnings of lines (`\n` between two characters that are
-neither white space nor `/` ends a pre-token in every named pattern). A custom pattern has no such
-position; with one, only the tokens next to a cut can differ. Separators are not part of the text.
-Only one piece is in memory at a time. Of a file that is not plain text, whole documents are drawn.
+`TextFiles` takes pieces spread evenly over the files of a corpus. Each piece begins and ends where
+a cut changes no pre-token, so the tokens of the sample are tokens of the file. Such positions are
+the cuts of `find_safe_cut`, document separators, and beginnings of lines (`\n` between two
+characters that are neither white space nor `/` ends a pre-token in every named pattern). A custom
+pattern has no such position; with one, only the tokens next to a cut can differ. Separators are not
+part of the text.
+Only one piece is in memory at a time. Of files that are not plain text, whole documents are drawn.
 
 `parallel_files` selects the same lines of files that are translations of each other, for parity
 across languages.
@@ -18,7 +19,8 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -40,8 +42,8 @@ _ANY_NAMED: Final = PATTERNS["gpt2"]  # a safe cut is safe for every named patte
 
 @dataclass(frozen=True, slots=True)
 class SamplePiece:
-    """A part of a file, `start` to `end` in bytes, as the non-empty texts between its separators.
-    `is_safe` is False if a cut may change a pre-token."""
+    """A part of a file, as the non-empty texts between its separators; `start` and `end` are bytes
+    of the corpus, its files in order. `is_safe` is False if a cut may change a pre-token."""
 
     texts: tuple[str, ...]
     start: int
@@ -50,56 +52,89 @@ class SamplePiece:
 
 
 @dataclass(frozen=True, slots=True)
-class TextFile:
-    """A file to sample: about `sample_bytes` of it (None for all), the `seed` that selects the
-    pieces, and how it holds documents."""
+class TextFiles:
+    """The file or files of a corpus to sample: about `sample_bytes` of all (None for everything),
+    the `seed` that selects the pieces, and how the files hold documents."""
 
-    path: str | os.PathLike[str]
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     sample_bytes: int | None = None
     seed: int = 0
     corpus_format: CorpusFormat = ENDS_OF_TEXT
     piece_bytes: int = PIECE_BYTES
 
+    @property
+    def _files(self) -> list[str | os.PathLike[str]]:
+        return [self.paths] if isinstance(self.paths, str | os.PathLike) else list(self.paths)
+
+    def _sizes(self) -> list[int]:
+        for path in map(Path, self._files):
+            if not path.is_file():
+                raise CorpusError(f"the corpus {path} is no regular file; check the path")
+        return [Path(path).stat().st_size for path in self._files]
+
     def size_bytes(self) -> int:
-        """The size of the file. Raises CorpusError: the file is empty or not a regular file."""
-        path = Path(self.path)
-        if not path.is_file():
-            raise CorpusError(f"the corpus {path} is no regular file; check the path")
-        size = path.stat().st_size
+        """The size of the files. Raises CorpusError: all are empty, or one is no regular file."""
+        size = sum(self._sizes())
         if not size:
-            raise CorpusError(f"the corpus {path} is empty; nothing can be measured on it")
+            raise CorpusError(f"the corpus {self._shown} is empty; nothing can be measured on it")
         return size
 
     def read_bytes(self) -> int:
-        """How many bytes of the file `pieces` reads, about."""
+        """How many bytes of the files `pieces` reads, about."""
         size = self.size_bytes()
-        is_cut = self.sample_bytes is not None and self.corpus_format.is_plain_text(self.path)
+        is_cut = self.sample_bytes is not None and self._is_plain_text
         return min(self.sample_bytes or size, size) if is_cut else size
+
+    @property
+    def _shown(self) -> str:
+        return ", ".join(map(str, self._files))
+
+    @property
+    def _is_plain_text(self) -> bool:
+        return all(map(self.corpus_format.is_plain_text, self._files))
 
     @property
     def _separator(self) -> str:
         return self.corpus_format.separator or ""
 
     def pieces(self) -> Iterator[SamplePiece]:
-        """The pieces in order, without overlap, read lazily. Raises CorpusError: the file is
-        missing, empty, or not UTF-8 (names the byte); or as `open_documents`."""
-        size = self.size_bytes()
-        if not self.corpus_format.is_plain_text(self.path):
-            yield from self._drawn_documents(size)
+        """The pieces in order, without overlap, read lazily. Raises CorpusError: a file is
+        missing or not UTF-8 (names the byte), all are empty; or as `open_documents`."""
+        total = self.size_bytes()
+        if not self._is_plain_text:
+            yield from self._drawn_documents(total)
             return
-        open_documents(self.path, self.corpus_format).close()  # checks that it is text
-        known = {0: (0, True), size: (size, True)}  # a piece usually begins where one ended
-        with Path(self.path).open("rb") as file:
-            for nominal, nominal_end in self._spans(size):
-                start, starts_safe = known.get(nominal) or self._cut(file, nominal, size)
-                end, ends_safe = known.get(nominal_end) or self._cut(file, nominal_end, size)
-                known[nominal_end] = end, ends_safe
-                known.pop(nominal, None)
-                if end > start:
-                    text = _decode(self.path, _read(file, start, end), start, is_end=True)
-                    parts = text.split(self._separator) if self._separator else [text]
-                    is_safe = starts_safe and ends_safe
-                    yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
+        for (path, base, size), spans in groupby(self._spans_in_files(total), itemgetter(0)):
+            open_documents(path, self.corpus_format).close()  # checks that it is text
+            known = {0: (0, True), size: (size, True)}  # a piece usually begins where one ended
+            with Path(path).open("rb") as file:
+                for _, nominal, nominal_end in spans:
+                    start, starts_safe = known.get(nominal) or self._cut(file, nominal, size)
+                    end, ends_safe = known.get(nominal_end) or self._cut(file, nominal_end, size)
+                    known[nominal_end] = end, ends_safe
+                    known.pop(nominal, None)
+                    if end > start:
+                        text = _decode(path, _read(file, start, end), start, is_end=True)
+                        parts = text.split(self._separator) if self._separator else [text]
+                        is_safe = starts_safe and ends_safe
+                        texts = tuple(filter(None, parts))
+                        yield SamplePiece(texts, base + start, base + end, is_safe)
+
+    def _spans_in_files(
+        self, total: int
+    ) -> Iterator[tuple[tuple[str | os.PathLike[str], int, int], int, int]]:
+        """The spans, each cut where a file ends, with their starts and ends in the file."""
+        files = zip(self._files, self._sizes(), strict=True)
+        path: str | os.PathLike[str] = ""
+        base = size = 0
+        for start, end in self._spans(total):
+            while start < end:
+                while start >= base + size:
+                    base += size
+                    path, size = next(files)
+                stop = min(end, base + size)
+                yield (path, base, size), start - base, stop - base
+                start = stop
 
     def _drawn_documents(self, size: int) -> Iterator[SamplePiece]:
         position = 0
@@ -109,7 +144,7 @@ class TextFile:
             position = n_read
 
         share = min(1.0, (self.sample_bytes or size) / size)
-        drawn = DocumentSample([self.path], share, self.seed, self.corpus_format, note)
+        drawn = DocumentSample(self._files, share, self.seed, self.corpus_format, note)
         texts: list[str] = []
         n_chars = start = 0
         is_safe = is_ended = True
@@ -124,11 +159,13 @@ class TextFile:
             yield SamplePiece(tuple(texts), start, size, is_safe)
         elif start == 0:
             # Of a few documents none may be drawn.
-            with open_documents(self.path, self.corpus_format) as reader:
-                first = next((piece for piece in reader if piece.text), None)
-            if first is None:
-                raise CorpusError(f"{self.path} has no text; nothing can be measured on it")
-            yield SamplePiece((first.text,), 0, size, first.is_last)
+            for path in self._files:
+                with open_documents(path, self.corpus_format) as reader:
+                    first = next((piece for piece in reader if piece.text), None)
+                if first is not None:
+                    yield SamplePiece((first.text,), 0, size, first.is_last)
+                    return
+            raise CorpusError(f"{self._shown} has no text; nothing can be measured on it")
 
     def _spans(self, size: int) -> Iterator[tuple[int, int]]:
         """The intended starts and ends of pieces, before the search for cuts."""
@@ -154,7 +191,7 @@ class TextFile:
             end = min(start + _WINDOW_BYTES + 2 * margin, size)
             data = _read(file, start, end)
             skipped = _boundary(data, 0) if start else 0
-            text = _decode(self.path, data[skipped:], start + skipped, is_end=end == size)
+            text = _decode(file.name, data[skipped:], start + skipped, is_end=end == size)
             # In the first window the text before `position` only provides context for the cut.
             aim = _boundary(data, position - start) if window == 0 else skipped
             first = start + aim if first is None else first
@@ -231,7 +268,7 @@ class ParallelFile:
 
     def size_bytes(self) -> int:
         """The size of the file."""
-        return TextFile(self.path).size_bytes()
+        return TextFiles(self.path).size_bytes()
 
     def read_bytes(self) -> int:
         """How many bytes of the file `pieces` reads."""
@@ -267,7 +304,7 @@ def parallel_files(
     lines. Lines that are the separator are left out. Raises CorpusError: the numbers of lines
     differ, a line is the separator in only some files, or a file is missing or has no text; or as
     `open_documents`."""
-    sizes = [TextFile(path).size_bytes() for path in paths]
+    sizes = [TextFiles(path).size_bytes() for path in paths]
     n_lines = _count_parallel_lines(paths, corpus_format)
     stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))
     stride = min(stride, n_lines)

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.evaluation import (
     ParallelFile,
     Report,
-    TextFile,
+    TextFiles,
     build_report,
     parallel_files,
     save_token_bytes,
@@ -28,9 +29,8 @@ from tokenizer_service.commands.command_line import (
     add_artifacts_dir,
     add_command,
     is_given,
-    require_files,
 )
-from tokenizer_service.commands.corpus_options import add_corpus_format, field_of
+from tokenizer_service.commands.corpus_options import add_corpus_format, field_of, files_in_order
 from tokenizer_service.commands.outputs import (
     STANDARD_OUTPUT,
     add_reports,
@@ -57,7 +57,8 @@ def add_parsers(subcommands: Any) -> None:
     report.add("tokenizers TOKENIZER", TOKENIZER_HELP, nargs="+")
     report.add(
         "--corpus NAME=FILE",
-        "text, JSONL or Parquet, also packed, and its name in the report; repeat for more",
+        "text, JSONL or Parquet, also packed, or a pattern in quotes, and its name in the report; "
+        "repeat for more, and under one NAME for more files of a corpus",
         action="append",
         default=[],
     )
@@ -75,7 +76,8 @@ def add_parsers(subcommands: Any) -> None:
     compare = add_command(subcommands, run_compare)
     compare.add("a A", TOKENIZER_HELP)
     compare.add("b B", "the other one")
-    compare.add("--corpus FILE", "text, JSONL or Parquet to compare on")
+    about = "text, JSONL or Parquet to compare on, or a pattern in quotes; repeat for more"
+    compare.add("--corpus FILE", about, action="append", default=[])
     _add_sampling(compare)
     compare.add("--examples N", "examples of each difference to show (default: 10)", default=10)
     compare.add("--json", "print all differences as JSON")
@@ -84,7 +86,7 @@ def add_parsers(subcommands: Any) -> None:
 def _add_sampling(parser: CommandParser) -> None:
     parser.add(
         "--sample-bytes N",
-        f"bytes to sample from each file, spread evenly; 0: all (default: {_SAMPLE_BYTES})",
+        f"bytes to sample from each corpus, spread evenly; 0: all (default: {_SAMPLE_BYTES})",
         default=_SAMPLE_BYTES,
     )
     parser.add("--seed N", "seed of the sample (default: 0)", default=0)
@@ -95,7 +97,7 @@ def _add_sampling(parser: CommandParser) -> None:
 
 def run_report(arguments: argparse.Namespace) -> None:
     r"""Measure one or several tokenizers on one or several corpora, on a sample spread
-    evenly over each file. Special tokens in the text count as plain text. docs/evaluation.md
+    evenly over each of them. Special tokens in the text count as plain text. docs/evaluation.md
     and the end of the HTML page explain the figures.
 
     examples:
@@ -104,6 +106,7 @@ def run_report(arguments: argparse.Namespace) -> None:
       tokenizer report a=tokenizer.json b=vocab.json,merges.txt --corpus news.txt \
           --json report.json --html report.html
       tokenizer report starter --parallel --corpus en=bible.en --corpus fi=bible.fi
+      tokenizer report starter --corpus news='data/news/*.parquet' --corpus news=more.jsonl
       tokenizer report starter --token-bytes token_bytes.npy
     """
     paths = _corpora(arguments)
@@ -151,18 +154,16 @@ def run_compare(arguments: argparse.Namespace) -> int:
       tokenizer compare starter tokenizer.json --corpus news.txt
       tokenizer compare starter tokenizer.json --json | jq .tokenizers.is_same
     """
-    _refuse_sampling_options(arguments, [arguments.corpus] if arguments.corpus else [])
-    if arguments.corpus:
-        require_files([arguments.corpus])
+    _refuse_sampling_options(arguments, arguments.corpus)
+    files = files_in_order(arguments.corpus) if arguments.corpus else []
     words = [arguments.a, arguments.b]
     if arguments.a == arguments.b:
         words = [f"A={split_label(arguments.a)[1]}", f"B={split_label(arguments.b)[1]}"]
     tokenizers = load_named_tokenizers(arguments, words)
     (name_a, a), (name_b, b) = tokenizers.items()
     found, on_text = diff_specs(a.spec, b.spec), None
-    if arguments.corpus:
-        how = _corpus_format(arguments, [arguments.corpus])
-        source = _text_file(arguments, arguments.corpus, how)
+    if files:
+        source = _text_files(arguments, files, _corpus_format(arguments, files))
         with progress_bar(
             quiet=arguments.quiet, total=source.read_bytes(), desc="comparing"
         ) as bar:
@@ -183,19 +184,25 @@ def run_compare(arguments: argparse.Namespace) -> int:
     return 0 if found.is_same else ANSWER_IS_NO
 
 
-def _corpora(arguments: argparse.Namespace) -> dict[str, Path]:
-    paths: dict[str, Path] = {}
-    for word in arguments.corpus:
-        name, what = split_label(word)
-        path = Path(what)
-        if (name or path.stem) in paths:
-            raise UsageError(f"two corpora are called {name or path.stem}; give another NAME=FILE")
-        paths[name or path.stem] = path
-    require_files(list(paths.values()))
-    return paths
+def _corpora(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """The files of each corpus. Only a given name joins files: those of one stem may differ."""
+    words: dict[str, list[str]] = {}
+    unnamed = set()
+    for label, what in map(split_label, arguments.corpus):
+        # The stem of a pattern, such as `*`, names nothing.
+        name = label or (Path(what).stem if Path(what).exists() else what)
+        if label is None:
+            unnamed.add(name)
+        words.setdefault(name, []).append(what)
+        if len(words[name]) > 1 and name in unnamed:
+            raise UsageError(
+                f"two corpora are called {name}; give another NAME=FILE, or each file of one "
+                f"corpus with the same NAME"
+            )
+    return {name: files_in_order(files) for name, files in words.items()}
 
 
-def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None:
+def _check_report(arguments: argparse.Namespace, paths: dict[str, list[str]]) -> None:
     if not paths and (arguments.html or arguments.json or not arguments.token_bytes):
         raise UsageError("no text to measure; give --corpus NAME=FILE")
     _refuse_sampling_options(arguments, paths)
@@ -203,7 +210,7 @@ def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None
         raise UsageError("--token-bytes describes one tokenizer; name only one")
     check_outputs(
         [arguments.html, arguments.token_bytes, arguments.json],
-        [*paths.values(), *named_files(arguments.tokenizers)],
+        [*chain(*paths.values()), *named_files(arguments.tokenizers)],
     )
 
 
@@ -215,26 +222,29 @@ def _refuse_sampling_options(arguments: argparse.Namespace, corpora: Collection[
 
 
 def _sources(
-    arguments: argparse.Namespace, paths: dict[str, Path]
-) -> dict[str, TextFile | ParallelFile]:
+    arguments: argparse.Namespace, paths: dict[str, list[str]]
+) -> dict[str, TextFiles | ParallelFile]:
+    how = _corpus_format(arguments, chain(*paths.values()))
     if not arguments.parallel:
-        how = _corpus_format(arguments, paths.values())
-        return {name: _text_file(arguments, path, how) for name, path in paths.items()}
+        return {name: _text_files(arguments, files, how) for name, files in paths.items()}
     if len(paths) < 2:
         raise UsageError("--parallel compares languages; give two corpora or more")
-    files = parallel_files(
-        list(paths.values()),
-        arguments.sample_bytes or None,
-        arguments.seed,
-        _corpus_format(arguments, paths.values()),
+    for name, files in paths.items():
+        if len(files) > 1:
+            raise UsageError(
+                f"--parallel compares lines of one file each, and {name} has {len(files)}; join "
+                f"them in the order of the other corpora"
+            )
+    parallel = parallel_files(
+        [*chain(*paths.values())], arguments.sample_bytes or None, arguments.seed, how
     )
-    return dict(zip(paths, files, strict=True))
+    return dict(zip(paths, parallel, strict=True))
 
 
-def _corpus_format(arguments: argparse.Namespace, paths: Iterable[Path]) -> CorpusFormat:
+def _corpus_format(arguments: argparse.Namespace, paths: Iterable[str]) -> CorpusFormat:
     field = field_of(arguments, paths)
     return CorpusFormat(arguments.format, field, arguments.separator or None)
 
 
-def _text_file(arguments: argparse.Namespace, path: Path, how: CorpusFormat) -> TextFile:
-    return TextFile(path, arguments.sample_bytes or None, arguments.seed, how)
+def _text_files(arguments: argparse.Namespace, files: list[str], how: CorpusFormat) -> TextFiles:
+    return TextFiles(files, arguments.sample_bytes or None, arguments.seed, how)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import glob
 import json
 import re
 import shlex
@@ -119,7 +120,12 @@ def _add_max_tokens(parser: CommandParser) -> None:
 
 def _add_text_arguments(parser: CommandParser) -> None:
     parser.add("text", "the text; without it, --file or standard input", nargs="?")
-    parser.add("--file FILE", "UTF-8 files; - is stdin", nargs="+", default=[])
+    parser.add(
+        "--file FILE",
+        "UTF-8 files, or patterns of them in quotes; - is stdin",
+        nargs="+",
+        default=[],
+    )
     parser.add(
         "--allowed-special all|none|ordinary|TOKEN,TOKEN",
         "special tokens to recognise (default: all); others are plain text. ordinary: no "
@@ -349,6 +355,7 @@ def _check_text(arguments: argparse.Namespace) -> None:
     if arguments.text is not None and arguments.file:
         raise UsageError("give the text as an argument or with --file, not both")
     (arguments.text or "").encode()  # raises for what is no UTF-8, before a service is asked
+    arguments.file = [path for named in arguments.file for path in _matches(named)]
     require_files([path for path in arguments.file if path != STANDARD_INPUT])
     if arguments.text == "-":
         print("note: this is about the text -; for standard input leave it out", file=sys.stderr)
@@ -359,6 +366,15 @@ def _check_text(arguments: argparse.Namespace) -> None:
                 f"holds: tokenizer {arguments.command} --file {shlex.quote(arguments.text)}",
                 file=sys.stderr,
             )
+
+
+def _matches(path: Path) -> list[Path]:
+    """The files that a path names: several if it is a pattern that no shell has replaced."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    from tokenizer_core.documents import find_corpus_files
+
+    return list(map(Path, find_corpus_files(path)))
 
 
 def _bar_over(arguments: argparse.Namespace) -> Any:

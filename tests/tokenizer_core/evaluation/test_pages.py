@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.evaluation.small_tokenizers import THE, merging
-from tokenizer_core.evaluation import TextFile, build_report
+from tokenizer_core.evaluation import TextFiles, build_report
 from tokenizer_core.evaluation.markup import Markup, element, joined
 from tokenizer_core.evaluation.pages import render_report_page, render_training_page
 from tokenizer_core.evaluation.plots import bars, columns, lines, picture
@@ -64,7 +64,7 @@ def report(tmp_path_factory):
         "bytes": merging([], engine="python"),
     }
     return build_report(
-        tokenizers, {"<i>a": TextFile(folder / "a.txt"), "b": TextFile(folder / "b.txt")}
+        tokenizers, {"<i>a": TextFiles(folder / "a.txt"), "b": TextFiles(folder / "b.txt")}
     )
 
 

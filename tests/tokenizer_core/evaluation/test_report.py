@@ -10,7 +10,7 @@ import regex
 from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.evaluation import TextFile, build_report, parallel_files
+from tokenizer_core.evaluation import TextFiles, build_report, parallel_files
 from tokenizer_core.evaluation.pages import render_report_page
 from tokenizer_core.evaluation.report import show_token
 from tokenizer_core.evaluation.tables import conclusion, render_report
@@ -23,7 +23,7 @@ WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # enough for this text
 def corpora(tmp_path):
     (tmp_path / "en.txt").write_text(TEXT, encoding="utf-8", newline="")
     (tmp_path / "zh.txt").write_text("我们，世界。\n" * 50, encoding="utf-8", newline="")
-    return {name: TextFile(tmp_path / f"{name}.txt", piece_bytes=300) for name in ("en", "zh")}
+    return {name: TextFiles(tmp_path / f"{name}.txt", piece_bytes=300) for name in ("en", "zh")}
 
 
 def report_of(corpora, engine, **options):
@@ -81,7 +81,7 @@ def test_text_without_spaces_has_no_words(corpora):
     assert [corpus.has_words for corpus in report.corpora] == [True, False]
     measured = report.measurement("the", "zh")
     assert measured.fertility is measured.single_token_words is None
-    mixed = corpora["zh"].path
+    mixed = corpora["zh"].paths
     for text, has_words in (("我们 world 世界\n" * 50, False), ("我 the world\n" * 50, True)):
         mixed.write_text(text, encoding="utf-8")
         assert report_of({"mixed": corpora["zh"]}, "python")[1].corpora[0].has_words is has_words
@@ -89,9 +89,9 @@ def test_text_without_spaces_has_no_words(corpora):
 
 def test_words_beside_added_tokens_are_counted_or_left_out(tmp_path):
     def report_on(text, spec):
-        file = TextFile(tmp_path / "t.txt")
-        file.path.write_text(text, encoding="utf-8")
-        return build_report({"t": Tokenizer.from_spec(spec)}, {"t": file})
+        file = tmp_path / "t.txt"
+        file.write_text(text, encoding="utf-8")
+        return build_report({"t": Tokenizer.from_spec(spec)}, {"t": TextFiles(file)})
 
     vocab = BYTES | {256: b"th", 257: b"the"}
     spec = TokenizerSpec.from_merges(
@@ -147,7 +147,7 @@ def test_parity_of_equal_bytes_and_of_parallel_lines(tmp_path, corpora):
 def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path):
     (tmp_path / "none.txt").write_text("<|endoftext|>" * 3)
     (tmp_path / "x.txt").write_text("x")
-    corpora = {name: TextFile(tmp_path / f"{name}.txt") for name in ("none", "x")}
+    corpora = {name: TextFiles(tmp_path / f"{name}.txt") for name in ("none", "x")}
     _, report = report_of(corpora, "python")
     measured = report.measurement("the", "none")
     assert (measured.n_bytes, measured.n_tokens, measured.bytes_per_token) == (0, 0, 0)
@@ -169,7 +169,7 @@ def test_the_conclusion_names_the_tokenizer_that_needs_the_fewest_tokens(tmp_pat
         ({"a": of_bytes, "b": of_bytes}, "a needs the fewest tokens; b needs as many."),
         ({"the": the}, "2.00 bytes per token, 60 tokens."),
     ):
-        assert conclusion(build_report(tokenizers, {"t": TextFile(file)})) == [f"t: {words}"]
+        assert conclusion(build_report(tokenizers, {"t": TextFiles(file)})) == [f"t: {words}"]
 
 
 def test_a_token_is_shown_on_one_line():

@@ -10,7 +10,7 @@ from tests.profiles import examples
 from tests.property.trap_texts import fragments
 from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.evaluation import TextFile, parallel_files
+from tokenizer_core.evaluation import TextFiles, parallel_files
 from tokenizer_core.splitting.patterns import PATTERNS
 from tokenizer_core.splitting.pretokenize import split
 
@@ -31,7 +31,7 @@ def texts(file):
 def test_pieces_of_a_whole_file_have_every_byte_once(tmp_path):
     path = write(tmp_path, LINES)
     for piece_bytes in (50, 1000, 1 << 20):
-        file = TextFile(path, piece_bytes=piece_bytes)
+        file = TextFiles(path, piece_bytes=piece_bytes)
         pieces = list(file.pieces())
         assert "".join(texts(file)) == LINES
         assert [p.start for p in pieces] == [0, *(p.end for p in pieces[:-1])]
@@ -41,7 +41,7 @@ def test_pieces_of_a_whole_file_have_every_byte_once(tmp_path):
 def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
     path = write(tmp_path, LINES)
     size = path.stat().st_size
-    file = TextFile(path, sample_bytes=size // 8, piece_bytes=size // 80)
+    file = TextFiles(path, sample_bytes=size // 8, piece_bytes=size // 80)
     pieces = list(file.pieces())
     assert len(pieces) == 10
     data = path.read_bytes()
@@ -51,7 +51,15 @@ def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
         assert size * place / 10 - 1 <= piece.start <= size * (place + 1) / 10 + 100
         assert abs(piece.end - piece.start - size // 80) < 100
     assert list(file.pieces()) == pieces
-    other = TextFile(path, sample_bytes=size // 8, piece_bytes=size // 80, seed=1)
+    halves = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    half = data.index(b"\n", size // 2) + 1
+    halves[0].write_bytes(data[:half])
+    halves[1].write_bytes(data[half:])
+    # Files are sampled as if they were one, but where a piece would go over the end of a file.
+    in_halves = list(TextFiles(halves, sample_bytes=size // 8, piece_bytes=size // 80).pieces())
+    assert set(pieces) - set(in_halves) <= {p for p in pieces if p.start < half < p.end}
+    assert "".join(texts(TextFiles(halves, piece_bytes=100))) == LINES
+    other = TextFiles(path, sample_bytes=size // 8, piece_bytes=size // 80, seed=1)
     assert [p.start for p in other.pieces()] != [p.start for p in pieces]
 
 
@@ -68,7 +76,7 @@ def test_cuts_change_no_pre_token_of_any_named_pattern(tmp_path_factory, text, p
     text = text.replace("\r\r", "\r")
     path = write(tmp_path_factory.mktemp("sample"), text or "x")
     text = path.read_bytes().decode()
-    pieces = list(TextFile(path, piece_bytes=piece_bytes).pieces())
+    pieces = list(TextFiles(path, piece_bytes=piece_bytes).pieces())
     texts = [part for piece in pieces for part in piece.texts]
     assert "".join(texts) == text.replace(SEPARATOR, "")
     if not all(piece.is_safe for piece in pieces):
@@ -81,12 +89,12 @@ def test_cuts_change_no_pre_token_of_any_named_pattern(tmp_path_factory, text, p
 
 def test_a_text_without_a_safe_cut_is_marked(tmp_path):
     path = write(tmp_path, "世" * 800_000)  # 2.4 MB, and the search reads one
-    pieces = list(TextFile(path, sample_bytes=300_000, piece_bytes=100_000).pieces())
+    pieces = list(TextFiles(path, sample_bytes=300_000, piece_bytes=100_000).pieces())
     assert len(pieces) in (2, 3)
     assert not any(piece.is_safe for piece in pieces)
     assert all(piece.end - piece.start < 100_000 + (2 << 20) for piece in pieces)
     assert all(set(text) == {"世"} for piece in pieces for text in piece.texts)
-    whole = list(TextFile(path, piece_bytes=500_000).pieces())
+    whole = list(TextFiles(path, piece_bytes=500_000).pieces())
     assert not whole[0].is_safe  # it begins with the file, and may end anywhere
     assert "".join(text for piece in whole for text in piece.texts) == "世" * 800_000
 
@@ -117,13 +125,13 @@ def test_files_that_cannot_be_sampled_are_refused(tmp_path):
     path.write_bytes(b"naive words " * 20 + b"caf\xe9 au lait" * 3)
     for piece_bytes in (7, 1 << 20):
         with pytest.raises(CorpusError, match=r"latin\.txt is not UTF-8 at byte 243"):
-            texts(TextFile(path, piece_bytes=piece_bytes))
+            texts(TextFiles(path, piece_bytes=piece_bytes))
     with pytest.raises(CorpusError, match="byte 243"):
         texts(parallel_files([path])[0])
     empty = write_lines(tmp_path / "empty.txt", [])
     for path, words in ((empty, "empty"), (tmp_path, "no regular file")):
         with pytest.raises(CorpusError, match=words):
-            texts(TextFile(path))
+            texts(TextFiles(path))
     one = write_lines(tmp_path / "a", ["1", "2"])
     with pytest.raises(CorpusError, match="number of lines"):
         parallel_files([one, write_lines(tmp_path / "b", ["1", "2", "3"])])
@@ -135,15 +143,17 @@ def test_documents_of_json_lines_are_drawn_whole(tmp_path):
     other.write_text("".join(json.dumps({"text": f"история {i}"}) + "\n" for i in range(50)))
     empty.write_text('{"text": ""}\n')
     stories = [f"story {i}\n" for i in range(50)]
-    in_pieces = TextFile(path, piece_bytes=100)
-    assert texts(TextFile(path)) == texts(in_pieces) == stories
+    in_pieces = TextFiles(path, piece_bytes=100)
+    assert texts(TextFiles(path)) == texts(in_pieces) == stories
     assert len([piece for piece in in_pieces.pieces() if piece.is_safe]) > 3
-    some = texts(TextFile(path, sample_bytes=path.stat().st_size // 2))
+    some = texts(TextFiles(path, sample_bytes=path.stat().st_size // 2))
     assert 10 < len(some) < 40
     assert set(some) < set(stories)
-    assert texts(TextFile(path, sample_bytes=1)) == stories[:1]  # of few documents none is drawn
+    assert texts(TextFiles(path, sample_bytes=1)) == stories[:1]  # of few documents none is drawn
+    assert sorted(texts(TextFiles([empty, path]))) == sorted(stories)
+    assert texts(TextFiles([empty, path], sample_bytes=1)) == stories[:1]
     with pytest.raises(CorpusError, match="no text"):
-        texts(TextFile(empty))
+        texts(TextFiles([empty, empty]))
     lines = [texts(file) for file in parallel_files([path, other], 200)]
     assert [line.split()[1] for line in lines[0]] == [line.split()[1] for line in lines[1]]
     assert 2 < len(lines[0]) < 20
@@ -152,9 +162,12 @@ def test_documents_of_json_lines_are_drawn_whole(tmp_path):
 def test_a_separator_across_a_cut_is_left_out(tmp_path):
     path = write(tmp_path, f"ab{SEPARATOR}{SEPARATOR}cd " * 50)
     for piece_bytes in (1, 7, 13, 14, 31):
-        assert "".join(texts(TextFile(path, piece_bytes=piece_bytes))) == "abcd " * 50
+        assert "".join(texts(TextFiles(path, piece_bytes=piece_bytes))) == "abcd " * 50
     spaced = write(tmp_path, "one END OF two")
-    assert texts(TextFile(spaced, None, 0, CorpusFormat(separator=" END OF "), 4)) == ["one", "two"]
+    assert texts(TextFiles(spaced, None, 0, CorpusFormat(separator=" END OF "), 4)) == [
+        "one",
+        "two",
+    ]
 
 
 def test_separators_of_parallel_files_are_at_the_same_lines(tmp_path):

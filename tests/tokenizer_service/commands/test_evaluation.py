@@ -74,6 +74,22 @@ def test_a_sample_with_its_seed(cli):
         assert corpus["seed"] == seed
 
 
+def test_a_corpus_of_several_files(cli):
+    both = figures(cli, "report", "mine", "--corpus=a=en.txt", "--corpus=a=ru.txt")
+    alone = figures(cli, "report", "mine", "--corpus=en.txt", "--corpus=ru.txt")
+    (corpus,), (measured,) = both["corpora"], both["measurements"]
+    assert corpus["size_bytes"] == sum(each["size_bytes"] for each in alone["corpora"])
+    assert measured["n_tokens"] == sum(each["n_tokens"] for each in alone["measurements"])
+    by_pattern = figures(cli, "report", "mine", "--corpus=[er]*.txt")  # also the empty file
+    assert [c["name"] for c in by_pattern["corpora"]] == ["[er]*.txt"]
+    assert by_pattern["measurements"][0]["n_tokens"] == measured["n_tokens"]
+    compared = figures(cli, "compare", "mine", "ranks.tiktoken:gpt2", "--corpus=??.txt", code=3)
+    assert compared["text"]["n_tokens_a"] == measured["n_tokens"]
+    counted = figures(cli, "count", "--file", "??.txt")
+    assert [each["file"] for each in counted["files"]] == ["en.txt", "ru.txt"]
+    assert counted["tokens"] == measured["n_tokens"]
+
+
 def test_parallel_corpora_and_documents(cli):
     words = ("report", "mine", "--corpus=en.txt", "--corpus=ru.txt", "--parallel")
     parity = figures(cli, *words)["parity"]
@@ -131,7 +147,7 @@ ERRORS = [
     (("report", "mine"), 2, "--corpus"),
     (("report", "mine", "mine", "--corpus=en.txt"), 2, "LABEL="),
     (("report", "mine", "--corpus=en.txt", "--corpus=en.txt"), 2, "NAME=FILE"),
-    (("report", "mine", "--corpus=none.txt"), 1, "none.txt is not there"),
+    (("report", "mine", "--corpus=none.txt"), 1, "'none.txt' does not exist"),
     (("report", "mine", "--token-bytes=n.npy", "--html=r.html"), 2, "no text to measure"),
     (("report", "mine", "--token-bytes=n.npy", "--seed=1"), 2, "--seed belongs to --corpus"),
     (("report", "mine", "--corpus=en.txt", "--field=x"), 2, "--field is of JSON lines"),
@@ -139,7 +155,9 @@ ERRORS = [
     (("report", "ranks.tiktoken", "--corpus=en.txt"), 1, "ranks.tiktoken:cl100k"),
     (("report", "mine", "--corpus=en.txt", "--html=no/r.html"), 1, "folder"),
     (("report", "mine", "--corpus=en.txt", "--sample-bytes=-1"), 2, "'-1' is no whole number"),
+    (("report", "mine", "--corpus=en.txt", "--corpus=en=ru.txt"), 2, "called en"),
     (("report", "mine", "--corpus=en.txt", "--parallel"), 2, "two corpora"),
+    (("report", "mine", "--corpus=a=??.txt", "--corpus=b=en.txt", "--parallel"), 2, "a has 2"),
     (("report", "mine", "x=mine", "--token-bytes=t.npy"), 2, "one tokenizer"),
     (("report", "mine", "--corpus=empty.txt"), 1, "empty"),
 ]
