@@ -130,17 +130,17 @@ def _count_outside_strings(data: bytes) -> int:
     return n_found
 
 
-def read_json(
-    data: bytes, *, window_chars: int | None = None, keep_lone_surrogates: bool = False
-) -> Any:
+def read_json(data: bytes, *, window_chars: int | None = None, is_lenient: bool = False) -> Any:
     """Parse a JSON document, in windows of `window_chars` characters if given.
 
     Windows keep other threads running, but cost Python code for each object and list.
 
+    With `is_lenient`, and without windows, values may be NaN, infinite, or strings with lone
+    surrogates: for records of which few fields are read. The caller checks these.
+
     Raises:
         StrictJsonError: not UTF-8, a byte order mark, not JSON, duplicate keys, NaN or infinity,
-            a number of more than 4,300 digits, nesting deeper than the stack, and, unless they
-            are kept, lone surrogates.
+            a number of more than 4,300 digits, nesting deeper than the stack, lone surrogates.
 
     Example:
         >>> read_json(b'{"text": "a", "ids": [1, 2]}')
@@ -149,16 +149,16 @@ def read_json(
     if data[:1] == b"{" and len(data) <= min(_SHORT_BYTES, window_chars or _SHORT_BYTES):
         try:
             text = data.decode()
-            value, end = _scan(text, 0)
+            value, end = (_lenient_scan if is_lenient else _scan)(text, 0)
         except (StrictJsonError, ValueError, StopIteration, RecursionError):
             pass  # the rest of this function reports the error
         else:
-            if end == len(text) and (keep_lone_surrogates or "\\u" not in text):
+            if end == len(text) and (is_lenient or "\\u" not in text):
                 return value
     text = _decode(data, None if window_chars is None else 4 * window_chars)
     try:
         if window_chars is None or len(text) <= window_chars:
-            value = _DECODER.decode(text)
+            value = (_LENIENT_DECODER if is_lenient else _DECODER).decode(text)
         else:
             value = _WindowedParser(text, window_chars).parse()
     except JSONDecodeError as error:
@@ -171,7 +171,7 @@ def read_json(
         raise StrictJsonError("nested_too_deep", _NESTED) from None
     except ValueError:  # int() refuses more than 4,300 digits
         raise StrictJsonError("number_too_long", _LONG_NUMBER) from None
-    if not keep_lone_surrogates:
+    if not is_lenient:
         window_chars = window_chars or len(text)
         if _has_surrogate_escape(text, window_chars):
             _refuse_lone_surrogates(value, window_chars)
@@ -233,7 +233,10 @@ def _parse_float(digits: str) -> float:
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=_parse_float
 )
-_scan: Final = make_scanner(_DECODER)  # type: ignore[arg-type]  # the stub expects its own class
+_LENIENT_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
+# The stub expects its own class.
+_scan: Final = make_scanner(_DECODER)  # type: ignore[arg-type]
+_lenient_scan: Final = make_scanner(_LENIENT_DECODER)  # type: ignore[arg-type]
 
 
 def _has_surrogate_escape(text: str, window_chars: int) -> bool:

@@ -10,6 +10,7 @@ LLaMA-Factory. Parquet and some data sets store lists as JSON strings; those are
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -81,7 +82,7 @@ def parse_conversation(data: bytes) -> Conversation:
         [{'role': 'user', 'content': 'Hi'}]
     """
     try:
-        record = read_json(data)
+        record = _read_record(data)
     except StrictJsonError as error:
         raise ConversationError(
             f"the record {error}; mend it, or leave it out", error.code
@@ -146,6 +147,18 @@ def parse_conversation(data: bytes) -> Conversation:
     tools = _list(record, "tools") if record.get("tools") else None
     documents = _list(record, "documents") if record.get("documents") else None
     return Conversation(kept, tools, documents, kwargs, frozenset(unlearned))
+
+
+def _read_record(data: bytes) -> Any:
+    try:
+        return read_json(data)
+    except StrictJsonError as error:
+        if error.code not in ("not_a_number", "lone_surrogate"):
+            raise
+    # Other fields may hold them: `json.dumps` writes NaN. A template could write those of these.
+    record = read_json(data, is_lenient=True)
+    read = {name: record[name] for name in CONVERSATION_FIELDS if name in record}
+    return read_json(json.dumps(read).encode())
 
 
 def _check_parts(content: object, where: str) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import math
 
 import pytest
 
@@ -211,6 +212,7 @@ def test_tools_reach_the_template(tmp_path):
         (sharegpt("cat:a"), "is from 'cat'; there are human"),
         ({"conversations": [{"from": "human"}]}, r"conversations\[0\] has no text"),
         (openai("user:a", chat_template_kwargs=["a"]), "chat_template_kwargs must be an object"),
+        (openai("user:a", chat_template_kwargs={"a": math.nan}, b=math.nan), "record holds NaN"),
         (openai("user:a", tools={"a": 1}), "tools must be a list"),
         (openai("user:a", system=[{"text": "b"}]), "system must be one text"),
         (openai("user:a", system="b", system_prompt="c"), "system must be one text"),
@@ -250,7 +252,9 @@ def test_a_turn_keeps_its_other_fields():
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
     turn = {"from": "gpt", "value": "", "tool_calls": [call], "reasoning_content": "a"}
     message = {"role": "assistant", "content": "", "tool_calls": [call], "reasoning_content": "a"}
-    found = parse_conversation(json.dumps({"conversations": [turn]}).encode())
+    # The fields of no template may hold what is no JSON, as Python writes it.
+    record = {"conversations": [turn], "score": math.nan, "source": ["\ud800"]}
+    found = parse_conversation(json.dumps(record).encode())
     assert found.messages == [message]
 
 
