@@ -347,7 +347,10 @@ class AnyJobSummary(BaseModel):
         "cancelling, or the final state"
     )
     progress: float = Field(ge=0, le=1)
-    counters: dict[str, int]
+    counters: dict[str, int] = Field(
+        description="What the job has done, by name; the last `documents` and `tokens` are those "
+        "of its result"
+    )
     waits_for: str | None = Field(
         None, description="What the job waits for; null when nothing holds it up"
     )

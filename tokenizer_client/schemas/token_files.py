@@ -286,6 +286,14 @@ class TokenFilesView(TokenFilesSummary):
         description="How conversations were encoded: name and sha256 of each chat template, sha256 "
         "of their variables, loss rule, form of the messages. Null for texts.",
     )
+    validation_share: float | None = Field(
+        default=None,
+        description="Requested share of the documents in the split validation; null "
+        "for files that were not encoded from a corpus",
+    )
+    shuffle: bool | None = Field(
+        default=None, description="Whether the documents are in a random order, from `seed`"
+    )
     bad_documents: BadDocumentsView
     corpora: list[TokenFile] = Field(description="The encoded corpora, in order")
     files: list[TokenFile]

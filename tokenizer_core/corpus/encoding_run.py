@@ -195,7 +195,7 @@ class _Run:
                         checkpoints.write_if_due(at)
                     done, total = batch.position.bytes_done, self._corpus.bytes_total
                     sources, n_documents = batch.position.sources, batch.position.n_documents
-                    self._report(done, total, n_documents, "encoding")
+                    self._report(done, total, n_documents - bad.count, "encoding")
             bad.check_share(n_documents, self._max_bad)
         except (CorpusError, SpecialTokenForbiddenError):
             if at is not None:

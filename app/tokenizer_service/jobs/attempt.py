@@ -141,10 +141,10 @@ class Attempt:
         exceeded = self._limits.exceeded(time.monotonic() - self._started, used_bytes)
         return None if exceeded is None else Outcome("failed", None, *exceeded)
 
-    async def _write_progress(self) -> None:
+    async def _write_progress(self, *, is_last: bool = False) -> None:
         now = (self._phase, round(self._progress, 4), self._waited_percent)
         is_known = self._phase in ("start", *self._kind.progress_of_phase)
-        if now != self._written and is_known:
+        if (is_last or now != self._written) and is_known:
             counters = self._counters
             if self._waited_percent >= _MUCH_WAITED_PERCENT:
                 counters = {**counters, WAITED: self._waited_percent}
@@ -169,6 +169,7 @@ class Attempt:
             if kind == "progress":
                 self._note_progress(event)
             elif kind == "ready":
+                self._counters |= event.get("counters", {})
                 # A short job gets here before the first look.
                 self._outcome = await self._over_limit(process)
                 if self._outcome is not None:
@@ -199,7 +200,8 @@ class Attempt:
     async def _may_publish(self) -> bool:
         while True:
             try:
-                await self._write_progress()  # a short job ends before the first look
+                # A short job ends before the first look, and counters may have grown since.
+                await self._write_progress(is_last=True)
                 return await asyncio.to_thread(self._jobs.allow_publishing, self._job)
             except JobDatabaseError as error:  # the child waits; cancel and stop still end it
                 self._log(error)

@@ -203,7 +203,7 @@ class TokenFilesStore:
     def describe(self, token_files_id: str) -> TokenFilesView:
         """The content of the manifest of token files."""
         with self._opened(token_files_id) as opened:
-            plan = opened.manifest.plan
+            plan, encoding = opened.manifest.plan, opened.manifest.encoding or {}
             return _summarise(
                 TokenFilesView,
                 token_files_id,
@@ -211,6 +211,7 @@ class TokenFilesStore:
                 **{name: getattr(plan, name) for name in _OF_PLAN},
                 over_length=None if plan.max_length is None else plan.over_length,
                 document_encoder=opened.manifest.document_encoder,
+                **{name: encoding.get(name) for name in ("validation_share", "shuffle")},
                 bad_documents=opened.manifest.bad_documents.to_fields(),
                 corpora=[
                     TokenFile(name=source.path, bytes=source.size_bytes, sha256=source.sha256)

@@ -68,10 +68,11 @@ async def test_progress_grows_through_the_phases_and_counters_add_up(fake):
     assert seen[0] == ("count", 0.125)
     assert seen[-1] == ("learn", 0.95)
     assert [progress for _, progress in seen] == sorted(progress for _, progress in seen)
+    child.report("learn", 2, 2, vocabulary=3)  # the last counters, without progress
     await fake.succeed(child)
     job = await fake.wait(job_id)
     assert (job.state, job.phase, job.progress) == ("live", "live", 1.0)
-    assert (job.counters["count_total"], job.counters["vocabulary"]) == (8, 2)
+    assert (job.counters["count_total"], job.counters["vocabulary"]) == (8, 3)
 
 
 async def test_a_job_says_what_it_waits_for(fake, monkeypatch):

@@ -84,9 +84,10 @@ class WorkerJob:
         """The folder in which the job publishes."""
         return Path(self.request["artifacts_dir"])
 
-    def wait_for_permission(self) -> None:
-        """Report that only the publication is left; return when the server allows it."""
-        self.events.send("ready")
+    def wait_for_permission(self, **counters: int) -> None:
+        """Report that only the publication is left, with the last counters; return when the server
+        allows it."""
+        self.events.send("ready", counters=counters)
         self.allowed.wait()
 
     def report_published(self, **result: Any) -> None:

@@ -60,7 +60,7 @@ def encode_and_publish(job: WorkerJob) -> None:
         else:
             manifest = _encode(job, tokenizer, plan, growing, encoder)
         replace_synced(folders.note(growing), manifest.to_json())
-        job.wait_for_permission()
+        job.wait_for_permission(**_totals(manifest))
         try:
             folders.publish(growing, request["token_files_id"])
         except TokenFilesTakenError:
@@ -74,11 +74,17 @@ def encode_and_publish(job: WorkerJob) -> None:
     say(f"published the token files {request['token_files_id']}")
     job.report_published(
         id=request["token_files_id"],
-        documents=sum(split.n_documents for split in manifest.splits),
-        tokens=sum(split.n_tokens for split in manifest.splits),
+        **_totals(manifest),
         bytes=manifest.size_bytes,
         warnings=warnings,
     )
+
+
+def _totals(manifest: TokenManifest) -> dict[str, int]:
+    return {
+        "documents": sum(split.n_documents for split in manifest.splits),
+        "tokens": sum(split.n_tokens for split in manifest.splits),
+    }
 
 
 def _open_pinned(job: WorkerJob) -> tuple[Tokenizer, TokenFilesPlan]:

@@ -93,6 +93,8 @@ def test_all_options_reach_the_files(shared_service):
     assert (counters["documents"], counters["tokens"]) == (42, n_tokens)
     assert (result["id"], result["documents"], result["tokens"]) == ("options", 42, n_tokens)
     assert files.n_tokens("train") + files.n_tokens("validation") == n_tokens
+    described = service.client.get("/token-files/options").json()
+    assert (described["validation_share"], described["shuffle"]) == (0.3, True)
     assert result["bytes"] == sum(record.size_bytes for record in manifest.files().values())
     assert not JobFolder.of(service.settings.artifacts_dir, job["id"]).scratch_path.exists()
 
@@ -159,7 +161,7 @@ def test_a_job_warns_of_what_the_command_warns_of(shared_service):
     service.put("latin", f"one{END}caf\xe9{END}two".encode("latin-1"))
     asked = {"skip_bad": True, "max_bad": 0.5, "token_files_id": "latin"}
     job = service.wait(service.encode("latin", **asked))
-    assert job["result"]["documents"] == 2
+    assert job["result"]["documents"] == job["counters"]["documents"] == 2
     assert job["result"]["warnings"] == ["documents left out: 1 bad (invalid_utf8 1: latin line 1)"]
 
 
