@@ -16,10 +16,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fastapi import APIRouter, Depends, FastAPI
-from fastapi.routing import iter_route_contexts
+from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Scope
 
@@ -173,8 +173,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 def _routes() -> list[BaseRoute]:
     """All routes, with and without `/v1`. All apps of a process share them, because FastAPI needs
     0.2 s to prepare them."""
-    both = APIRouter(dependencies=[Depends(require_known_query)])
+    both = APIRouter()
     for router in ROUTERS:
+        for route in router.routes:
+            # Last, and not a dependency of `both`, which would come before the key.
+            cast(APIRoute, route).dependencies.append(Depends(require_known_query))
         both.include_router(router)
         both.include_router(router, prefix="/v1", include_in_schema=False)
     return both.routes

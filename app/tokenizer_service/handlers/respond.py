@@ -108,8 +108,8 @@ class PlannedRoutes:
             return
         scope["route"] = route
         connection = Request(scope, receive, send)
-        check_query(connection)
         check_read(connection)
+        check_query(connection)
         response = await respond(connection, route.planner(connection))
         await response(scope, receive, send)
 
@@ -121,8 +121,8 @@ class PlannedRoutes:
             return None
         scope["app"], scope["route"] = self._service, route
         connection = HTTPConnection(scope)
-        check_query(connection)
         check_read(connection)
+        check_query(connection)
         return partial(self._serve, connection, route.planner(connection))
 
     def _serve(self, connection: HTTPConnection, plan: Plan, body: bytes) -> RawResponse | None:

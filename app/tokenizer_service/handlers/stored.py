@@ -142,8 +142,8 @@ class StoredRoutes:
             return
         scope["app"], scope["route"] = self._service, route
         request = Request(scope, receive, send)
-        check_query(request)
         if not route.is_public:
             check_read(request)
+        check_query(request)
         response = respond_stored(request, await route.source(request))
         await response(scope, receive, send)
