@@ -83,7 +83,6 @@ from tokenizer_client.schemas.extend import (
 from tokenizer_client.schemas.jobs import (
     FILE_FORMATS,
     AnyJobList,
-    AnyJobSummary,
     AnyJobView,
     Corpus,
     CorpusList,
@@ -154,7 +153,6 @@ from tokenizer_client.wire import (
     to_list,
 )
 
-JobSummaries: TypeAlias = list[AnyJobSummary]
 Versions: TypeAlias = list[TokenizerSummary]
 """In the resources, `list` is a method."""
 
@@ -1155,10 +1153,10 @@ class AsyncJobResource(_AsyncResource):
 
     async def list(
         self, *, kind: Literal["train", "encode"] | None = None, limit: int = 50
-    ) -> JobSummaries:
+    ) -> AnyJobList:
         """The latest jobs, newest first."""
-        found = (await self._sender.get("/jobs", AnyJobList, kind=kind, limit=limit)).jobs
-        for job in found:
+        found = await self._sender.get("/jobs", AnyJobList, kind=kind, limit=limit)
+        for job in found.jobs:
             require_same("kind", job.kind, kind or job.kind)
         return found
 

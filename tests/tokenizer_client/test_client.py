@@ -221,6 +221,6 @@ def test_a_response_about_another_thing_is_an_error(play):
             call(client)
     jobs = httpx.Response(200, json={"jobs": [JOB]})
     client, _ = play(jobs, jobs)
-    assert [job.id for job in client.jobs.list(kind="train")] == ["j"]
+    assert [job.id for job in client.jobs.list(kind="train").jobs] == ["j"]
     with pytest.raises(UnexpectedResponseError, match="kind"):
         client.jobs.list(kind="encode")

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_client.schemas.jobs import AnyJobSummary, AnyJobView, PublishedVersion
+from tokenizer_client.schemas.jobs import AnyJobList, AnyJobSummary, AnyJobView, PublishedVersion
 from tokenizer_core.errors import did_you_mean
 from tokenizer_service.commands.coders import errors_in_a_line, open_client
 from tokenizer_service.commands.command_line import (
@@ -80,8 +80,9 @@ class _LocalJobs:
         """Without a `store`, no service ever ran on the folder."""
         self._store, self._folder = store, folder
 
-    def list(self, *, limit: int) -> list[AnyJobSummary]:
-        return [summary_of(job) for job in self._store.latest(limit=limit)] if self._store else []
+    def list(self, *, limit: int) -> AnyJobList:
+        latest = self._store.latest(limit=limit) if self._store else []
+        return AnyJobList(jobs=list(map(summary_of, latest)))
 
     def get(self, job_id: str) -> AnyJobView:
         return self._view(self._store.get(job_id) if self._store else None, job_id)
@@ -100,7 +101,7 @@ class _LocalJobs:
 
     def _view(self, job: Job | None, job_id: str) -> AnyJobView:
         if job is None:
-            near = did_you_mean(job_id, [each.id for each in self.list(limit=_MOST_LISTED)])
+            near = did_you_mean(job_id, [each.id for each in self.list(limit=_MOST_LISTED).jobs])
             raise CommandError(f"there is no job {job_id!r}{near}; {_SHOWN}")
         return view_of(job, self._folder)
 
@@ -117,11 +118,11 @@ def run_list(arguments: argparse.Namespace) -> None:
     with _open_jobs(arguments) as jobs:
         listed = jobs.list(limit=arguments.limit)
     if arguments.json:
-        print_json({"jobs": [view.model_dump(mode="json") for view in listed]})
+        print_json(listed.model_dump(mode="json"))
         return
-    if not listed:
+    if not listed.jobs:
         print("no jobs; a service takes them at POST /train and POST /corpora/{id}/encode")
-    for view in listed:
+    for view in listed.jobs:
         print(_line(view))
 
 
@@ -222,7 +223,7 @@ def _choose(jobs: _LocalJobs | JobResource, job_id: str | None) -> str:
     """The id that is given, or that of the running job, else of the newest."""
     if job_id is not None:
         return job_id
-    listed = jobs.list(limit=_MOST_ASKED)
+    listed = jobs.list(limit=_MOST_ASKED).jobs
     running = [view for view in listed if view.state == "running"]
     if not listed:
         raise CommandError(f"there are no jobs; {_SHOWN}")

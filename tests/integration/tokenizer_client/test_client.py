@@ -250,4 +250,4 @@ def test_a_corpus_is_encoded_and_downloaded_and_a_promotion_rolled_back(admin, t
     admin.corpora.remove("news")
     assert admin.corpora.list().corpora == []
     assert admin.token_files.list().token_files == []
-    assert started.id in [job.id for job in admin.jobs.list(kind="encode")]
+    assert started.id in [job.id for job in admin.jobs.list(kind="encode").jobs]
