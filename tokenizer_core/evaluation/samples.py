@@ -67,9 +67,12 @@ class TextFiles:
         return [self.paths] if isinstance(self.paths, str | os.PathLike) else list(self.paths)
 
     def _sizes(self) -> list[int]:
-        for path in map(Path, self._files):
-            if not path.is_file():
-                raise CorpusError(f"the corpus {path} is no regular file; check the path")
+        for path in self._files:
+            if not Path(path).is_file():
+                raise CorpusError(
+                    f"the corpus {path} is no regular file of this machine; check the path, or "
+                    f"copy an object here first"
+                )
         return [Path(path).stat().st_size for path in self._files]
 
     def size_bytes(self) -> int:
