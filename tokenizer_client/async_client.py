@@ -1033,7 +1033,7 @@ class AsyncClient:
         input_urls: Sequence[str] | None = None,
         documents: Sequence[str] | None = None,
         format: FileFormat | None = None,  # noqa: A002 - the name of the field
-        field: str | None = None,
+        field: str | Sequence[str] | None = None,
         separator: str | None = None,
         skip_bad: bool | None = None,
         max_bad: float | None = None,
@@ -1317,7 +1317,7 @@ class AsyncCorpusResource(_AsyncResource):
         token_files_id: str | None = None,
         tokenizer: TokenizerOrName | None = None,
         format: Literal[FileFormat, "chat"] | None = None,  # noqa: A002 - the name of the field
-        field: str | None = None,
+        field: str | Sequence[str] | None = None,
         separator: str | None = None,
         loss: LossRule | None = None,
         chat_template: str | None = None,

@@ -9,9 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, Protocol, get_args
+from typing import Annotated, Any, Final, Literal, Protocol, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN, TokenizerName, invalid
 
@@ -39,7 +47,34 @@ FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)[1:]
 Promote = Literal["auto", "always", "manual"]
 """When to promote a trained tokenizer."""
 
-FieldName = Annotated[str, Field(min_length=1, max_length=256)]
+MAX_FIELD_CHARS: Final = 256
+MAX_FIELDS: Final = 16
+
+
+def _check_fields(value: Any) -> str | list[str]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not 1 <= len(names) <= MAX_FIELDS:
+        raise invalid(f"must be a name, or a list of 1 to {MAX_FIELDS} names")
+    if not all(isinstance(name, str) and 1 <= len(name) <= MAX_FIELD_CHARS for name in names):
+        raise invalid(f"each name must be a string of 1 to {MAX_FIELD_CHARS} characters")
+    return names[0] if len(names) == 1 else names
+
+
+_FIELD_SCHEMA: Final = {"type": "string", "minLength": 1, "maxLength": MAX_FIELD_CHARS}
+FieldName = Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
+# Not a union, of which each error would name the member in its place.
+FieldNames = Annotated[
+    str | list[str],
+    PlainValidator(_check_fields),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _FIELD_SCHEMA,
+                {"type": "array", "items": _FIELD_SCHEMA, "minItems": 1, "maxItems": MAX_FIELDS},
+            ]
+        }
+    ),
+]
 CorpusId = Annotated[str, Field(pattern=PLAIN_NAME_PATTERN)]
 SeedToken = Annotated[str, Field(min_length=1, max_length=MAX_SEED_TOKEN_CHARS)]
 SpecialToken = Annotated[str, Field(min_length=1, max_length=MAX_SPECIAL_TOKEN_CHARS)]
@@ -148,10 +183,11 @@ class TrainRequest(BaseModel):
         description="Format of all files; by default the one a corpus was uploaded with, or that "
         "the name of a path or URL ends in.",
     )
-    field: FieldName | None = Field(
+    field: FieldNames | None = Field(
         None,
-        description="Field of JSON lines or column of Parquet with the documents; by default the "
-        "one a corpus was uploaded with, or `text`.",
+        description="Field of JSON lines or column of Parquet with the documents, or several, of "
+        "which each record and Parquet file has one; by default those that the corpora were "
+        "uploaded with, or `text`.",
     )
     separator: str | None = Field(
         None,

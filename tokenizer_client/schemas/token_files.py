@@ -17,7 +17,7 @@ from tokenizer_client.schemas.chat import LossRule, TemplateName
 from tokenizer_client.schemas.jobs import (
     MAX_SPECIAL_TOKEN_CHARS,
     CorpusId,
-    FieldName,
+    FieldNames,
     FileFormat,
     MaxBad,
     SkipBad,
@@ -91,10 +91,11 @@ class EncodeCorpusRequest(RequestModel):
         default="truncate",
         description="What to do with a longer document; `drop` needs `max_length`.",
     )
-    field: FieldName | None = Field(
+    field: FieldNames | None = Field(
         default=None,
-        description="Field of JSON lines or column of Parquet with the documents; by default the "
-        "one the corpora were uploaded with, or `text`.",
+        description="Field of JSON lines or column of Parquet with the documents, or several, of "
+        "which each record and Parquet file has one; by default those that the corpora were "
+        "uploaded with, or `text`.",
     )
     separator: _Token | None = Field(
         default=None,

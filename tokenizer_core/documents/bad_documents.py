@@ -146,15 +146,33 @@ def check_max_bad(max_bad: float | None) -> None:
         raise ValueError(f"max_bad is a share from 0 to 1, 0.01 for a hundredth, not {max_bad}")
 
 
-def no_field(what: str, field: str, names: Sequence[str]) -> str:
-    """What is said of documents with these fields (or columns) that lack one."""
+def one_field(field: str | Sequence[str], names: Iterable[str], what: str = "field") -> str:
+    """The one of `names`, those of a record or the columns of a file, that is the `field`, or one
+    of several such fields.
+
+    Raises:
+        BadDocumentError: none is, or several are; which of them has the text would be a guess.
+    """
+    fields = (field,) if isinstance(field, str) else field
+    found = [name for name in names if name in fields]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadDocumentError(
+            f"it has the {what}s {' and '.join(map(repr, found))}; a document is in one of them: "
+            f"leave out the others, or name one (`field`, on the command line --field)",
+            "several_fields",
+        )
+    names = list(names)
     if {"messages", "conversations"} & set(names):
         remedy = "conversations are encoded with --format chat (in Python field=None)"
     else:
         remedy = (
             f"name the one with the text (`field`, on the command line --field) of {names!r:.200}"
         )
-    return f"it has no {what} {field!r}; {remedy}"
+    raise BadDocumentError(
+        f"it has no {what} {' or '.join(map(repr, fields))}; {remedy}", "no_field"
+    )
 
 
 def report_bad(

@@ -65,12 +65,13 @@ class CorpusFormat:
 
     - `format`: one of `FORMATS`; by default, from the extension of the file. A file whose name ends
       in none of them is text, but an error if its first bytes are those of another format.
-    - `field`: of JSON lines and Parquet. None: a document is a whole record.
+    - `field`: of JSON lines and Parquet, or a list of fields, of which each record and each file
+      of Parquet has exactly one. None: a document is a whole record.
     - `separator`: of plain text.
     """
 
     format: str | None = None
-    field: str | None = DEFAULT_FIELD
+    field: str | list[str] | None = DEFAULT_FIELD  # a list, as JSON has it in checkpoints
     separator: str | None = None
 
     def choose(self, path: str | os.PathLike[str]) -> tuple[str, bool]:
@@ -248,8 +249,9 @@ def open_documents(
       after the last separator is not a document. Without a separator the file is one document.
       Nothing is stripped: line ends, spaces and a byte order mark are text.
     - `jsonl`: one JSON object per line of at most `max_line_bytes` bytes; the document is the
-      string in `field`.
-    - `parquet`: the column `field`, one document per row. Needs the extra `parquet`.
+      string in `field`; of a list, in the one field of them that the record has.
+    - `parquet`: the column `field`, or the only one of them, one document per row. Needs the extra
+      `parquet`.
     - `txt.gz`, `txt.zst`, `jsonl.gz`, `jsonl.zst`: packed, with one or more members or frames. zst
       needs the extra `zstd`.
 
@@ -711,7 +713,9 @@ _OPTIONS: Final = {
 
 
 def _check_options(options: _Options) -> None:
-    separator = options.corpus_format.separator
+    field, separator = options.corpus_format.field, options.corpus_format.separator
+    if isinstance(field, list) and (not field or len(set(field)) < len(field)):
+        raise ValueError("the list of fields is empty, or has one twice; name each once")
     if separator is not None:
         if not separator:
             raise ValueError("the separator is empty; give a string, or None for one document")

@@ -1,16 +1,16 @@
-"""JSONL: one JSON object per line, with the document in one of its fields. A blank line is no
+"""JSONL: one JSON object per line, with the document in a field of it. A blank line is no
 document, as for other readers; any other line that cannot be read is a bad document."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from tokenizer_core.documents.bad_documents import (
     INVALID_UTF8,
     BadDocument,
     BadDocumentError,
-    no_field,
+    one_field,
     report_bad,
 )
 from tokenizer_core.documents.corpus_files import CorpusFileBytes
@@ -35,7 +35,7 @@ _REMEDIES: Final = {
 def read_json_lines(
     blocks: Iterable[bytes],
     source: CorpusFileBytes,
-    field: str | None,
+    field: str | Sequence[str] | None,
     max_line_bytes: int,
     max_piece_chars: int,
     bad: list[BadDocument] | None = None,
@@ -43,8 +43,9 @@ def read_json_lines(
     r"""The documents of the JSONL file `source`, whose text arrives in blocks, cut anywhere;
     without a `field` a document is the whole line. Blank lines are counted in `n_blank_lines`.
 
-    A line is bad if it is too long, is not a JSON object, or has no text in `field`: with a list
-    `bad` it is an empty document, and appended to the list with its number among these lines.
+    A line is bad if it is too long, is not a JSON object, has none of the fields `field` or
+    several, or no text in it: with a list `bad` it is an empty document, and appended to the list
+    with its number among these lines.
 
     Raises:
         CorpusDocumentError: without the list, a line is bad; the message names file and line.
@@ -94,7 +95,7 @@ def _lines(blocks: Iterable[bytes], max_line_bytes: int) -> Iterator[bytes | Non
         yield b"".join(parts)
 
 
-def _parse_document(line: bytes, field: str | None) -> str:
+def _parse_document(line: bytes, field: str | Sequence[str] | None) -> str:
     try:
         record = read_json(line, is_lenient=True)  # only one field is read
     except StrictJsonError as error:
@@ -105,8 +106,8 @@ def _parse_document(line: bytes, field: str | None) -> str:
         )
     if field is None:
         return line.decode()
-    if field not in record:
-        raise BadDocumentError(no_field("field", field, list(record)), "no_field")
+    if not isinstance(field, str) or field not in record:  # checked here for speed
+        field = one_field(field, record)
     document = record[field]
     if not isinstance(document, str):
         raise BadDocumentError(

@@ -10,7 +10,7 @@ pyarrow is imported only to read a Parquet file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from tokenizer_core.documents.bad_documents import (
     INVALID_UTF8,
     BadDocument,
     BadDocumentError,
-    no_field,
+    one_field,
     report_bad,
 )
 from tokenizer_core.documents.conversations import CONVERSATION_FIELDS
@@ -34,21 +34,22 @@ _MAX_BATCH_ROWS: Final = 64
 
 def read_parquet_rows(
     source: CorpusFileBytes,
-    column: str | None,
+    column: str | Sequence[str] | None,
     max_expansion: float,
     max_piece_chars: int,
     bad: list[BadDocument] | None = None,
 ) -> Iterator[DocumentPiece]:
-    """The documents in a column of a Parquet file, in the order of its rows; without a `column`
-    the conversations of its rows, as JSON objects.
+    """The documents in a column of a Parquet file, of several the only one that it has, in the
+    order of its rows; without a `column` the conversations of its rows, as JSON objects.
 
     `source.position_bytes` is the fraction of rows read, times the size of the file. A row that is
     null or not UTF-8 is bad: with a list `bad` it is an empty document, and appended to the list.
 
     Raises:
         CorpusError: pyarrow is not installed; the file is damaged or not Parquet; it has no such
-            column, or the column has no strings; without the list, a row is bad; the text has more
-            than `max_expansion` times the size of the file (and more than FREE_BYTES).
+            column or several, or the column has no strings; without the list, a row is bad; the
+            text has more than `max_expansion` times the size of the file (and more than
+            FREE_BYTES).
     """
     pyarrow, parquet = _import_pyarrow(source.name)
     try:
@@ -60,7 +61,7 @@ def read_parquet_rows(
             arrow_extensions_enabled=True,  # else a type JSON of Parquet is a string
         )
         if column is not None:
-            _check_column(pyarrow, file, source.name, column)
+            column = _one_column(pyarrow, file, source.name, column)
         columns = [column] if column is not None else _conversation_columns(file, source.name)
         types = [file.schema_arrow.field(name).type for name in columns]
         decoders = dict(zip(columns, (_decoder(pyarrow, kind) for kind in types), strict=True))
@@ -200,12 +201,12 @@ def _text(value: Any, column: str) -> str:
     return text
 
 
-def _check_column(pyarrow: ModuleType, file: Any, name: str, column: str) -> None:
+def _one_column(pyarrow: ModuleType, file: Any, name: str, asked: str | Sequence[str]) -> str:
     schema = file.schema_arrow
-    if schema.names.count(column) != 1:
-        raise CorpusError(
-            f"the corpus file {name!r}: {no_field('single column', column, schema.names)}"
-        )
+    try:
+        column = one_field(asked, schema.names, "column")
+    except BadDocumentError as error:
+        raise CorpusError(f"the corpus file {name!r}: {error}") from None
     kind = schema.field(column).type
     kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
     if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
@@ -214,6 +215,7 @@ def _check_column(pyarrow: ModuleType, file: Any, name: str, column: str) -> Non
             f"strings; name the one with the text (`field`, on the command line --field), or write "
             f"strings"
         )
+    return column
 
 
 def _damaged(name: str, what: str) -> CorpusError:

@@ -39,12 +39,21 @@ def add_corpus_format(
         + (f"; {CHAT}: conversations in JSON lines or Parquet" if conversations else ""),
         choices=(*FORMATS, CHAT) if conversations else FORMATS,
     )
-    parser.add("--field FIELD", "JSON or Parquet field (default: text)")
+    add_field(parser)
     parser.add(
         "--separator TEXT",
         f"text that ends a document in plain text (default: {default})",
         type=_parse_utf8,
         default=separator,
+    )
+
+
+def add_field(parser: CommandParser) -> None:
+    """Add `--field`."""
+    parser.add(
+        "--field FIELD",
+        "JSON or Parquet field (default: text); repeat it if records have one of several",
+        action="append",
     )
 
 
@@ -101,8 +110,8 @@ def field_of(
     files: Iterable[str | os.PathLike[str]],
     *,
     writes_text: bool = False,
-) -> str:
-    """The field of the options, for these files. With `writes_text` the separator is also written.
+) -> str | list[str]:
+    """The fields of the options, for these files. With `writes_text` the separator is also written.
 
     Raises:
         UsageError: the field is given, and all files are plain text, or the separator, and none
@@ -114,15 +123,18 @@ def field_of(
             "--separator is of plain text, and by its name the corpus is none; leave it out, or "
             "name the --format"
         )
-    if arguments.field is None:
-        return DEFAULT_FIELD
-    if is_text == {True}:
+    if arguments.field is not None and is_text == {True}:
         raise UsageError(
             "--field is of JSON lines or Parquet, and by its name the corpus is text; leave it "
             "out, or name the --format"
         )
-    field: str = arguments.field
-    return field
+    return fields_in(arguments)
+
+
+def fields_in(arguments: argparse.Namespace) -> str | list[str]:
+    """The fields that the options name, each once; one alone as a string."""
+    fields = list(dict.fromkeys(arguments.field or [DEFAULT_FIELD]))
+    return fields[0] if len(fields) == 1 else fields
 
 
 def kinds_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[str]]) -> set[bool]:

@@ -27,6 +27,7 @@ from tokenizer_service.commands.command_line import (
     is_given,
     require_files,
 )
+from tokenizer_service.commands.corpus_options import add_field, fields_in
 from tokenizer_service.commands.outputs import (
     STANDARD_OUTPUT,
     add_output,
@@ -85,7 +86,7 @@ def add_parsers(subcommands: Any) -> None:
         "count the texts of documents (jsonl, jsonl.zst, parquet, txt.gz, ...); a special token in "
         "JSON lines or Parquet then needs --allowed-special",
     )
-    count.add("--field FIELD", "their JSON or Parquet field (default: text)")
+    add_field(count)
 
     truncate = add_command(subcommands, run_truncate)
     _add_max_tokens(truncate)
@@ -258,11 +259,11 @@ def _count_documents(
 ) -> tuple[int, int]:
     """The tokens of the documents of a file, and the bytes of their text."""
     from tokenizer_core.corpus.token_plan import specials_of_documents
-    from tokenizer_core.documents import DEFAULT_FIELD, FORMATS, CorpusFormat, open_documents
+    from tokenizer_core.documents import FORMATS, CorpusFormat, open_documents
 
     if arguments.format not in FORMATS:
         raise UsageError(f"there is no format {arguments.format}; give one of {', '.join(FORMATS)}")
-    kind = CorpusFormat(arguments.format, arguments.field or DEFAULT_FIELD, None)
+    kind = CorpusFormat(arguments.format, fields_in(arguments), None)
     given = allowed if is_given(arguments, "allowed_special") else None
     options = specials_of_documents(given, is_text=arguments.format.startswith("txt"))
     n_tokens, n_bytes, done = 0, 0, bar.n

@@ -211,8 +211,8 @@ def corpus_format(
     `separator` is the default.
 
     Raises:
-        InvalidInputsError: the files were uploaded with different fields, and the request has none;
-            it has a field, and all files are text; it has a separator, and no file is text.
+        InvalidInputsError: the request has a field, and all files are text; it has a separator, and
+            no file is text.
     """
     are_text = [is_text_format(kind) for kind in _formats(asked, files)]
     if asked.field is not None and are_text and all(are_text):
@@ -235,16 +235,13 @@ def corpus_format(
     known = next(iter(formats)) if len(formats) == 1 else None
     if asked.format == "chat":
         return {"format": known, "field": None, "separator": None}
-    fields = {file.text_field or DEFAULT_FIELD for file in files if file.format != "txt"}
-    if asked.field is None and len(fields) > 1:
-        raise InvalidInputsError(
-            "corpus_field",
-            "The corpora were uploaded with different fields; name one that all have in field.",
-            [("/field", "the corpora have different ones")],
-        )
+    named = [asked.field] if isinstance(asked.field, str) else asked.field
+    read = zip(files, are_text, strict=False)  # URLs follow
+    named = named or [file.text_field or DEFAULT_FIELD for file, is_text in read if not is_text]
+    fields = list(dict.fromkeys(named or [DEFAULT_FIELD]))
     return {
         "format": "txt" if asked.format == "text" else asked.format or known,
-        "field": asked.field or next(iter(fields), DEFAULT_FIELD),
+        "field": fields[0] if len(fields) == 1 else fields,
         "separator": (separator if asked.separator is None else asked.separator) or None,
     }
 

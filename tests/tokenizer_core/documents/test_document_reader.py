@@ -5,6 +5,7 @@ import codecs
 import gzip
 import hashlib
 import io
+import json
 import lzma
 import tarfile
 import zipfile
@@ -74,6 +75,28 @@ def test_the_format_comes_from_the_name_or_the_argument(tmp_path):
     text.write_text("")
     assert list(read_documents(text)) == [""]
     assert list(read_documents(text, HOW)) == []
+
+
+@pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
+def test_of_several_fields_exactly_one_is_read(tmp_path, format_name):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / f"a.{format_name}"
+    for record, message in (
+        ({"body": "a", "other": "b"}, None),
+        ({"text": "a", "other": "b"}, None),
+        ({"other": "b"}, r"no (field|column) 'text' or 'body'; name the one .*\['other'\]"),
+        ({"body": "a", "text": "b"}, "it has the (field|column)s 'body' and 'text'; a document is"),
+    ):
+        if format_name == "jsonl":
+            path.write_text(json.dumps(record))
+        else:
+            parquet.write_table(pa.Table.from_pylist([record]), path)
+        how = CorpusFormat(field=["text", "body"])
+        if message is None:
+            assert list(read_documents(path, how)) == ["a"]
+        else:
+            with pytest.raises(CorpusError, match=message):
+                list(read_documents(path, how))
 
 
 LINES = b'{"text": "one"}\n{"text": "two"}\n'
@@ -153,7 +176,8 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
 
 def test_arguments_out_of_range_are_refused(tmp_path):
     path = write_corpus(tmp_path / "corpus.txt", ["a"], "txt")
-    for how in ({"format": "csv"}, {"separator": ""}, {"separator": "\ud800"}):
+    wrong = [{"format": "csv"}, {"separator": ""}, {"separator": "\ud800"}]
+    for how in (*wrong, {"field": []}, {"field": ["text", "text"]}):
         with pytest.raises(ValueError, match=next(iter(how))):
             open_documents(path, CorpusFormat(**how))
     for name, value in (

@@ -133,7 +133,7 @@ def test_parquet_documents_are_read_back_in_order(path, kind, compression):
 def test_a_column_that_is_not_text_is_an_error(path):
     wrong = pyarrow.array([b"good", b"bad\xff"]).view(pyarrow.string())
     for columns, told in (
-        ({"texts": ["a"]}, r"has no single column 'text'; .*\(`field`, .* of \['texts'\]"),
+        ({"texts": ["a"]}, r"has no column 'text'; .*\(`field`, .* of \['texts'\]"),
         ({"text": [1]}, r"'text' is of type int64, not of strings; .*\(`field`, "),
         ({"text": [b"a"]}, "'text' is of type binary"),
         ({"text": [["a"]]}, "'text' is of type list"),

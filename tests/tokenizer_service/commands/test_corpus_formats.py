@@ -13,11 +13,12 @@ STORIES = "\n".join(json.dumps({"story": text}) for text in DOCUMENTS)
 CORPORA = {
     "stories.jsonl": ["--field=story"],
     "hidden.txt": ["--format=jsonl", "--field=story"],
+    "mixed.jsonl": ["--field=story", "--field=body"],
     "corpus.txt": [],
     "corpus.jsonl": [],
     "corpus.parquet": [],
 }
-"""The same documents in three formats, and their options; in two the field is another one."""
+"""The same documents in three formats, and their options; in three with other fields."""
 
 
 @pytest.fixture
@@ -26,6 +27,7 @@ def corpora(cli):
         write_corpus(cli.folder / f"corpus.{name}", DOCUMENTS, name)
     for name in ("stories.jsonl", "hidden.txt"):
         (cli.folder / name).write_text(STORIES)
+    (cli.folder / "mixed.jsonl").write_text(STORIES.replace("story", "body", 5))
     return cli
 
 
@@ -138,7 +140,8 @@ def test_bytes_that_are_not_utf8_are_a_bad_document(corpora):
 
 @pytest.mark.row(46)
 def test_a_mended_corpus_is_continued_with_resume(corpora, monkeypatch):
-    encode = ("corpus", "encode", "stories.jsonl", "bad.jsonl", "--field=story", "--output=tokens")
+    fields = ("--field=story", "--field=body")
+    encode = ("corpus", "encode", "stories.jsonl", "bad.jsonl", *fields, "--output=tokens")
     bad = corpora.folder / "bad.jsonl"
     bad.write_text(f'{STORIES}\n{{"story": "\\ud800"}}')
     corpora.fail(*encode, "--tokenizer=starter", "--quiet")
@@ -147,7 +150,9 @@ def test_a_mended_corpus_is_continued_with_resume(corpora, monkeypatch):
     error = corpora.fail(*encode, "--tokenizer=starter", "--quiet", "--skip-bad")
     assert "lone_surrogate 1: bad.jsonl line 13" in error
     assert "the same command with --resume continues" in error
-    bad.write_text(STORIES)
+    bad.write_text(STORIES.replace("story", "body"))
     out, _ = corpora.run(*encode, "--tokenizer=starter", "--quiet", "--resume")
     assert out.decode().startswith("train: 24 documents, ")
     assert "left out" not in out.decode()
+    _, told = corpora.run(*encode, "--tokenizer=starter", "--quiet", "--resume")
+    assert "tokens is complete already" in told

@@ -27,11 +27,14 @@ def test_unknown_and_empty_corpora_are_422(shared_service):
 def test_a_job_reads_each_corpus_once_and_keeps_the_separator(service):
     service.put("news", "low lower")
     service.put("lines.jsonl", '{"text": "low lower"}\n')
-    ids = ["news", "lines.jsonl", "news"]
+    service.put("more.jsonl?field=body", '{"body": "low lower"}\n')
+    ids = ["news", "lines.jsonl", "news", "more.jsonl"]
     service.start(input_paths=None, corpus_ids=ids, separator="new")
     [job] = service.jobs.latest()
-    assert [file["label"] for file in job.request["inputs"]] == ["news", "lines.jsonl"]
+    labels = [file["label"] for file in job.request["inputs"]]
+    assert labels == ["news", "lines.jsonl", "more.jsonl"]
     assert job.request["corpus_format"]["separator"] == "new"
+    assert job.request["corpus_format"]["field"] == ["text", "body"]
 
 
 def write(folder, name, text):

@@ -122,6 +122,8 @@ WRONG = [
     ({"format": "text", "field": "text"}, ""),
     ({"format": "jsonl", "separator": "<|endoftext|>"}, ""),
     ({"format": "jsonl", "field": ""}, "/field"),
+    ({"format": "jsonl", "field": ["text", 1]}, "/field"),
+    ({"format": "jsonl", "field": []}, "/field"),
     ({"format": "chat", "field": "text"}, ""),
     ({"format": "chat", "separator": "<|endoftext|>"}, ""),
     ({"format": "chat", "allowed_special": "none"}, ""),

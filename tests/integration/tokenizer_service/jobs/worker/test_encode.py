@@ -49,11 +49,11 @@ def expected_files(service, tmp_path):
 def test_all_options_reach_the_files(shared_service):
     service = shared_service
     service.put("first?format=jsonl", '{"story": "one<|endoftext|>"}\n{"story": "two"}\n')
-    service.put("second?format=jsonl", '{"story": "three"}\n' * 40)
+    service.put("second?format=jsonl", '{"body": "three"}\n' * 40)
     body = {
         "further_corpora": ["second"],
         "format": "jsonl",
-        "field": "story",
+        "field": ["story", "body"],
         "layout": "npy",
         "dtype": "uint32",
         "tokens_per_shard": 50,
