@@ -610,13 +610,17 @@ _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[byte
 
 
 def format_of_name(name: str) -> str | None:
-    """The format that a file name ends in, or None.
+    """The format that a file name ends in, or None; `.ndjson` is another name of `.jsonl`.
 
     Example:
-        >>> format_of_name("news/today.JSONL.gz"), format_of_name("bible.en")
+        >>> format_of_name("news/today.NDJSON.gz"), format_of_name("bible.en")
         ('jsonl.gz', None)
     """
-    return next((known for known in FORMATS if name.lower().endswith(f".{known}")), None)
+    name = _NDJSON.sub(".jsonl", name.lower())
+    return next((known for known in FORMATS if name.endswith(f".{known}")), None)
+
+
+_NDJSON: Final = re.compile(r"\.ndjson(?=(\.gz|\.zst)?$)")
 
 
 def format_of_content(data: bytes, name: str = "") -> str | None:

@@ -16,6 +16,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.documents import FORMATS, CorpusFormat, format_of_name, open_documents
 from tokenizer_core.errors import InvalidUtf8Error, SpecialTokenForbiddenError
 from tokenizer_core.text.pieces import readable_token
 from tokenizer_service.commands.coders import Coder
@@ -232,7 +233,9 @@ def run_count(arguments: argparse.Namespace) -> None:
     coder = find_coder(arguments)
     allowed = allowed_special(coder, arguments.allowed_special)
     rows: list[dict[str, Any]] = []
-    if not arguments.format and any(path.suffix == ".jsonl" for path in arguments.file):
+    if not arguments.format and any(
+        format_of_name(path.name) == "jsonl" for path in arguments.file
+    ):
         print("note: this is about all of a file; its documents: --format jsonl", file=sys.stderr)
     with _bar_over(arguments) as bar:
         for path in _inputs(arguments):
@@ -259,7 +262,6 @@ def _count_documents(
 ) -> tuple[int, int]:
     """The tokens of the documents of a file, and the bytes of their text."""
     from tokenizer_core.corpus.token_plan import specials_of_documents
-    from tokenizer_core.documents import FORMATS, CorpusFormat, open_documents
 
     if arguments.format not in FORMATS:
         raise UsageError(f"there is no format {arguments.format}; give one of {', '.join(FORMATS)}")

@@ -64,9 +64,14 @@ def test_position_and_hash_are_those_of_the_file(tmp_path, format_name):
 
 
 def test_the_format_comes_from_the_name_or_the_argument(tmp_path):
+    for name, kind in (
+        ("B.JSONL.GZ", "jsonl.gz"),
+        ("c.ndjson", "jsonl"),
+        ("d.ndjson.zst", "jsonl.zst"),
+    ):
+        (tmp_path / name).write_bytes(render_documents(DOCUMENTS, kind))
+        assert list(read_documents(tmp_path / name)) == DOCUMENTS
     data = render_documents(DOCUMENTS, "jsonl.gz")
-    (tmp_path / "B.JSONL.GZ").write_bytes(data)
-    assert list(read_documents(tmp_path / "B.JSONL.GZ")) == DOCUMENTS
     (tmp_path / "blob").write_bytes(data)
     assert list(read_documents(tmp_path / "blob", CorpusFormat("jsonl.gz"))) == DOCUMENTS
     text = tmp_path / "bible.en"
