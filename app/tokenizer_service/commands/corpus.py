@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
 from tokenizer_core.errors import CorpusError, TokenFilesCorruptError
 from tokenizer_core.presets import PRESETS
+from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
@@ -53,7 +55,7 @@ from tokenizer_service.commands.corpus_options import (
 )
 from tokenizer_service.commands.corpus_sample import add_sample
 from tokenizer_service.commands.outputs import print_json
-from tokenizer_service.commands.progress import add_quiet, follow, progress_bar
+from tokenizer_service.commands.progress import add_quiet, follow, has_colours, progress_bar
 from tokenizer_service.commands.run_options import add_run_options, check_run_options, encode_in_run
 from tokenizer_service.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
@@ -98,6 +100,7 @@ def add_parsers(subcommands: Any) -> None:
     inspect.add("--document N", "number of the document, from 0")
     inspect.add("--split SPLIT", "split of the document (default: train)", default="train")
     inspect.add("--ids", "show ids instead of text")
+    inspect.add("--mask", "mark where the loss counts: reversed on a terminal, else in [[ and ]]")
     inspect.add("--json", "print the manifest as JSON")
     add_tokenizer_arguments(inspect)
 
@@ -478,10 +481,11 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     examples:
       tokenizer corpus inspect stories-tokens
       tokenizer corpus inspect stories-tokens --document 17
+      tokenizer corpus inspect chat-tokens --document 17 --mask
     """
     if arguments.document is None:
-        if arguments.ids:
-            raise UsageError("--ids belongs to --document")
+        if arguments.ids or arguments.mask:
+            raise UsageError("--ids and --mask belong to --document")
         files = TokenFiles.open(arguments.folder, cache=arguments.cache)
         _print_manifest(files.manifest, arguments.folder, as_json=arguments.json)
         print_warnings(*files.manifest.warnings())
@@ -493,17 +497,38 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     try:
         if arguments.ids:
             files = TokenFiles.open(arguments.folder, cache=arguments.cache)
-            ids = files.document(arguments.document, arguments.split)
-            print(" ".join(map(str, ids.tolist())))
+            print(_show_document(arguments, files, None))
             return
         writer = TokenFiles.open(arguments.folder, cache=arguments.cache).manifest.plan.tokenizer
         if not (arguments.tokenizer or arguments.files):
             arguments.tokenizer = writer.label
         tokenizer = load_tokenizer(arguments)
         files = TokenFiles.open(arguments.folder, tokenizer, cache=arguments.cache)
-        print(files.decode_document(arguments.document, tokenizer, arguments.split))
+        print(_show_document(arguments, files, tokenizer))
     except LookupError as error:  # no such document or split
         raise CommandError(str(error.args[0])) from None
+
+
+def _show_document(
+    arguments: argparse.Namespace, files: TokenFiles, tokenizer: Tokenizer | None
+) -> str:
+    """The text of the document, without a tokenizer its ids; with --mask the learned parts are
+    marked."""
+    ids = files.document(arguments.document, arguments.split).tolist()
+    mask = [0] * len(ids)
+    if arguments.mask:
+        mask = files.document_mask(arguments.document, arguments.split).tolist()
+    before, after = ("\x1b[7m", "\x1b[0m") if has_colours(sys.stdout) else ("[[", "]]")
+    stream = None if tokenizer is None else StreamingDecoder(tokenizer)
+    shown, stop = [], 0
+    for is_learned, run in groupby(mask):
+        start, stop = stop, stop + len(list(run))
+        part = ids[start:stop]
+        text = " ".join(map(str, part)) if stream is None else stream.feed(part)
+        if stream is not None and stop == len(ids):
+            text += stream.flush()
+        shown.append(f"{before}{text}{after}" if is_learned and text else text)
+    return (" " if stream is None else "").join(shown)
 
 
 def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: bool) -> None:

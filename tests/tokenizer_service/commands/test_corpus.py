@@ -179,6 +179,10 @@ def test_conversations_are_encoded_with_their_mask(cli):
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
     assert "special tokens found" not in cli.run("corpus", "inspect", "t")[1]
+    show = ("corpus", "inspect", "t", "--document=0", "--mask")
+    assert cli.run(*show)[0].decode() == f"user: 1?{END}assistant: [[2{END}]]\n"
+    shown = " ".join(map(str, ids[:-2])) + f" [[{ids[-2]} {ids[-1]}]]\n"
+    assert cli.run(*show, "--ids")[0].decode() == shown
     # The token of the next message ends a turn.
     Path("chat.jinja").write_text(
         "{% for m in messages %}<|endoftext|>{{ m.role + ':' + m.content }}{% endfor %}"
@@ -337,6 +341,8 @@ def test_errors_are_one_line_with_the_remedy(cli):
     for options, code, said in (
         (["--document=2"], 1, "no document 2"),
         (["--ids"], 2, "--document"),
+        (["--mask"], 2, "--document"),
+        (["--document=0", "--mask"], 1, "these token files have no loss mask"),
         (["--document=0", "--tokenizer=other"], 1, "tokenizer"),
     ):
         assert said in cli.fail("corpus", "inspect", "tokens", *options, code=code)
