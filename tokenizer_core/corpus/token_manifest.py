@@ -22,7 +22,7 @@ from tokenizer_core.corpus.token_plan import (
     TokenFilesPlan,
     split_stem,
 )
-from tokenizer_core.documents import CorpusSource
+from tokenizer_core.documents import CorpusSource, format_of_name
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError
 from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
@@ -51,6 +51,7 @@ _LOST: Final = {
 }
 """Counts of what a model does not learn of conversations, or learns without its end."""
 
+_LONG_DOCUMENT_BYTES: Final = 1_000_000
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 START_ANEW: Final = "start anew: remove the unfinished ones (the folder .NAME.partial)"
 """The remedy if unfinished token files cannot be continued."""
@@ -182,7 +183,9 @@ class TokenManifest:
     def warnings(self, validation_share: float = 0.0, separator: str | None = None) -> list[str]:
         """What differs from the texts of the corpus, in sentences: documents that were left out or
         truncated, special tokens that texts have, what a chat template left out; and for the
-        arguments of the run, a split without documents and a separator that ends none."""
+        arguments of the run, a split without documents and a separator that ends none. Without a
+        `separator` the default of the run is named only if the documents are long: a short text is
+        often one."""
         found = []
         if self.bad_documents.count:
             found.append(f"documents left out: {self.bad_documents}")
@@ -192,14 +195,27 @@ class TokenManifest:
         for split in self.splits:
             lost = split.lost or LostTokens()
             n_documents += split.n_documents + lost.n_dropped + lost.n_without_loss
+        separator = separator or self._separator_of_long_texts(n_documents)
         if separator and n_documents <= len(self.sources):
-            found.append(f"the separator {separator!r} occurs nowhere: each file is one document")
+            found.append(
+                f"the separator {separator!r} occurs nowhere: each file is one document; name what "
+                f"ends a document (`separator`, on the command line --separator, $'\\n' for a line)"
+            )
         if validation_share and len(self.splits) == 1:
             found.append(
                 f"all documents are in the split {self.splits[0].name}: with a validation share of "
                 f"{validation_share:g} no other was drawn"
             )
         return [*found, *self.counts_in_words(is_lost=True)]
+
+    def _separator_of_long_texts(self, n_documents: int) -> str | None:
+        """The separator of the run, if all files were plain text, of long documents."""
+        how = self.encoding or {}
+        formats = (how.get("format") or format_of_name(each.path) for each in self.sources)
+        n_bytes = sum(split.n_bytes for split in self.splits)
+        is_long = n_bytes > _LONG_DOCUMENT_BYTES * n_documents
+        is_text = all(name is None or name.startswith("txt") for name in formats)
+        return how.get("separator") if is_long and is_text else None
 
     def counts_in_words(self, *, is_lost: bool = False) -> list[str]:
         """`counts` as sentences, of what is lost or of the rest."""

@@ -283,6 +283,13 @@ def test_without_a_separator_a_file_is_one_document(cli):
     assert "separator" not in told
     _, told = cli.run(*command[:-2], "\\n", "--output", "nowhere")
     assert "the separator '\\\\n' occurs nowhere" in told
+    for n_lines, name in ((50_000, "long.txt"), (30_000, "short.txt"), (50_000, "long.jsonl")):
+        text = "one document in a line\n" * n_lines
+        Path(name).write_text(json.dumps({"text": text}) if name == "long.jsonl" else text)
+        _, told = cli.run("corpus", "encode", name, "--output", f"{name} tokens")
+        said = f"'{END}' occurs nowhere: each file is one document; name what ends a document"
+        assert (said in told) == (name == "long.txt"), told
+        assert (said in cli.run("corpus", "inspect", f"{name} tokens")[1]) == (said in told)
     assert 256 not in TokenFiles.open("plain").document(0)[:-1]
     assert 256 in TokenFiles.open("recognised").document(0)[:-1]
     _, told = cli.run("corpus", "inspect", "recognised")
