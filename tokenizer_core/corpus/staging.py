@@ -28,6 +28,7 @@ from tokenizer_core.corpus.token_manifest import START_ANEW, TokenFile, partial_
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _CHECKPOINT_NAME: Final = "checkpoint.json"
@@ -184,13 +185,24 @@ class StagedFile:
     def flush(self) -> None:
         """Write everything to the system, so that readers of the path see it."""
         view, self._waiting = memoryview(self._waiting), bytearray()
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        with self._naming():
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Name the file in an error of the system, which knows only its descriptor."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = os.fspath(self.path)
+            raise
 
     def sync(self) -> None:
         """Sync everything written so far to the disk."""
         self.flush()
-        sync_file(self._descriptor)
+        with self._naming():
+            sync_file(self._descriptor)
 
     def close(self, beginning: bytes = b"") -> TokenFile:
         """Overwrite the first bytes with `beginning`, sync the file, and return its size and hash.

@@ -374,7 +374,7 @@ def test_a_failing_disk_leaves_the_checkpoint_and_ends_the_writer(step, tmp_path
     ],
 )
 def test_a_failing_disk_leaves_nothing(function, number, least, tmp_path):
-    folder = tmp_path / "a" / "t"
+    folder, named = tmp_path / "a" / "t", set()
     for at in range(200):
         with pytest.MonkeyPatch.context() as patch:
             Fault(patch, function, at, number)
@@ -384,9 +384,11 @@ def test_a_failing_disk_leaves_nothing(function, number, least, tmp_path):
             except OSError as error:
                 failed = error
         assert failed.errno == number
+        named.add(str(failed.filename).rpartition("/")[2])
         if folder.exists():  # only the folder's entry may not be on the disk
             assert function in ("fsync", "open")
             break
         assert not folder.parent.exists() or list(folder.parent.iterdir()) == []
     assert least <= at < 199
+    assert ("train_000000.bin" in named) == (function in ("open", "write", "fsync"))
     verify_token_files(folder)
