@@ -397,7 +397,12 @@ class TokenFilesWriter:
 
 
 def name_differences(before: object, now: object) -> str:
-    """Which fields of two objects differ, in brackets."""
+    """Which fields of two objects or names in two lists differ, in brackets."""
+    if isinstance(before, list) and isinstance(now, list):
+        sides = (("new", now, before), ("missing", before, now))
+        words = [(word, [n for n in names if n not in others]) for word, names, others in sides]
+        found = [f"{word}: {', '.join(map(repr, names))!s:.200}" for word, names in words if names]
+        return f" ({'; '.join(found) or 'in another order'})"
     if not (isinstance(before, dict) and isinstance(now, dict)):
         return ""
     names = sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n))

@@ -286,7 +286,14 @@ def _check_same(storage: Storage, rendered: bytes) -> None:
         raise RunError(f"{_RUN} in {storage.shown} is damaged; remove what is there") from None
     different = [key for key in sorted(before | now) if before.get(key) != now.get(key)]
     why = f"{', '.join(different)} differ"
+    from tokenizer_core.corpus.token_writer import (
+        name_differences,
+    )  # numpy, which counting needs not
+
     with contextlib.suppress(KeyError, TypeError, ValueError):  # inputs without a path
+        old_paths, paths = ([each["path"] for each in run["inputs"]] for run in (before, now))
+        if old_paths != paths:
+            why += name_differences(old_paths, paths)
         pairs = list(zip(before["inputs"], now["inputs"], strict=True))
         names = corpus_file_names([old["path"] for old, _ in pairs])
         changed = [name for name, (old, new) in zip(names, pairs, strict=True) if old != new]

@@ -425,8 +425,10 @@ def test_other_files_or_settings_are_refused(tmp_path):
         "other settings: validation share; go on with the same, or start anew", validation_share=0.2
     )
     refused("other settings: separator", corpus_format=CorpusFormat(separator="<|begin|>"))
-    refused("other settings: files", files=files[::-1])
-    refused("other settings: files", files=files[:1])
+    refused(r"other settings: files \(in another order\); go on", files=files[::-1])
+    refused(r"settings: files \(missing: 'b.jsonl.gz', 'c.txt'\)", files=files[:1])
+    more = write_corpus(tmp_path / "more.txt", ["a"], "txt")
+    refused(r"settings: files \(new: 'more.txt'\); go on", files=[*files, more])
     refused("begun with other settings: shuffle", shuffle=True)
     refused("begun with other settings: shuffle", "shuffled")
     for shuffle in (False, True):

@@ -193,7 +193,7 @@ def test_a_run_is_resumed_only_with_its_own_inputs_and_settings(tmp_path, corpus
     with pytest.raises(TokenFilesPlanError, match="begun with other settings: run"):
         encode_corpus(NARROW, files, tmp_path / "tokens", plan, **how)
     assert can_resume(tmp_path / "tokens")
-    refused(RunConflictError, r"another run \(inputs differ\)", files[:2])
+    refused(RunConflictError, r"another run \(inputs differ \(missing: '", files[:2])
     refused(RunConflictError, r"another run \(shard_bytes differ\)", shard_bytes=999)
     os.utime(files[0], ns=(1, 1))
     changed = rf"another run \(its file '.*{files[0].name}' has changed\); name another place"
