@@ -86,7 +86,8 @@ class BadDocuments:
         """The error for more than the share `max_bad` of `n_documents`."""
         return TooManyBadDocumentsError(
             f"{self} of {n_documents:,} documents, more than {max_bad:.3%} (--max-bad, in Python "
-            f"and requests max_bad); mend them, or allow more"
+            f"and requests max_bad); mend them, or allow more (without --skip-bad or skip_bad the "
+            f"first is an error that says what is wrong)"
         )
 
     def __str__(self) -> str:

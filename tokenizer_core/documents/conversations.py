@@ -89,10 +89,12 @@ def parse_conversation(data: bytes) -> Conversation:
         ) from None
     has_messages, has_turns = ("messages" in record, "conversations" in record)
     if has_messages == has_turns:
-        both = "both messages and conversations" if has_messages else "no messages"
+        both = "both messages and conversations"
         raise ConversationError(
-            f'the record has {both}; write {{"messages": [{{"role": "user", "content": ...}}]}} or '
-            f'{{"conversations": [{{"from": "human", "value": ...}}]}}'
+            f"the record has {both if has_messages else f'no messages, but {list(record)!r:.80}'}; "
+            f'write {{"messages": [{{"role": "user", "content": ...}}]}} or '
+            f'{{"conversations": [{{"from": "human", "value": ...}}]}}; no other shape is read',
+            "two_conversations" if has_messages else "no_messages",
         )
     for name in _UNREAD:
         if record.get(name):

@@ -114,8 +114,9 @@ def _conversation_columns(file: Any, name: str) -> list[str]:
     columns = [column for column in CONVERSATION_FIELDS if names.count(column) == 1]
     if not {"messages", "conversations"} & set(columns):
         raise CorpusError(
-            f"the corpus file {name!r} has no column messages or conversations; write the "
-            f"conversations to one of them, as a list of structs or as JSON"
+            f"the corpus file {name!r} has no column messages or conversations, but "
+            f"{names!r:.80}; write the conversations to one of them, as a list of structs or as "
+            f"JSON; no other shape is read"
         )
     return columns
 

@@ -157,7 +157,11 @@ def test_parquet_has_conversations_as_lists_or_as_json(tmp_path):
             {"messages": [lists[0], []]},
             r"bad\.parquet', row 2 \(from 1\): the conversation has no mess",
         ),
-        ("text", {"text": ["a"]}, "has no column messages or conversations"),
+        (
+            "text",
+            {"text": ["a"]},
+            r"has no column messages or conversations, but \['text'\]; write",
+        ),
     ):
         path = tmp_path / f"{name}.parquet"
         parquet.write_table(pyarrow.table(table), path, row_group_size=1)
@@ -202,7 +206,7 @@ def test_tools_reach_the_template(tmp_path):
 @pytest.mark.parametrize(
     ("chat", "expected"),
     [
-        ({"text": "no"}, "no messages; write"),
+        ({"text": "no"}, r"no messages, but \['text'\]; write"),
         ({**openai("user:a"), **sharegpt("human:a")}, "both messages and conversations"),
         ({"messages": []}, "has no messages"),
         ({"messages": "no JSON"}, "messages must be a list"),
@@ -276,7 +280,7 @@ BAD = {
     "no assistant": (openai("user:a"), "nothing of the conversation is to be learned"),
     "nothing is learned": (openai("user:a", "assistant:b!"), "whose weight is not 0; add one"),
     "the template refuses": (openai("odd:a", "assistant:b"), "no odd roles"),
-    "no conversation": ({"text": "a"}, "the record has no messages"),
+    "TRL": ({"prompt": "a", "completion": "b"}, r"no messages, but \['prompt', 'completion'\]; w"),
 }
 
 
@@ -301,7 +305,7 @@ def test_bad_conversations_are_left_out_and_counted(tmp_path):
     files = encode(tmp_path / "t", [path], max_bad=1.0)
     (split,) = files.manifest.splits
     found = files.manifest.bad_documents
-    assert found.reasons == {"chat_template_failed": 1, "no_conversation": 1, "nothing_to_learn": 3}
+    assert found.reasons == {"chat_template_failed": 1, "no_messages": 1, "nothing_to_learn": 3}
     assert [(one.file, one.number) for one in found.first] == [
         ("chats.jsonl", number) for number in (4, 5, 6, 7, len(CHATS) + 7)
     ]
