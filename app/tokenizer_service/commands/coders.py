@@ -27,7 +27,7 @@ _BATCH_DOCUMENTS, _BATCH_CHARS = 256, 1 << 18
 class LocalCoder:
     """A tokenizer of this machine."""
 
-    def __init__(self, tokenizer: Tokenizer, name: str | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, name: str) -> None:
         self._tokenizer, self.name = tokenizer, name
         self.largest_id, self.special_tokens = tokenizer.n_vocab - 1, tokenizer.special_tokens
 
@@ -109,7 +109,7 @@ class ServedCoder:
         client = open_client(url)
         with errors_in_a_line():
             found = _find(client.tokenizers, name)
-            self.name: str | None = f"{found.name}@{found.version}"
+            self.name = f"{found.name}@{found.version}"
             self._client = client.pinned(self.name, digest=found.digest)
         manifest = found.manifest
         if manifest is None:

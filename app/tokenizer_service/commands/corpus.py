@@ -27,9 +27,10 @@ from tokenizer_core.corpus import (
 )
 from tokenizer_core.corpus.corpus_encoding import corpus_settings
 from tokenizer_core.corpus.encoding_run import find_complete
+from tokenizer_core.corpus.token_files import check_tokenizer
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
-from tokenizer_core.errors import CorpusError, TokenFilesCorruptError
+from tokenizer_core.errors import CorpusError, TokenFilesCorruptError, TokenizerCoreError
 from tokenizer_core.presets import PRESETS
 from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_core.tokenizer import Tokenizer
@@ -57,6 +58,7 @@ from tokenizer_service.commands.corpus_sample import add_sample
 from tokenizer_service.commands.outputs import print_json
 from tokenizer_service.commands.progress import add_quiet, follow, has_colours, progress_bar
 from tokenizer_service.commands.run_options import add_run_options, check_run_options, encode_in_run
+from tokenizer_service.commands.text import show_token
 from tokenizer_service.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
     allowed_special,
@@ -489,8 +491,10 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         files = TokenFiles.open(arguments.folder, cache=arguments.cache)
         _print_manifest(files.manifest, arguments.folder, as_json=arguments.json)
         print_warnings(*files.manifest.warnings())
-        for split in () if arguments.json else files.manifest.splits:
-            _print_use(files, split)
+        if not arguments.json:
+            vocab = _vocab_of(arguments, files)
+            for split in files.manifest.splits:
+                _print_use(files, split, vocab)
         return
     if arguments.json:
         raise UsageError("--json shows the manifest; leave --document out")
@@ -499,14 +503,31 @@ def run_inspect(arguments: argparse.Namespace) -> None:
             files = TokenFiles.open(arguments.folder, cache=arguments.cache)
             print(_show_document(arguments, files, None))
             return
-        writer = TokenFiles.open(arguments.folder, cache=arguments.cache).manifest.plan.tokenizer
-        if not (arguments.tokenizer or arguments.files):
-            arguments.tokenizer = writer.label
-        tokenizer = load_tokenizer(arguments)
-        files = TokenFiles.open(arguments.folder, tokenizer, cache=arguments.cache)
+        files = TokenFiles.open(arguments.folder, cache=arguments.cache)
+        tokenizer = _load_writer(arguments, files)
         print(_show_document(arguments, files, tokenizer))
     except LookupError as error:  # no such document or split
         raise CommandError(str(error.args[0])) from None
+
+
+def _load_writer(arguments: argparse.Namespace, files: TokenFiles) -> Tokenizer:
+    """The tokenizer that the arguments name, or else the manifest."""
+    if not (arguments.tokenizer or arguments.files):
+        arguments.tokenizer = files.manifest.plan.tokenizer.label
+    tokenizer = load_tokenizer(arguments)
+    check_tokenizer(files.manifest.plan, tokenizer)
+    return tokenizer
+
+
+def _vocab_of(arguments: argparse.Namespace, files: TokenFiles) -> Mapping[int, bytes]:
+    """The tokens, empty if no tokenizer is named and the one that wrote the files is not here."""
+    is_named = arguments.tokenizer or arguments.files
+    try:
+        return _load_writer(arguments, files).spec.vocab
+    except (CommandError, TokenizerCoreError):
+        if is_named:
+            raise
+        return {}
 
 
 def _show_document(
@@ -579,12 +600,17 @@ def _describe_encoder(settings: Mapping[str, Any]) -> str:
         return json.dumps(settings)[:400]
 
 
-def _print_use(files: TokenFiles, split: SplitRecord) -> None:
+def _print_use(files: TokenFiles, split: SplitRecord, vocab: Mapping[int, bytes]) -> None:
     use = files.token_counts(split.name)
     n_ids = files.manifest.plan.tokenizer.vocab_size
     n_used, n_rare = int((use > 0).sum()), int(((use > 0) & (use < RARE)).sum())
     most = sorted(range(len(use)), key=lambda id_: -int(use[id_]))[:_MOST_USED]
-    listed = ", ".join(f"{id_} ({use[id_]:,} times)" for id_ in most if use[id_])
+    listed = ", ".join(
+        f"{id_} {show_token(vocab[id_]) if id_ in vocab else ''}".rstrip()
+        + f" ({use[id_]:,} times)"
+        for id_ in most
+        if use[id_]
+    )
     print(
         f"{split.name}: of {n_ids:,} tokens {n_ids - n_used:,} are never used, {n_rare:,} fewer "
         f"than {RARE} times; most used: {listed}"

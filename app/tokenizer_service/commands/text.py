@@ -177,16 +177,21 @@ def render_pieces(
     for block in blocks:
         lines = []
         for id_ in block:
-            text, is_text = readable_token(vocab[id_])
             if is_coloured:
+                text, is_text = readable_token(vocab[id_])
                 lines.append(_colour(text if is_text else f"<{text}>", index))
             else:
-                piece = json.dumps(text, ensure_ascii=False) if is_text else f"<{text}>"
-                lines.append(f"{id_}\t{piece}\n")
+                lines.append(f"{id_}\t{show_token(vocab[id_])}\n")
             index += 1
         yield "".join(lines).encode()
     if is_coloured and index:
         yield b"\n"
+
+
+def show_token(token: bytes) -> str:
+    """The token as text in quotes, or as its bytes."""
+    text, is_text = readable_token(token)
+    return json.dumps(text, ensure_ascii=False) if is_text else f"<{text}>"
 
 
 def _colour(text: str, index: int) -> str:

@@ -79,7 +79,8 @@ def find_coder(arguments: argparse.Namespace) -> Coder:
     """The tokenizer that `load_tokenizer` gives, or the one of `--server`."""
     if arguments.server is None:
         tokenizer, ref = find_tokenizer(arguments)
-        return LocalCoder(tokenizer, str(ref) if ref else None)
+        named = arguments.tokenizer or ",".join(map(str, arguments.files or ()))
+        return LocalCoder(tokenizer, str(ref) if ref else named)
     for option in ("files", "pattern", "special", "artifacts_dir"):
         if getattr(arguments, option):
             raise UsageError(

@@ -352,8 +352,8 @@ def _report(result: TrainingResult) -> None:
     report = result.report
     text = "this text" if report.pruning is None else "the text that pruning kept"
     print(
-        f"{report.vocab_size} tokens ({report.n_merges} merges) from {report.n_bytes} bytes, "
-        f"{report.n_documents} documents, {report.n_distinct_pre_tokens} distinct pre-tokens"
+        f"{report.vocab_size:,} tokens ({report.n_merges:,} merges) from {report.n_bytes:,} bytes, "
+        f"{report.n_documents:,} documents, {report.n_distinct_pre_tokens:,} distinct pre-tokens"
     )
     longest = f"; longest token {report.longest_token_bytes} bytes: {report.longest_token_text!r}"
     longest = longest if report.n_merges else ""
@@ -362,7 +362,7 @@ def _report(result: TrainingResult) -> None:
         f"{report.engine} engine: "
         f"{report.seconds_counting:.1f} s counting with {report.num_workers} workers, "
         f"{report.seconds_learning:.1f} s learning, "
-        f"peak memory {report.peak_memory_bytes / 1e6:.0f} MB with the workers"
+        f"peak memory {report.peak_memory_bytes / 1e6:,.0f} MB with the workers"
     )
     if report.pruning:
         print(describe_pruning(report.pruning, report.n_bytes))

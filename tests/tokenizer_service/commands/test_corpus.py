@@ -65,6 +65,7 @@ def test_token_files_can_be_verified_and_read(cli):
     out, _ = cli.run(*inspect)
     assert f"train: 2 documents, {n_tokens:,} tokens" in out.decode()
     assert "train: of 270 tokens 26" in out.decode()
+    assert f'most used: 46 "." (2 times), 256 "{END}" (2 times), ' in out.decode()
 
 
 def test_a_file_named_again_is_neither_parsed_nor_are_its_tables_read(cli, monkeypatch):
@@ -351,9 +352,12 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--mask"], 2, "--document"),
         (["--document=0", "--mask"], 1, "these token files have no loss mask"),
         (["--document=0", "--tokenizer=other"], 1, "tokenizer"),
+        (["--tokenizer=other"], 1, "tokenizer"),
     ):
         assert said in cli.fail("corpus", "inspect", "tokens", *options, code=code)
     cli.run("corpus", "verify", "tokens", "--tokenizer=mine")
+    out, _ = cli.run("corpus", "inspect", "tokens", "--artifacts-dir", ".")  # where it is not
+    assert re.search(r"most used: \d+ \(", out.decode())
     told = cli.fail("corpus", "verify", "tokens", "--tokenizer=other")
     assert "are of another tokenizer" in told
     shard = Path("tokens/train.bin")

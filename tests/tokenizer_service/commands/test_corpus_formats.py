@@ -78,13 +78,14 @@ def test_text_has_no_field_and_json_lines_have_no_separator(corpora):
 
 
 def test_training_warns_of_document_ends_that_are_text(cli):
-    (cli.folder / "ends.txt").write_text("a b<|endoftext|>" * 20)
+    (cli.folder / "ends.txt").write_text("a b<|endoftext|>" * 400)
     for names, is_learned in (
         (["--special-token=</s>"], True),
         (["--special-token=</s>", "--separator=<|endoftext|>"], False),
         ([], False),
     ):
-        _, told = cli.run("train", "ends.txt", *names, "--vocab-size=275", "--quiet")
+        out, told = cli.run("train", "ends.txt", *names, "--vocab-size=275", "--quiet")
+        assert any(n_bytes in out for n_bytes in (b" 1,200 bytes, ", b" 6,400 bytes, "))
         assert ("warning: the text has '<|endoftext|>'" in told) == is_learned
 
 

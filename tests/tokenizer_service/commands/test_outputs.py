@@ -103,6 +103,7 @@ def test_figures_as_json_and_a_conversion_into_a_pipe(trained):
     (trained.folder / "é.txt").write_text("low é", encoding="utf-8")
     found = figures("count", "--file", "é.txt", "corpus.txt")
     assert found["tokenizer"].startswith("worked@")
+    assert figures("count", "low", "--tokenizer=gpt2")["tokenizer"] == "gpt2"
     assert [row["file"] for row in found["files"]] == ["é.txt", "corpus.txt"]
     assert found["tokens"] == sum(row["tokens"] for row in found["files"])
     assert found["files"][0]["bytes"] == 6
