@@ -15,19 +15,21 @@ from tokenizer_core.documents.corpus_files import (
     corpus_file_size,
     find_corpus_files,
 )
-from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, Utf8Piece
-from tokenizer_core.documents.document_reader import (
+from tokenizer_core.documents.corpus_formats import (
     BY_NAME,
     CONTENT_BYTES,
     CONTENT_NAMES,
     ENDS_OF_TEXT,
     FORMATS,
     CorpusFormat,
-    DocumentReader,
-    PlainTextCopy,
     check_text_content,
     format_of_content,
     format_of_name,
+)
+from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, Utf8Piece
+from tokenizer_core.documents.document_reader import (
+    DocumentReader,
+    PlainTextCopy,
     make_separator,
     open_documents,
     open_utf8_documents,

@@ -15,8 +15,9 @@ from hashlib import blake2b
 from os import PathLike
 from typing import Final
 
+from tokenizer_core.documents.corpus_formats import BY_NAME, CorpusFormat
 from tokenizer_core.documents.document_pieces import DocumentPiece
-from tokenizer_core.documents.document_reader import BY_NAME, CorpusFormat, open_documents
+from tokenizer_core.documents.document_reader import open_documents
 
 _KEY_BYTES: Final = 8
 

@@ -486,8 +486,8 @@ def run_inspect(arguments: argparse.Namespace) -> None:
       tokenizer corpus inspect chat-tokens --document 17 --mask
     """
     if arguments.document is None:
-        if arguments.ids or arguments.mask:
-            raise UsageError("--ids and --mask belong to --document")
+        if arguments.ids or arguments.mask or is_given(arguments, "split"):
+            raise UsageError("--ids, --mask and --split belong to --document")
         files = TokenFiles.open(arguments.folder, cache=arguments.cache)
         _print_manifest(files.manifest, arguments.folder, as_json=arguments.json)
         print_warnings(*files.manifest.warnings())
@@ -499,12 +499,8 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     if arguments.json:
         raise UsageError("--json shows the manifest; leave --document out")
     try:
-        if arguments.ids:
-            files = TokenFiles.open(arguments.folder, cache=arguments.cache)
-            print(_show_document(arguments, files, None))
-            return
         files = TokenFiles.open(arguments.folder, cache=arguments.cache)
-        tokenizer = _load_writer(arguments, files)
+        tokenizer = None if arguments.ids else _load_writer(arguments, files)
         print(_show_document(arguments, files, tokenizer))
     except LookupError as error:  # no such document or split
         raise CommandError(str(error.args[0])) from None

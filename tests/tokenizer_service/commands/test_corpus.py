@@ -349,6 +349,7 @@ def test_errors_are_one_line_with_the_remedy(cli):
     for options, code, said in (
         (["--document=2"], 1, "no document 2"),
         (["--ids"], 2, "--document"),
+        (["--split=train"], 2, "--document"),
         (["--mask"], 2, "--document"),
         (["--document=0", "--mask"], 1, "these token files have no loss mask"),
         (["--document=0", "--tokenizer=other"], 1, "tokenizer"),
