@@ -53,6 +53,7 @@ def add_field(parser: CommandParser) -> None:
     parser.add(
         "--field FIELD",
         "JSON or Parquet field (default: text); repeat it if records have one of several",
+        type=_parse_field,
         action="append",
     )
 
@@ -143,6 +144,12 @@ def kinds_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[st
         arguments.format or format_of_name(corpus_file_name(file)) or "txt" for file in files
     }
     return {name.startswith("txt") for name in formats}
+
+
+def _parse_field(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; give a value, or leave it out")
+    return text
 
 
 def _parse_utf8(text: str) -> str:
