@@ -45,7 +45,7 @@ def test_counts_made_extended_and_merged_are_the_same(both):
         assert (out.decode().splitlines()[0].partition(": ")[2], error) == (said, "")
         assert are_same(both, output.partition("=")[2], "ab.counts")
     told = both.fail("counts", "make", "other.txt", "--checkpoint-dir=run", "--output=x.counts")
-    assert "run holds another run (inputs differ); name another place" in told
+    assert "another run (inputs differ (missing: 'corpus.txt')); name another place" in told
     assert not (both.folder / "x.counts").exists()
 
 
