@@ -170,7 +170,7 @@ class ChunkPlanner:
             window = read(position, end)
             is_last = end == size_bytes
             next_start = len(window)
-            for start, stop in map(re.Match.span, _VALID_UTF8.finditer(window)):
+            for start, stop in (match.span() for match in _VALID_UTF8.finditer(window)):
                 text = window[start:stop].decode("utf-8")
                 cut = self._find_cut_in_text(text, is_file_end=is_last and stop == len(window))
                 if cut is not None:
