@@ -250,6 +250,7 @@ def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_counting_is_cancelled(corpus, monkeypatch, num_workers):
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    monkeypatch.setattr("tokenizer_core.training.trainer._POLL_SECONDS", 0)  # however fast it is
     corpus.write_text(f"{EXAMPLE} " * 20_000)
     done = []
     with pytest.raises(TrainingCancelledError):
