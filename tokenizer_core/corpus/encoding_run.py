@@ -123,10 +123,11 @@ def find_complete(
     paths: Sequence[str],
     max_bad: float | None,
 ) -> TokenManifest | None:
-    """The manifest of the complete token files in a folder or at an address, if a call with this
-    plan and these settings wrote them, from these files as they are now; else None.
+    """The manifest of the complete token files in a folder or at an address, which a call with this
+    plan and these settings wrote from these files as they are now; None if there are none.
 
     Raises:
+        TokenFilesError: there are others.
         CorpusError: a file cannot be read, or changed meanwhile.
         StorageError, OSError: the place cannot be read.
     """
@@ -134,14 +135,20 @@ def find_complete(
         found = TokenFiles.open(place).manifest
     except TokenFilesError:
         return None
-    is_same = (
-        render_plan(found.plan) == render_plan(plan)
-        and found.encoding == _encoding_of(settings)
-        and found.document_encoder == settings.get("encoder")
-        and (max_bad is not None or not found.bad_documents.count)
-        and are_sources(paths, found.sources)
+    compared = (
+        ("another plan", render_plan(found.plan), render_plan(plan)),
+        ("other settings", found.encoding, _encoding_of(settings)),
+        ("another encoder", found.document_encoder, settings.get("encoder")),
     )
-    return found if is_same else None
+    others = [f"{what}{name_differences(a, b)}" for what, a, b in compared if a != b]
+    if max_bad is None and found.bad_documents.count:
+        others.append("a rule that left bad documents out")
+    if others or not are_sources(paths, found.sources):
+        raise TokenFilesError(
+            f"{Path(place).name!r:.80} is there already, and complete, by "
+            f"{' and '.join(others) or 'other files'}; remove it, or name another folder"
+        )
+    return found
 
 
 def _encoding_of(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -242,7 +242,10 @@ class TokenManifest:
         if split.special_tokens_found:  # empty with a mask: a chat template wrote them
             names = split.special_tokens_found.items()
             listed = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in names)
-            yield f"special tokens found in the texts: {listed}; allowed_special may make them text"
+            yield (
+                f"special tokens found in the texts: {listed}; allowed_special (--allowed-special) "
+                f"may make them text"
+            )
 
     def to_json(self) -> bytes:
         """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""

@@ -261,13 +261,15 @@ def resolve_tokenizer(
     except ArtifactNotFoundError as error:
         packaged = None
         is_starter = wanted.partition("@")[0] == DEFAULT_TOKENIZER
-        if is_starter and not _is_store_named(arguments) and (name or not store.names()):
+        is_packaged = is_starter and not _is_store_named(arguments)
+        if is_packaged and (name or not store.names()):
             packaged = open_packaged_store()
         if packaged is None:
             if name is None and (names := store.names()):
                 raise CommandError(
                     f"no tokenizer is active, and {wanted!r} is not published; name one "
-                    f"(--tokenizer {names[0]}), or make it active: tokenizer promote {names[0]}"
+                    f"(--tokenizer {names[0]}{', or starter' * is_packaged}), or make it active: "
+                    f"tokenizer promote {names[0]}"
                 ) from error
             also = () if is_starter or _is_store_named(arguments) else (DEFAULT_TOKENIZER,)
             raise unknown_tokenizer(store, wanted, also) from error

@@ -28,9 +28,14 @@ from tokenizer_core.corpus import (
 from tokenizer_core.corpus.corpus_encoding import corpus_settings
 from tokenizer_core.corpus.encoding_run import find_complete
 from tokenizer_core.corpus.token_files import check_tokenizer
-from tokenizer_core.corpus.token_manifest import render_plan
+from tokenizer_core.corpus.token_manifest import partial_folder, render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS, specials_of_documents
-from tokenizer_core.errors import CorpusError, TokenFilesCorruptError, TokenizerCoreError
+from tokenizer_core.errors import (
+    CorpusError,
+    SpecialTokenForbiddenError,
+    TokenFilesCorruptError,
+    TokenizerCoreError,
+)
 from tokenizer_core.presets import PRESETS
 from tokenizer_core.text.decode_streams import StreamingDecoder
 from tokenizer_core.tokenizer import Tokenizer
@@ -247,7 +252,8 @@ def run_encode(arguments: argparse.Namespace) -> None:
         )
     max_bad_of(arguments)  # refuse it before the tokenizer is loaded
     tokenizer, ref = find_tokenizer(arguments)
-    preset = arguments.tokenizer if arguments.tokenizer in PRESETS else None
+    fingerprint = tokenizer.spec.fingerprint
+    preset = next((one.name for one in PRESETS.values() if fingerprint in one.fingerprints), None)
     files = files_in_order(arguments.inputs)
     plan = _plan(arguments, tokenizer, ref or preset, files)
     corpus_format = corpus_format_of(arguments, files)
@@ -330,11 +336,12 @@ def _encode(
             if is_there:
                 print(_COMPLETE.format(folder), file=sys.stderr)
             return manifest
-        except CorpusError as error:
+        except (CorpusError, SpecialTokenForbiddenError) as error:
             if arguments.checkpoint_dir is None and can_resume(folder):
                 error.add_note(
-                    "the same command with --resume continues; it reads a mended file from its "
-                    "beginning"
+                    "the same command with --resume continues, and reads a mended file from its "
+                    "beginning; with other options remove the unfinished folder "
+                    f"{partial_folder(folder)}"
                 )
             raise
         except KeyboardInterrupt as interrupt:
@@ -510,6 +517,11 @@ def _load_writer(arguments: argparse.Namespace, files: TokenFiles) -> Tokenizer:
     """The tokenizer that the arguments name, or else the manifest."""
     if not (arguments.tokenizer or arguments.files):
         arguments.tokenizer = files.manifest.plan.tokenizer.label
+        if arguments.tokenizer is None:
+            raise CommandError(
+                "the manifest names no tokenizer; name the one that wrote the files (--tokenizer, "
+                f"--files), with the fingerprint {files.manifest.plan.tokenizer.fingerprint[:16]}"
+            )
     tokenizer = load_tokenizer(arguments)
     check_tokenizer(files.manifest.plan, tokenizer)
     return tokenizer

@@ -243,12 +243,15 @@ def test_an_interrupted_encoding_resumes(many, monkeypatch):
     assert "tokens is complete already, of the same files" in told
     out, _ = many.run(*command, "int32", "--layout=parquet")
     assert "uint16 ids as parquet (int32 in the Parquet files), by" in out.decode()
-    for other in ("--separator=x", "--shuffle", "--layout=npy"):
-        assert "is there already" in many.fail(*resume, other)
+    for option, by in (
+        ("--separator=x", "other settings (separator)"),
+        ("--layout=npy", "another plan (layout)"),
+    ):
+        assert f"is there already, and complete, by {by};" in many.fail(*resume, option)
     text = Path("many.txt").read_text()
     for changed in ("less", text[:-1] + "."):  # the second of the same size
         Path("many.txt").write_text(changed)
-        assert "is there already" in many.fail(*resume)
+        assert "is there already, and complete, by other files;" in many.fail(*resume)
 
 
 def test_a_distributed_run_makes_the_same_token_files_and_resumes(many, monkeypatch):
