@@ -1,4 +1,4 @@
-"""Progress bars on standard error, only on a terminal.
+"""Progress on standard error: bars on a terminal, elsewhere a line each minute.
 
 Importing tqdm takes longer than most commands, so commands in a pipe do not import it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
 _DELAY_SECONDS: Final = 0.3
 """Work that ends sooner shows no bar."""
 
+_LINE_SECONDS: Final = 60.0
+
 
 class HiddenBar:
-    """A bar that shows nothing."""
+    """A bar that shows nothing; with a `desc` a line each minute, for logs."""
 
-    total: float | None = None
-    n: float = 0
+    def __init__(self, total: float | None = None, desc: str = "") -> None:
+        self.total, self._desc = total, desc
+        self.n: float = 0
+        self._next = time.monotonic() + _LINE_SECONDS
 
     def __enter__(self) -> HiddenBar:
         return self
@@ -32,6 +37,10 @@ class HiddenBar:
     def update(self, n: float = 1) -> None:
         """Add `n`, as tqdm does."""
         self.n += n
+        if self._desc and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LINE_SECONDS
+            done = f"{self.n / self.total:.1%}" if self.total else f"{self.n:,.0f}"
+            print(f"{self._desc}: {done}", file=sys.stderr, flush=True)
 
     def ignore(self, *_: object, **__: object) -> None:
         """Do nothing."""
@@ -47,8 +56,10 @@ def has_colours(stream: TextIO) -> bool:
 
 def progress_bar(*, quiet: bool, total: float | None = None, **options: Any) -> Any:
     """A tqdm bar over bytes with these `options`, or a HiddenBar."""
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         return HiddenBar()
+    if not sys.stderr.isatty():
+        return HiddenBar(total, options.get("desc", ""))
     from tqdm import tqdm
 
     shown: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False}

@@ -28,7 +28,7 @@ from tokenizer_core.distributed import encode_distributed
 from tokenizer_core.documents import CorpusFormat, read_documents
 from tokenizer_core.errors import StorageError
 from tokenizer_core.spec.stored import parse_spec
-from tokenizer_service.commands import corpus, uploaded_output
+from tokenizer_service.commands import corpus, progress, uploaded_output
 
 END = "<|endoftext|>"
 STORIES = f"One day.{END}Two days, three."
@@ -41,6 +41,13 @@ def cli(tmp_path, monkeypatch):
     Path("stories.txt").write_text(STORIES)
     made.run("train", "stories.txt", "--vocab-size", "270", "--name", "mine", "--promote")
     return made
+
+
+def test_without_a_terminal_progress_is_a_line_each_minute(cli, monkeypatch):
+    assert "encoding: " not in cli.run(*ENCODE, "tokens")[1]
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0)
+    assert "encoding: 100.0%\n" in cli.run(*ENCODE, "again")[1]
+    assert "encoding: " not in cli.run(*ENCODE, "quiet", "--quiet")[1]
 
 
 def test_token_files_can_be_verified_and_read(cli):
