@@ -533,6 +533,8 @@ def _sglang_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
         if constraint.get(ours) is not None:
             value = constraint.pop(ours)
             found[theirs] = value if isinstance(value, str) else json.dumps(value)
+    if "extra_args" in given:
+        given["vllm_xargs"] = given.pop("extra_args")  # its name in the request
     for name in (*given, *(f"structured_outputs/{name}" for name in constraint)):
         refuse(f"/{name}", "is no field of SGLang's requests; leave it out")
     return {

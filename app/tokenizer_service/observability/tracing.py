@@ -2,8 +2,8 @@
 
 OpenTelemetry's own environment variables enable it: if one of them names an endpoint, and the extra
 `telemetry` is installed, each process sends its spans there. A span has the method, the route, the
-status, the request's id and the tokenizer's version. The only input of a client in it is the trace
-context: no path, query, header or body. The SDK is imported only if tracing is enabled.
+status, the request's id and the tokenizer's version. The only inputs of a client in it are the
+trace context and `X-Request-Id`. The SDK is imported only if tracing is enabled.
 """
 
 from __future__ import annotations

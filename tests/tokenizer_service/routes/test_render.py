@@ -415,6 +415,7 @@ def test_a_prefix_renders_the_request_of_one_server(client, post, refused):
     assert one["sampling_params"] == {"max_new_tokens": 16}
     for wrong, place in (
         ({"bad_words": ["x"]}, "/bad_words"),
+        ({"vllm_xargs": {"a": 1}}, "/vllm_xargs"),
         ({"prompt_logprobs": 2}, "/prompt_logprobs"),
         ({"structured_outputs": {"choice": ["a"]}}, "/structured_outputs/choice"),
         ({"structured_outputs": {"regex": "a"}, "regex": "b"}, "/regex"),
