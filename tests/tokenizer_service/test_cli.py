@@ -227,6 +227,7 @@ ERRORS = [
     (("serve", "--port", "70000"), 2, "--port: Input should be less than or equal to 65535"),
     (("decode", "97", "98", "99999"), 1, "ids[2] = 99999"),
     (("decode", "ninety"), 1, "list of ids"),
+    (("decode", "[97, 98"), 1, "is the input cut off?"),
     (("decode", "--file=a", "--file=b"), 2, "is given twice; leave one out"),
     (("decode", "97", "--file", "corpus.txt"), 2, "not both"),
 ]

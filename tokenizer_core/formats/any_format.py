@@ -288,8 +288,8 @@ def load_spec(
     found = detected.format
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):
         raise FormatError(
-            f"a file of the format {found} belongs to a second one; give both, the vocabulary "
-            f"first (VOCAB,MERGES; Tokenizer.from_files)"
+            f"a file of the format {found} (if it is a vocabulary at all) belongs to a second one; "
+            f"give both, the vocabulary first (VOCAB,MERGES; Tokenizer.from_files)"
             if len(paths) == 1
             else f"a file of the format {found} needs no second file"
         )

@@ -31,7 +31,6 @@ from tokenizer_core.formats.chat_template_files import (
 )
 from tokenizer_core.formats.folder_contradictions import contradictions
 from tokenizer_core.formats.gpt2_files import load_merges_txt, render_token
-from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.sentencepiece_file import is_sentencepiece, load_sentencepiece
 from tokenizer_core.formats.tekken_file import load_tekken
 from tokenizer_core.formats.tokenizer_json.added_tokens import render_added_tokens
@@ -502,7 +501,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
             else f"load {ranks.name} with its pattern and special tokens "
             f"({ranks.name}:PATTERN; Tokenizer.from_tiktoken)"
         )
-        if versions := sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}")):
+        if versions := sorted(path.parent for path in folder.glob("*/vocab.pkl")):
             way_on = f"it holds published versions, load one of them: {versions[-1]}"
         raise FormatError(
             f"the folder {folder} has no {TOKENIZER}, no {VOCAB} with {MERGES}, no {TEKKEN}, and "

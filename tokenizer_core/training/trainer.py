@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
@@ -275,7 +276,8 @@ def train_bpe(
     """Train a byte-level BPE tokenizer; `(vocab, merges)` as the CS336 course defines them.
 
     Ids 0-255 are the bytes, followed by the special tokens in the given order and the merges.
-    `vocab_size` counts all of them. The result is the same for any number of workers.
+    `vocab_size` counts all of them. The result is the same for any number of workers. Warns of what
+    `TrainingResult.warnings` names: a text that gives fewer merges, for instance.
 
     Raises:
         as `train`.
@@ -300,6 +302,8 @@ def train_bpe(
         errors=errors,
     )
     result = train(input_path, options, progress=progress, should_cancel=should_cancel)
+    for warning in result.warnings:
+        warnings.warn(warning, stacklevel=2)
     return result.vocab, result.merges
 
 

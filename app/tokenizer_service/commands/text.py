@@ -464,8 +464,16 @@ def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
 
 
 def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
+    n_open = 0
+
+    def ids_in(data: bytes) -> list[int]:
+        nonlocal n_open
+        n_open += data.count(b"[") - data.count(b"]")
+        return _parse_ids(data)
+
     if arguments.ids:
-        yield _parse_ids(" ".join(arguments.ids).encode())
+        yield ids_in(" ".join(arguments.ids).encode())
+        _check_brackets(n_open)
         return
     with _open_input(arguments.file or STANDARD_INPUT) as file:
         if arguments.format in _WIDTHS:
@@ -483,8 +491,14 @@ def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
             held = data[cut:]
             if len(held) > _READ_BYTES:
                 raise CommandError("a number in the input is longer than any token id")
-            yield _parse_ids(data[:cut])
-        yield _parse_ids(held)
+            yield ids_in(data[:cut])
+        yield ids_in(held)
+        _check_brackets(n_open)
+
+
+def _check_brackets(n_open: int) -> None:
+    if n_open:
+        raise CommandError("a list of ids has no end, or no beginning; is the input cut off?")
 
 
 def _raw_blocks(file: BufferedIOBase, width: int, bar: Any) -> Iterator[list[int]]:

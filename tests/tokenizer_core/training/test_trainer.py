@@ -286,3 +286,9 @@ def test_invalid_arguments_of_counting_are_refused(corpus):
     ):
         with pytest.raises(kind, match=said):
             count_pretokens(paths, pattern=GPT2, **options)
+
+
+def test_train_bpe_warns_of_a_text_that_gives_fewer_merges(corpus):
+    corpus.write_text("low low")
+    with pytest.warns(UserWarning, match="ended early, with 259 of 300 entries"):
+        train_bpe(corpus, 300, [])
