@@ -199,6 +199,22 @@ def _texts(function: Callable[[Any], object], below: str) -> dict[str, str | Non
     return {"description": about, "epilog": f"{below}{end}" if begin else None}
 
 
+def add_field(parser: CommandParser) -> None:
+    """Add `--field`."""
+    parser.add(
+        "--field FIELD",
+        "JSON or Parquet field (default: text); repeat it if records have one of several",
+        type=_parse_field,
+        action="append",
+    )
+
+
+def _parse_field(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; give a value, or leave it out")
+    return text
+
+
 def print_warnings(*warnings: object) -> None:
     """Print a line for each to stderr."""
     for warning in warnings:

@@ -17,7 +17,12 @@ from tokenizer_core.documents import (
     format_of_name,
 )
 from tokenizer_core.spec.document_end import END_OF_TEXT
-from tokenizer_service.commands.command_line import CommandParser, UsageError, is_given
+from tokenizer_service.commands.command_line import (
+    CommandParser,
+    UsageError,
+    add_field,
+    is_given,
+)
 
 CHAT: Final = "chat"
 
@@ -45,16 +50,6 @@ def add_corpus_format(
         f"text that ends a document in plain text (default: {default})",
         type=_parse_utf8,
         default=separator,
-    )
-
-
-def add_field(parser: CommandParser) -> None:
-    """Add `--field`."""
-    parser.add(
-        "--field FIELD",
-        "JSON or Parquet field (default: text); repeat it if records have one of several",
-        type=_parse_field,
-        action="append",
     )
 
 
@@ -144,12 +139,6 @@ def kinds_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[st
         arguments.format or format_of_name(corpus_file_name(file)) or "txt" for file in files
     }
     return {name.startswith("txt") for name in formats}
-
-
-def _parse_field(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("it is empty; give a value, or leave it out")
-    return text
 
 
 def _parse_utf8(text: str) -> str:

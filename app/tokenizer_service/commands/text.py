@@ -16,7 +16,6 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.documents import FORMATS, CorpusFormat, format_of_name, open_documents
 from tokenizer_core.errors import InvalidUtf8Error, SpecialTokenForbiddenError
 from tokenizer_core.text.pieces import readable_token
 from tokenizer_service.commands.coders import Coder
@@ -25,10 +24,10 @@ from tokenizer_service.commands.command_line import (
     CommandParser,
     UsageError,
     add_command,
+    add_field,
     is_given,
     require_files,
 )
-from tokenizer_service.commands.corpus_options import add_field, fields_in
 from tokenizer_service.commands.outputs import (
     STANDARD_OUTPUT,
     add_output,
@@ -230,6 +229,8 @@ def run_count(arguments: argparse.Namespace) -> None:
       tokenizer count --file *.txt --json | jq .tokens
       tokenizer count --file *.jsonl.zst --format jsonl.zst
     """
+    from tokenizer_core.documents import format_of_name  # here: `encode` does not load it
+
     _check_text(arguments)
     if not arguments.format and arguments.field:
         raise UsageError("--field is of documents; give --format too")
@@ -267,6 +268,8 @@ def _count_documents(
 ) -> tuple[int, int]:
     """The tokens of the documents of a file, and the bytes of their text."""
     from tokenizer_core.corpus.token_plan import specials_of_documents
+    from tokenizer_core.documents import FORMATS, CorpusFormat, open_documents
+    from tokenizer_service.commands.corpus_options import fields_in
 
     if arguments.format not in FORMATS:
         raise UsageError(f"there is no format {arguments.format}; give one of {', '.join(FORMATS)}")
