@@ -111,7 +111,7 @@ def write_encoded(
         with suppress(TokenFilesError):  # it is there; a writer that died may have left more
             StagedFolder(Path(folder))
         return found
-    run = _Run(corpus, progress, shuffle=shuffle, max_bad=max_bad)
+    run = _Run(corpus, settings, progress, max_bad)
     with TokenFilesWriter(folder, plan, resume=resume, is_current=run.is_current) as writer:
         return run.write_shuffled(writer) if shuffle else run.write(writer)
 
@@ -163,14 +163,12 @@ class _Run:
     def __init__(
         self,
         corpus: EncodedCorpus,
+        settings: Mapping[str, Any],
         progress: Callable[[EncodingProgress], object] | None,
-        *,
-        shuffle: bool,
         max_bad: float | None,
     ) -> None:
-        self._corpus, self._progress = corpus, progress
+        self._corpus, self._settings, self._progress = corpus, settings, progress
         self._max_bad = 0.0 if max_bad is None else max_bad
-        self._settings = {**corpus.settings, "shuffle": shuffle}
         self._n_tokens = 0
         self._counts = Counter[str]()
 
