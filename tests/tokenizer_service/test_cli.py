@@ -19,7 +19,7 @@ from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_service import cli as cli_module
 from tokenizer_service.cli import _COMMANDS, build_whole_parser, main
-from tokenizer_service.commands import text as text_commands
+from tokenizer_service.commands.outputs import render_pieces
 from tokenizer_service.commands.progress import has_colours
 
 
@@ -377,7 +377,7 @@ def test_pieces_are_a_line_each_in_a_pipe(cli, published):
 
 def test_pieces_are_coloured_on_a_terminal_and_hide_control_characters(monkeypatch):
     vocab = {1: b"lo\nw", 2: b"\xe2\x84", 3: b"\x1b[31m", 4: b"\t"}
-    [shown, end] = text_commands.render_pieces([[1, 2, 3, 4]], vocab, is_coloured=True)
+    [shown, end] = render_pieces([[1, 2, 3, 4]], vocab, is_coloured=True)
     plain = re.sub(r"\x1b\[(30;48;5;\d+|0)m", "", shown.decode())
     assert plain == "lo⏎\nw<e2 84>\\x1b[31m⇥"
     assert "\x1b[31m" not in shown.decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     add_command,
+    command_text,
     default_tokenizer,
     open_store,
     resolve_published,
@@ -464,10 +464,3 @@ def _promote(store: Artifacts, ref: ArtifactRef, *, as_json: bool) -> None:
 
 def _identity(ref: ArtifactRef) -> dict[str, str]:
     return {"name": ref.name, "version": ref.version, "digest": ref.digest}
-
-
-def command_text() -> str:
-    """The command line as manifests record it: file names without their folders."""
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    # A file name may be invalid UTF-8, which a manifest cannot hold.
-    return " ".join(["tokenizer", *words]).encode(errors="backslashreplace").decode()

@@ -19,13 +19,14 @@ from tokenizer_service.commands.command_line import (
     require_files,
 )
 from tokenizer_service.commands.outputs import (
+    STANDARD_INPUT,
     STANDARD_OUTPUT,
     add_output,
+    render_pieces,
     require_other_files,
     write_output,
 )
 from tokenizer_service.commands.progress import has_colours
-from tokenizer_service.commands.text import STANDARD_INPUT, render_pieces
 from tokenizer_service.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
     load_tokenizer,

@@ -215,6 +215,13 @@ def _parse_field(text: str) -> str:
     return text
 
 
+def command_text() -> str:
+    """The command line as manifests record it: file names without their folders."""
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    # A file name may be invalid UTF-8, which a manifest cannot hold.
+    return " ".join(["tokenizer", *words]).encode(errors="backslashreplace").decode()
+
+
 def print_warnings(*warnings: object) -> None:
     """Print a line for each to stderr."""
     for warning in warnings:

@@ -60,10 +60,9 @@ from tokenizer_service.commands.corpus_options import (
     max_bad_of,
 )
 from tokenizer_service.commands.corpus_sample import add_sample
-from tokenizer_service.commands.outputs import print_json
+from tokenizer_service.commands.outputs import print_json, show_token
 from tokenizer_service.commands.progress import add_quiet, follow, has_colours, progress_bar
 from tokenizer_service.commands.run_options import add_run_options, check_run_options, encode_in_run
-from tokenizer_service.commands.text import show_token
 from tokenizer_service.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
     allowed_special,

@@ -1,4 +1,4 @@
-"""Outputs of commands: whole files, `-` for standard output, figures as JSON.
+"""Outputs of commands: whole files, `-` for standard output, figures as JSON, tokens as pieces.
 
 After Ctrl-C, a kill or a full disk, the old file is unchanged.
 """
@@ -10,17 +10,22 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tokenizer_core.text.pieces import readable_token
 from tokenizer_service.commands.command_line import CommandError, CommandParser, UsageError
 
 if TYPE_CHECKING:
     from tokenizer_core.training import IdMap
 
+STANDARD_INPUT: Final = Path("-")
 STANDARD_OUTPUT: Final = Path("-")
+_BACKGROUNDS: Final = (153, 222, 157, 218, 183, 159)
+"""Light colours of the palette of 256."""
+_SIGNS: Final = {"\n": "⏎\n", "\t": "⇥"}
 
 
 def add_output(parser: Any, *, about: str) -> None:
@@ -134,3 +139,38 @@ def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[P
 def print_json(value: object) -> None:
     """Print one indented JSON document, escaped if the terminal is not UTF-8."""
     print(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() != "utf-8", indent=1))
+
+
+def render_pieces(
+    blocks: Iterable[list[int]], vocab: Mapping[int, bytes], *, is_coloured: bool
+) -> Iterator[bytes]:
+    """The pieces of all ids: in colour one after the other, else a line each."""
+    index = 0
+    for block in blocks:
+        lines = []
+        for id_ in block:
+            if is_coloured:
+                text, is_text = readable_token(vocab[id_])
+                lines.append(_colour(text if is_text else f"<{text}>", index))
+            else:
+                lines.append(f"{id_}\t{show_token(vocab[id_])}\n")
+            index += 1
+        yield "".join(lines).encode()
+    if is_coloured and index:
+        yield b"\n"
+
+
+def show_token(token: bytes) -> str:
+    """The token as text in quotes, or as its bytes."""
+    text, is_text = readable_token(token)
+    return json.dumps(text, ensure_ascii=False) if is_text else f"<{text}>"
+
+
+def _colour(text: str, index: int) -> str:
+    """A piece on one of the backgrounds, black on each; a control character shows as its escape."""
+    start = f"\x1b[30;48;5;{_BACKGROUNDS[index % len(_BACKGROUNDS)]}m"
+    shown = "".join(
+        char if char.isprintable() else _SIGNS.get(char) or repr(char)[1:-1] for char in text
+    )
+    lines = shown.split("\n")
+    return "\n".join(f"{start}{line}\x1b[0m" if line else "" for line in lines)

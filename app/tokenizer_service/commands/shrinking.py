@@ -10,11 +10,11 @@ from typing import Any
 from tokenizer_core.documents import corpus_file_names, corpus_file_size, open_documents
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.training import shrink, used_ids
-from tokenizer_service.commands.artifacts import command_text
 from tokenizer_service.commands.command_line import (
     CommandError,
     add_artifacts_dir,
     add_command,
+    command_text,
     open_store,
 )
 from tokenizer_service.commands.corpus_options import (

@@ -10,14 +10,13 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.errors import InvalidUtf8Error, SpecialTokenForbiddenError
-from tokenizer_core.text.pieces import readable_token
 from tokenizer_service.commands.coders import Coder
 from tokenizer_service.commands.command_line import (
     CommandError,
@@ -29,9 +28,11 @@ from tokenizer_service.commands.command_line import (
     require_files,
 )
 from tokenizer_service.commands.outputs import (
+    STANDARD_INPUT,
     STANDARD_OUTPUT,
     add_output,
     print_json,
+    render_pieces,
     require_other_files,
     write_output,
 )
@@ -46,11 +47,7 @@ from tokenizer_service.commands.tokenizer_arguments import (
 _READ_BYTES: Final = 1 << 18
 _WIDTHS: Final = {"u16": 2, "u32": 4}
 """The bytes of an id."""
-_BACKGROUNDS: Final = (153, 222, 157, 218, 183, 159)
-"""Light colours of the palette of 256."""
-_SIGNS: Final = {"\n": "⏎\n", "\t": "⇥"}
 _NOT_IDS: Final = re.compile(rb"[^0-9\s,\[\]]")
-STANDARD_INPUT: Final = Path("-")
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -166,41 +163,6 @@ def run_encode(arguments: argparse.Namespace) -> None:
     else:
         rendered = _render_ids(blocks, arguments.format)
     write_output(arguments.output, rendered)
-
-
-def render_pieces(
-    blocks: Iterable[list[int]], vocab: Mapping[int, bytes], *, is_coloured: bool
-) -> Iterator[bytes]:
-    """The pieces of all ids: in colour one after the other, else a line each."""
-    index = 0
-    for block in blocks:
-        lines = []
-        for id_ in block:
-            if is_coloured:
-                text, is_text = readable_token(vocab[id_])
-                lines.append(_colour(text if is_text else f"<{text}>", index))
-            else:
-                lines.append(f"{id_}\t{show_token(vocab[id_])}\n")
-            index += 1
-        yield "".join(lines).encode()
-    if is_coloured and index:
-        yield b"\n"
-
-
-def show_token(token: bytes) -> str:
-    """The token as text in quotes, or as its bytes."""
-    text, is_text = readable_token(token)
-    return json.dumps(text, ensure_ascii=False) if is_text else f"<{text}>"
-
-
-def _colour(text: str, index: int) -> str:
-    """A piece on one of the backgrounds, black on each; a control character shows as its escape."""
-    start = f"\x1b[30;48;5;{_BACKGROUNDS[index % len(_BACKGROUNDS)]}m"
-    shown = "".join(
-        char if char.isprintable() else _SIGNS.get(char) or repr(char)[1:-1] for char in text
-    )
-    lines = shown.split("\n")
-    return "\n".join(f"{start}{line}\x1b[0m" if line else "" for line in lines)
 
 
 def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:

@@ -26,13 +26,13 @@ from tokenizer_core.training.vocabulary_plan import (
     plan_extension,
     plan_vocabulary,
 )
-from tokenizer_service.commands.artifacts import command_text
 from tokenizer_service.commands.command_line import (
     CommandError,
     CommandParser,
     UsageError,
     add_artifacts_dir,
     add_command,
+    command_text,
     open_store,
     parse_count,
     parse_place,
