@@ -17,16 +17,38 @@ DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean encode?`, or nothing if no known word is similar.
+    """`; did you mean encode?`, or nothing if no known word is similar, or if the similar one says
+    something else: nobody who writes `--no-promote` means `--promote`.
 
     Example:
         >>> did_you_mean("enocde", ["encode", "decode"]), did_you_mean("x", ["encode"])
         ('; did you mean encode?', '')
+        >>> did_you_mean("--disallowed-special", ["--allowed-special"])
+        ''
     """
     import difflib  # only here: commands without a mistake do not load it
 
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+    candidates = [name for name in known if not _says_another_thing(word, name)]
+    near = difflib.get_close_matches(word, candidates, n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+_NEGATIONS: Final = {"no", "non", "not", "without", "skip", "keep"}
+
+
+def _says_another_thing(word: str, name: str) -> bool:
+    """Whether a part of a name is negated in the other (`--no-promote`), or is another word
+    (`--skip-special-tokens` and `--add-special-tokens`), not a misspelt one."""
+    import difflib
+
+    parts, others = (each.strip("-").replace("_", "-").split("-") for each in (word, name))
+    if len(parts) != len(others):
+        return bool(({*parts} ^ {*others}) & _NEGATIONS)
+    return any(
+        part.startswith("dis") != other.startswith("dis")
+        or difflib.SequenceMatcher(None, part, other).ratio() <= 0.5
+        for part, other in zip(parts, others, strict=True)
+    )
 
 
 class TokenizerCoreError(Exception):

@@ -159,10 +159,15 @@ class CommandParser(argparse.ArgumentParser):
         """Print one line and exit with 2."""
         self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
-    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown words here, where the similar options are known. The base class would pass
-        them to the parent command."""
-        parsed, unknown = super().parse_known_args(*arguments, **options)
+        them to the parent command. Refuse an option before a command: the base class would take
+        its value for the command."""
+        first, _, _ = (args or [""])[0].partition("=")
+        known = self._option_string_actions
+        if self._subparsers is not None and first.startswith("-") and first not in known:
+            self.error(f"options come after the command: {self.prog} COMMAND {first} ...")
+        parsed, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("-"):
                 near = did_you_mean(word.partition("=")[0], self._option_string_actions)
