@@ -123,9 +123,10 @@ def test_encode_decode_count_agree(trained, tmp_path):
     assert trained.run("count", "--file", "text.txt", "--file", "corpus.txt")[0] == several
     assert "leave it out" in trained.run("encode", "-")[1]  # for standard input
     (trained.folder / "d.jsonl").write_text('{"text": "low"}', encoding="utf-8")
-    assert "its documents: --format jsonl" in trained.run("count", "--file", "d.jsonl")[1]
-    counted = trained.run("count", "--file=d.jsonl", "--format=jsonl", "--json")[0]
-    assert json.loads(counted)["bytes"] == len("low")
+    for options, n_bytes in ((("--format=txt",), 15), (("--format=jsonl",), 3), ((), 3)):
+        counted = json.loads(trained.run("count", "--file=d.jsonl", "--json", *options)[0])
+        assert counted["bytes"] == n_bytes
+    assert "not the documents in its lines" in trained.run("encode", "--file", "d.jsonl")[1]
     assert trained.run("decode", *map(str, ids))[0] == b"newest lower"
     for stdin in (out, as_json):
         assert trained.run("decode", stdin=stdin)[0] == b"newest lower"
@@ -198,6 +199,19 @@ ERRORS = [
     (("enocde", "a"), 2, "did you mean encode?"),
     (("extend", "a"), 2, "see train --extend"),
     (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
+    (("train", "a", "--no-promote"), 2, "no option --no-promote (see"),
+    (("decode", "1", "--add-special-tokens"), 2, "no option --add-special-tokens (see"),
+    (("corpus", "encode", "a", "-oo", "--disallowed-special=all"), 2, "special=all (see"),
+    (("--artifacts-dir", "a", "list"), 2, "after the command: tokenizer COMMAND --artifacts-dir"),
+    (("jobs", "--server=u", "list"), 2, "after the command: tokenizer jobs COMMAND --server"),
+    (
+        ("encode", "<|endoftext|>", "--disallowed-special=all"),
+        1,
+        "which disallowed_special forbids",
+    ),
+    (("count", "a", "--disallowed-special=<|a|>"), 2, "'<|a|>' is no special token"),
+    (("count", "a", "--field=text"), 2, "--format and --field are of files"),
+    (("count", "--file=corpus.txt", "--field=a"), 2, "--field is of JSON lines"),
     (("encode", "a", "b"), 2, "quotes"),
     (("encode", "--pieces", "--json", "x"), 2, "not allowed with argument"),
     (("encode", "--files", "corpus.txt", "a"), 1, "put a text before --files"),

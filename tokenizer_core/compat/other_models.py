@@ -68,9 +68,9 @@ class LibraryTokenizer(Tokenizer):
 
     def _chosen(self, allowed: Allowed, disallowed: Disallowed) -> Any:
         if allowed not in ("all", "none") or disallowed:
-            raise ValueError(
-                "the library tokenizers takes allowed_special 'all' or 'none', and no "
-                "disallowed_special"
+            raise OtherModelError(
+                "the library tokenizers takes allowed_special 'all' or 'none' "
+                "(--allowed-special), and no disallowed_special"
             )
         return self._library if allowed == "all" else self._library_of_plain_text
 

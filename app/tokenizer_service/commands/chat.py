@@ -67,6 +67,10 @@ def add_parsers(subcommands: Any) -> None:
         "--kwargs JSON",
         "an object with further variables of the template: '{\"enable_thinking\": false}'",
     )
+    parser.add(
+        "--add-special-tokens",
+        "put around each what the tokenizer's post-processor adds; most templates write it",
+    )
     add_output(parser, about="write to a file, which appears when complete")
     add_tokenizer_arguments(parser)
 
@@ -103,6 +107,7 @@ def run_chat(arguments: argparse.Namespace) -> None:
                 add_generation_prompt=arguments.generation_prompt,
                 template_kwargs=kwargs,
                 messages_form="decoded",
+                add_special_tokens=arguments.add_special_tokens,
             )
             for index, name in left_out(encoding.rendered):
                 place = f"conversation {number}, messages[{index}].{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tokenizer_client.client import Client, TokenizerResource
     from tokenizer_client.schemas.tokens import TokenizerSummary
     from tokenizer_core.text.truncate_and_chunk import TextPart
+
+Specials: TypeAlias = Mapping[str, Any]
+"""`allowed_special` and `disallowed_special` as of `Tokenizer.encode`."""
 
 _ONE_REQUEST_IDS: Final = 1 << 20
 _BATCH_DOCUMENTS, _BATCH_CHARS = 256, 1 << 18
@@ -41,25 +45,35 @@ class LocalCoder:
         """The bytes of each id."""
         return self._tokenizer.spec.vocab
 
-    def encode(self, pieces: Iterable[str], allowed: Any) -> Iterator[list[int]]:
+    @property
+    def n_around(self) -> int:
+        """The number of ids that `add_special_tokens` puts around a text."""
+        encode = self._tokenizer.encode
+        return len(encode("", add_special_tokens=True)) - len(encode(""))
+
+    def encode(
+        self, pieces: Iterable[str], specials: Specials, *, add_special_tokens: bool = False
+    ) -> Iterator[list[int]]:
         """Yield the ids of a text, or of one that comes in pieces, each once it is final."""
         tokenizer = self._tokenizer
         is_whole = isinstance(pieces, str) or isinstance(tokenizer, LibraryTokenizer)
         if is_whole or not tokenizer.spec.pattern.has_cuts:  # nothing is settled before the end
-            yield tokenizer.encode("".join(pieces), allowed_special=allowed)
+            text = "".join(pieces)
+            yield tokenizer.encode(text, add_special_tokens=add_special_tokens, **specials)
             return
-        stream = StreamingEncoder(tokenizer, allowed_special=allowed)
+        spec, stream = tokenizer.spec, StreamingEncoder(tokenizer, **specials)
+        yield list(spec.prefix_ids) if add_special_tokens else []
         for piece in pieces:
             yield stream.feed(piece)
         yield stream.finish()
+        yield list(spec.suffix_ids) if add_special_tokens else []
 
     def count_documents(
-        self, pieces: Iterable[tuple[str, bool]], allowed_special: Any, disallowed_special: Any
+        self, pieces: Iterable[tuple[str, bool]], specials: Specials
     ) -> Iterator[int]:
         """Yield numbers of tokens of documents that come in pieces, each with whether it is the
         last of its document."""
-        options = {"allowed_special": allowed_special, "disallowed_special": disallowed_special}
-        return map(len, encode_pieces(self._tokenizer, pieces, **options))
+        return map(len, encode_pieces(self._tokenizer, pieces, **specials))
 
     def decode(self, blocks: Iterator[list[int]], *, skip_special_tokens: bool) -> Iterator[bytes]:
         """Yield the text of ids that come in blocks; it may be no UTF-8."""
@@ -81,20 +95,19 @@ class LocalCoder:
                 raise UnknownTokenIdError(index, error.token_id, self.largest_id) from None
             done += len(block)
 
-    def truncate(self, text: str, max_tokens: int, side: Any, allowed: Any) -> dict[str, Any]:
+    def truncate(self, text: str, max_tokens: int, side: Any, specials: Specials) -> dict[str, Any]:
         """The part that remains, as the command prints it."""
         from tokenizer_core.text.truncate_and_chunk import truncate_text
 
-        options = {"side": side, "allowed_special": allowed}
-        return _as_object(truncate_text(self._tokenizer, text, max_tokens, **options))
+        return _as_object(truncate_text(self._tokenizer, text, max_tokens, side=side, **specials))
 
     def chunk(
-        self, text: str, max_tokens: int, overlap_tokens: int, allowed: Any
+        self, text: str, max_tokens: int, overlap_tokens: int, specials: Specials
     ) -> Iterator[dict[str, Any]]:
         """The chunks, as the command prints them."""
         from tokenizer_core.text.truncate_and_chunk import chunk_text
 
-        options = {"overlap_tokens": overlap_tokens, "allowed_special": allowed}
+        options = {"overlap_tokens": overlap_tokens, **specials}
         return map(_as_object, chunk_text(self._tokenizer, text, max_tokens, **options))
 
 
@@ -115,6 +128,8 @@ class ServedCoder:
         if manifest is None:
             raise CommandError(f"the service sent no manifest of {self.name}")
         self.largest_id: int = manifest["largest_id"]
+        self._around: list[list[int]] = [manifest["prefix_ids"], manifest["suffix_ids"]]
+        self.n_around = sum(map(len, self._around))
         added = manifest["added_tokens"]
         self.added_ids: Mapping[str, int] = {token["content"]: token["id"] for token in added}
         self.special_tokens: Mapping[str, int] = {
@@ -122,18 +137,23 @@ class ServedCoder:
         }
         self.vocab: Mapping[int, bytes] = _Vocab(self._client)
 
-    def encode(self, pieces: Iterable[str], allowed: Any) -> Iterator[list[int]]:
+    def encode(
+        self, pieces: Iterable[str], specials: Specials, *, add_special_tokens: bool = False
+    ) -> Iterator[list[int]]:
         """As of LocalCoder; the service encodes while it receives."""
+        before, after = self._around if add_special_tokens else ([], [])
         with errors_in_a_line():
             source = [pieces] if isinstance(pieces, str) else pieces
-            for ids in self._client.encode_stream(source, **_specials(allowed)):
+            yield before
+            for ids in self._client.encode_stream(source, **_as_fields(specials)):
                 yield ids.tolist()
+            yield after
 
     def count_documents(
-        self, pieces: Iterable[tuple[str, bool]], allowed_special: Any, disallowed_special: Any
+        self, pieces: Iterable[tuple[str, bool]], specials: Specials
     ) -> Iterator[int]:
         """As of LocalCoder, many documents a request."""
-        options = {**_specials(allowed_special), "disallowed_special": disallowed_special}
+        options = _as_fields(specials)
         for batch in _batches(pieces):
             with errors_in_a_line():
                 yield sum(self._client.count_batch(batch, **options))
@@ -155,19 +175,19 @@ class ServedCoder:
             for text in client.decode_stream(more, skip_special_tokens=skip, errors="strict"):
                 yield text.encode()
 
-    def truncate(self, text: str, max_tokens: int, side: Any, allowed: Any) -> dict[str, Any]:
+    def truncate(self, text: str, max_tokens: int, side: Any, specials: Specials) -> dict[str, Any]:
         """As of LocalCoder."""
         with errors_in_a_line():
-            part = self._client.truncate(text, max_tokens, side=side, **_specials(allowed))
+            part = self._client.truncate(text, max_tokens, side=side, **_as_fields(specials))
         n_bytes, n_kept = len(text.encode()), len(part.text.encode())
         start = n_bytes - n_kept if side == "left" else 0
         return {"text": part.text, "tokens": part.tokens, "start": start, "end": start + n_kept}
 
     def chunk(
-        self, text: str, max_tokens: int, overlap_tokens: int, allowed: Any
+        self, text: str, max_tokens: int, overlap_tokens: int, specials: Specials
     ) -> Iterator[dict[str, Any]]:
         """As of LocalCoder."""
-        options = {"overlap_tokens": overlap_tokens, **_specials(allowed)}
+        options = {"overlap_tokens": overlap_tokens, **_as_fields(specials)}
         with errors_in_a_line():
             for part in self._client.chunk(text, max_tokens, **options):
                 yield part.model_dump()
@@ -198,8 +218,11 @@ def _find(tokenizers: TokenizerResource, word: str | None) -> TokenizerSummary:
     raise CommandError(f"the service has no version {version!r:.80} of {name}")
 
 
-def _specials(allowed: Any) -> dict[str, Any]:
-    return {"added_tokens": "none"} if allowed == "ordinary" else {"allowed_special": allowed}
+def _as_fields(specials: Specials) -> dict[str, Any]:
+    """The options as the client has them, where `ordinary` is an option of its own."""
+    if specials["allowed_special"] != "ordinary":
+        return dict(specials)
+    return {"disallowed_special": specials["disallowed_special"], "added_tokens": "none"}
 
 
 def _within(largest_id: int, blocks: Iterator[list[int]]) -> Iterator[list[int]]:
@@ -241,9 +264,18 @@ def open_client(url: str) -> Client:
 @contextmanager
 def errors_in_a_line() -> Iterator[None]:
     """Raise errors of the client in the block as CommandError."""
-    from tokenizer_client import ClientError
+    from tokenizer_client import AuthenticationError, ClientError
 
     try:
         yield
     except ClientError as error:
-        raise CommandError(str(error)) from error
+        said = str(error)
+        if isinstance(error, AuthenticationError) and error.code.endswith("key_required"):
+            admin = "an admin key (printed at start when none was set)"
+            key = admin if "an admin key" in error.detail else "a key"
+            found = "has another" if os.environ.get("TOKENIZER_API_KEY") else "is not set"
+            said = (
+                f"{error.status} {error.code}: the service requires {key}, which commands read "
+                f"from the variable TOKENIZER_API_KEY; it {found}"
+            )
+        raise CommandError(said) from error

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import InvalidUtf8Error, SpecialTokenForbiddenError
-from tokenizer_service.commands.coders import Coder
+from tokenizer_service.commands.coders import Coder, Specials
 from tokenizer_service.commands.command_line import (
     CommandError,
     CommandParser,
@@ -39,10 +39,13 @@ from tokenizer_service.commands.outputs import (
 from tokenizer_service.commands.progress import add_quiet, has_colours, progress_bar
 from tokenizer_service.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
-    allowed_special,
     find_coder,
+    specials_of,
     tokenizer_files,
 )
+
+if TYPE_CHECKING:
+    from tokenizer_core.documents import CorpusFormat
 
 _READ_BYTES: Final = 1 << 18
 _WIDTHS: Final = {"u16": 2, "u32": 4}
@@ -54,6 +57,7 @@ def add_parsers(subcommands: Any) -> None:
     """Add the subcommands."""
     encode = add_command(subcommands, run_encode)
     _add_text_arguments(encode)
+    _add_special_tokens(encode)
     formats = encode.add_mutually_exclusive_group()
     formats.add_argument(
         "--format",
@@ -77,11 +81,13 @@ def add_parsers(subcommands: Any) -> None:
 
     count = add_command(subcommands, run_count)
     _add_text_arguments(count)
+    _add_special_tokens(count)
     count.add("--json", "print tokens and bytes, in total and per file, as JSON")
     count.add(
         "--format FORMAT",
-        "count the texts of documents (jsonl, jsonl.zst, parquet, txt.gz, ...); a special token in "
-        "JSON lines or Parquet then needs --allowed-special",
+        "format of the files (default: by the name of each; txt: all of a file as it is). Of JSON "
+        "lines and Parquet, also packed, the texts of the documents count, in which a special "
+        "token needs --allowed-special",
     )
     add_field(count)
 
@@ -130,8 +136,18 @@ def _add_text_arguments(parser: CommandParser) -> None:
         "added token at all",
         default="all",
     )
+    parser.add(
+        "--disallowed-special all|TOKEN,TOKEN",
+        "special tokens that are an error in the text (default: none)",
+        default="",
+    )
     add_quiet(parser)
     add_tokenizer_arguments(parser, has_server=True)
+
+
+def _add_special_tokens(parser: CommandParser) -> None:
+    about = "put around each text what the tokenizer's post-processor adds, such as <s> or [CLS]"
+    parser.add("--add-special-tokens", about)
 
 
 def run_encode(arguments: argparse.Namespace) -> None:
@@ -145,8 +161,8 @@ def run_encode(arguments: argparse.Namespace) -> None:
       tokenizer encode 'Hello' --files vocab.json merges.txt
 
     For text that strangers wrote use --allowed-special none: a special token in it is
-    then plain text; with ordinary, any added token is. Many documents for a model to
-    train on: tokenizer corpus encode.
+    then plain text; with ordinary, any added token is; with --disallowed-special all it
+    is an error. Many documents for a model to train on: tokenizer corpus encode.
     """
     _check_text(arguments)
     require_other_files([arguments.output], [*arguments.file, *tokenizer_files(arguments)])
@@ -155,8 +171,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"the largest id of this tokenizer is {coder.largest_id}, too large for u16; use u32"
         )
-    allowed = allowed_special(coder, arguments.allowed_special)
-    blocks = _blocks_of_all(coder, allowed, arguments)
+    blocks = _blocks_of_all(coder, specials_of(coder, arguments), arguments)
     if arguments.format == "pieces":
         is_coloured = arguments.output == STANDARD_OUTPUT and has_colours(sys.stdout)
         rendered = render_pieces(blocks, coder.vocab, is_coloured=is_coloured)
@@ -189,29 +204,20 @@ def run_count(arguments: argparse.Namespace) -> None:
       tokenizer count 'Hello, world!'
       tokenizer count --file *.txt
       tokenizer count --file *.txt --json | jq .tokens
-      tokenizer count --file *.jsonl.zst --format jsonl.zst
+      tokenizer count --file *.txt *.jsonl.zst
     """
-    from tokenizer_core.documents import format_of_name  # here: `encode` does not load it
-
     _check_text(arguments)
-    if not arguments.format and arguments.field:
-        raise UsageError("--field is of documents; give --format too")
-    if arguments.format and (not arguments.file or STANDARD_INPUT in arguments.file):
-        raise UsageError("--format is of files; name them with --file")
+    kind = _format_of_files(arguments)
     coder = find_coder(arguments)
-    allowed = allowed_special(coder, arguments.allowed_special)
+    specials = specials_of(coder, arguments)
     rows: list[dict[str, Any]] = []
-    if not arguments.format and any(
-        format_of_name(path.name) == "jsonl" for path in arguments.file
-    ):
-        print("note: this is about all of a file; its documents: --format jsonl", file=sys.stderr)
     with _bar_over(arguments) as bar:
         for path in _inputs(arguments):
             n_bytes = bar.n
-            if arguments.format and path is not None:
-                n_tokens, n_read = _count_documents(coder, allowed, arguments, path, bar)
+            if path not in (None, STANDARD_INPUT) and not kind.is_plain_text(path):
+                n_tokens, n_read = _count_documents(coder, specials, arguments, path, kind, bar)
             else:
-                n_tokens = sum(map(len, _blocks(coder, allowed, arguments, path, bar)))
+                n_tokens = sum(map(len, _blocks(coder, specials, arguments, path, bar)))
                 n_read = bar.n - n_bytes
             rows.append({"file": path and str(path), "tokens": n_tokens, "bytes": n_read})
             if len(arguments.file) > 1 and not arguments.json:
@@ -225,30 +231,48 @@ def run_count(arguments: argparse.Namespace) -> None:
         print(total["tokens"])
 
 
+def _format_of_files(arguments: argparse.Namespace) -> CorpusFormat:
+    """That of `--format` and `--field`, or of the name of each file."""
+    from tokenizer_core.documents import FORMATS, CorpusFormat  # here: `encode` does not load it
+    from tokenizer_service.commands.corpus_options import field_of
+
+    if arguments.format not in (None, *FORMATS):
+        raise UsageError(f"there is no format {arguments.format}; give one of {', '.join(FORMATS)}")
+    is_asked = arguments.format or arguments.field
+    if is_asked and (not arguments.file or STANDARD_INPUT in arguments.file):
+        raise UsageError("--format and --field are of files; name them with --file")
+    return CorpusFormat(arguments.format, field_of(arguments, arguments.file))
+
+
 def _count_documents(
-    coder: Coder, allowed: Any, arguments: argparse.Namespace, path: Path, bar: Any
+    coder: Coder,
+    specials: Specials,
+    arguments: argparse.Namespace,
+    path: Path,
+    kind: CorpusFormat,
+    bar: Any,
 ) -> tuple[int, int]:
     """The tokens of the documents of a file, and the bytes of their text."""
     from tokenizer_core.corpus.token_plan import specials_of_documents
-    from tokenizer_core.documents import FORMATS, CorpusFormat, open_documents
-    from tokenizer_service.commands.corpus_options import fields_in
+    from tokenizer_core.documents import open_documents
 
-    if arguments.format not in FORMATS:
-        raise UsageError(f"there is no format {arguments.format}; give one of {', '.join(FORMATS)}")
-    kind = CorpusFormat(arguments.format, fields_in(arguments), None)
-    given = allowed if is_given(arguments, "allowed_special") else None
-    options = specials_of_documents(given, is_text=arguments.format.startswith("txt"))
+    allowed, disallowed = specials["allowed_special"], specials["disallowed_special"]
+    allowed = allowed if is_given(arguments, "allowed_special") else None
+    is_text = kind.choose(path)[0].startswith("txt")
+    specials = specials_of_documents(allowed, disallowed, is_text=is_text)
+    n_around = coder.n_around if arguments.add_special_tokens else 0
     n_tokens, n_bytes, done = 0, 0, bar.n
 
     def sized(pieces: Iterable[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:
-        nonlocal n_bytes
+        nonlocal n_tokens, n_bytes
         for text, is_last in pieces:
             n_bytes += len(text.encode())
+            n_tokens += n_around if is_last else 0
             yield text, is_last
 
     with open_documents(path, kind) as reader:
         try:
-            for n_more in coder.count_documents(sized(reader), **options):
+            for n_more in coder.count_documents(sized(reader), specials):
                 n_tokens += n_more
                 bar.update(done + reader.position_bytes - bar.n)
         except SpecialTokenForbiddenError as error:
@@ -264,8 +288,8 @@ def run_truncate(arguments: argparse.Namespace) -> None:
       tokenizer truncate --max-tokens 100 --file page.txt
       cat page.txt | tokenizer truncate -n 100 --side left --json
     """
-    coder, allowed, text = _read_whole(arguments)
-    part = coder.truncate(text, arguments.max_tokens, arguments.side, allowed)
+    coder, specials, text = _read_whole(arguments)
+    part = coder.truncate(text, arguments.max_tokens, arguments.side, specials)
     if arguments.json:
         print_json(part)
     else:
@@ -283,23 +307,23 @@ def run_chunk(arguments: argparse.Namespace) -> None:
     overlap = arguments.overlap_tokens
     if not 0 <= overlap < arguments.max_tokens:
         raise UsageError("--max-tokens is at least 1, and --overlap-tokens from 0 to one less")
-    coder, allowed, text = _read_whole(arguments)
-    for part in coder.chunk(text, arguments.max_tokens, overlap, allowed):
+    coder, specials, text = _read_whole(arguments)
+    for part in coder.chunk(text, arguments.max_tokens, overlap, specials):
         print(json.dumps(part, ensure_ascii=False))
 
 
-def _read_whole(arguments: argparse.Namespace) -> tuple[Coder, Any, str]:
-    """The coder, the special tokens to recognise, and the whole text."""
+def _read_whole(arguments: argparse.Namespace) -> tuple[Coder, Specials, str]:
+    """The coder, its options, and the whole text."""
     _check_text(arguments)
     if len(arguments.file) > 1:
         raise UsageError(f"{arguments.command} takes one text; name one --file")
     coder = find_coder(arguments)
-    allowed = allowed_special(coder, arguments.allowed_special)
+    specials = specials_of(coder, arguments)
     if arguments.text is not None:
-        return coder, allowed, arguments.text
+        return coder, specials, arguments.text
     path = (arguments.file or [STANDARD_INPUT])[0]
     with _bar_over(arguments) as bar, _open_input(path) as file:
-        return coder, allowed, "".join(_decode_utf8(file, str(path), bar))
+        return coder, specials, "".join(_decode_utf8(file, str(path), bar))
 
 
 def run_decode(arguments: argparse.Namespace) -> None:
@@ -330,6 +354,13 @@ def _check_text(arguments: argparse.Namespace) -> None:
     (arguments.text or "").encode()  # raises for what is no UTF-8, before a service is asked
     arguments.file = [path for named in arguments.file for path in _matches(named)]
     require_files([path for path in arguments.file if path != STANDARD_INPUT])
+    is_listed = any(path.suffix in (".jsonl", ".ndjson") for path in arguments.file)
+    if is_listed and arguments.command != "count":
+        print(
+            "note: this is about all of a file, and not the documents in its lines; ids of these: "
+            "tokenizer corpus encode",
+            file=sys.stderr,
+        )
     if arguments.text == "-":
         print("note: this is about the text -; for standard input leave it out", file=sys.stderr)
     with suppress(OSError, ValueError):  # a long text is no name
@@ -363,11 +394,11 @@ def _bar_over(arguments: argparse.Namespace) -> Any:
 
 
 def _blocks_of_all(
-    coder: Coder, allowed: Any, arguments: argparse.Namespace
+    coder: Coder, specials: Specials, arguments: argparse.Namespace
 ) -> Iterator[list[int]]:
     with _bar_over(arguments) as bar:
         for path in _inputs(arguments):
-            yield from _blocks(coder, allowed, arguments, path, bar)
+            yield from _blocks(coder, specials, arguments, path, bar)
 
 
 def _inputs(arguments: argparse.Namespace) -> list[Path | None]:
@@ -376,15 +407,17 @@ def _inputs(arguments: argparse.Namespace) -> list[Path | None]:
 
 
 def _blocks(
-    coder: Coder, allowed: Any, arguments: argparse.Namespace, path: Path | None, bar: Any
+    coder: Coder, specials: Specials, arguments: argparse.Namespace, path: Path | None, bar: Any
 ) -> Iterator[list[int]]:
     """Yield the ids of a file, or of the given text, each once it is final."""
+    adds = arguments.add_special_tokens
     if path is None:
         bar.update(len(arguments.text.encode()))
-        yield from coder.encode(arguments.text, allowed)
+        yield from coder.encode(arguments.text, specials, add_special_tokens=adds)
         return
     with _open_input(path) as file:
-        yield from coder.encode(_decode_utf8(file, str(path), bar), allowed)
+        pieces = _decode_utf8(file, str(path), bar)
+        yield from coder.encode(pieces, specials, add_special_tokens=adds)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.presets import PRESETS, load_path_spec, other_way
 from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_service.commands.coders import Coder, LocalCoder, ServedCoder
+from tokenizer_service.commands.coders import Coder, LocalCoder, ServedCoder, Specials
 from tokenizer_service.commands.command_line import (
     CommandError,
     CommandParser,
@@ -136,9 +136,21 @@ def tokenizer_files(arguments: argparse.Namespace) -> list[Path]:
 
 def allowed_special(coder: Coder | Tokenizer, text: str) -> Any:
     """Parse `--allowed-special`; raise UsageError for tokens that the tokenizer lacks."""
-    if text in ("all", "none", "ordinary"):
-        return text
+    return text if text in ("all", "none", "ordinary") else _tokens_in(coder, text)
+
+
+def specials_of(coder: Coder, arguments: argparse.Namespace) -> Specials:
+    """`--allowed-special` and `--disallowed-special`; raises as `allowed_special`."""
+    allowed = allowed_special(coder, arguments.allowed_special)
+    named: str = arguments.disallowed_special
+    disallowed = named if named == "all" else _tokens_in(coder, named)
+    return {"allowed_special": allowed, "disallowed_special": disallowed}
+
+
+def _tokens_in(coder: Coder | Tokenizer, text: str) -> set[str]:
     wanted = {token for token in text.split(",") if token}
+    if not wanted:
+        return wanted
     added = coder.spec.added_ids if isinstance(coder, Tokenizer) else coder.added_ids
     unknown = sorted(wanted - added.keys())
     if unknown:

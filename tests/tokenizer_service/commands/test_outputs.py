@@ -86,14 +86,18 @@ def test_documents_are_counted_by_their_format(trained):
     texts = ["low lower", "", "newest <|endoftext|> é", long]
     lines = "".join(json.dumps({"body": text}) + "\n" for text in texts)
     (trained.folder / "t.jsonl").write_text(lines, encoding="utf-8")
-    words = ("count", "--file=t.jsonl", "--format=jsonl", "--field=body")
+    (trained.folder / "t.txt.gz").write_bytes(gzip.compress(b"low lower"))
+    words = ("count", "--file=t.jsonl", "--field=body")
     for allowed in ("all", "none"):
         option = f"--allowed-special={allowed}"
         each = [int(trained.run("count", option, stdin=text.encode())[0]) for text in texts]
-        assert int(trained.run(*words, option)[0]) == sum(each)
+        for named in ((), ("--format=jsonl",)):
+            assert int(trained.run(*words, option, *named)[0]) == sum(each)
+        mixed = trained.run(*words, option, "--file", "corpus.txt", "t.txt.gz")[0].split()
+        whole = trained.run("count", option, "--file=corpus.txt")[0].strip()
+        assert mixed[::2] == [b"%d" % sum(each), whole, b"%d" % each[0]]
     assert "t.jsonl: the document holds the special token" in trained.fail(*words)
     assert "give one of txt, " in trained.fail("count", "--file=t.jsonl", "--format=x", code=2)
-    assert "give --format too" in trained.fail("count", "--file=t.jsonl", "--field=body", code=2)
 
 
 def test_figures_as_json_and_a_conversion_into_a_pipe(trained):

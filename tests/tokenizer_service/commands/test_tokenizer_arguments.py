@@ -66,6 +66,9 @@ def test_a_model_of_another_algorithm_is_run_by_its_library(cli):
     library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     library.decoder = tokenizers.decoders.WordPiece()
     library.add_special_tokens(["[SEP]"])
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A [SEP]", special_tokens=[("[SEP]", 1)]
+    )
     library.save(str(cli.folder / "tokenizer.json"))
     (cli.folder / "text").write_text("lower [SEP]", encoding="utf-8")
     named = "--tokenizer=tokenizer.json"
@@ -73,6 +76,11 @@ def test_a_model_of_another_algorithm_is_run_by_its_library(cli):
         assert cli.run("encode", *options)[0] == b"2 3 1\n"
         assert cli.run("count", *options)[0] == b"3\n"
     assert cli.run("encode", "lower", "--files", "tokenizer.json")[0] == b"2 3\n"
+    (cli.folder / "d.jsonl").write_text('{"text": "low"}\n' * 2, encoding="utf-8")
+    around = ("--add-special-tokens", named, "--allowed-special=none")
+    assert cli.run("encode", "lower", *around)[0] == b"2 3 1\n"
+    assert cli.run("count", "--file=d.jsonl", *around)[0] == b"4\n"
+    assert "takes allowed_special 'all' or" in cli.fail("count", "--file=d.jsonl", named)
     assert cli.run("decode", "--skip-special-tokens", named, "2", "3", "1")[0] == b"lower"
     assert "run by the library" in cli.fail("encode", "--pieces", "lower", named)
     assert "its model is WordPiece" in cli.fail("import", "tokenizer.json", "--name=words")

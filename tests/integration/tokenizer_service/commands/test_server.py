@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,17 +24,22 @@ encode --pieces --tokenizer NAME@VERSION TEXT
 encode --allowed-special none TEXT
 encode --allowed-special ordinary --file long.txt
 encode --allowed-special <|endoftext|> --pieces TEXT
+encode --add-special-tokens --tokenizer around --file text.txt long.txt
+encode --disallowed-special <|a|>,<|a|><|a|> --allowed-special ordinary TEXT
 encode
 count TEXT
 count --json --quiet --allowed-special none --file text.txt long.txt
 count --json --tokenizer other TEXT
-count --allowed-special ordinary --format jsonl --field story --file stories.jsonl
+count --allowed-special ordinary --format jsonl --field story --file s.jsonl
 count --format txt --file long.txt text.txt
+count --add-special-tokens --tokenizer around TEXT
+count --disallowed-special <|a|> TEXT
 count
 truncate -n 5 TEXT
+truncate -n 5 --disallowed-special <|a|> TEXT
 truncate -n 5 --side left --json --quiet --allowed-special none --file text.txt --tokenizer other
 chunk -n 3 --overlap-tokens 1 --file text.txt --quiet --tokenizer other
-chunk -n 7 --allowed-special ordinary
+chunk -n 7 --allowed-special ordinary --disallowed-special <|a|>
 decode 84 104 101 256 257 195
 decode --skip-special-tokens --quiet 84 256 228
 decode --tokenizer other 1195 1097
@@ -48,6 +54,8 @@ REFUSED = {"--files", "--pattern", "--special", "--artifacts-dir"}
 def service(starter_artifacts, other_spec, tmp_path_factory):
     folder = shutil.copytree(starter_artifacts, tmp_path_factory.mktemp("served") / "artifacts")
     ArtifactStore(folder).publish(other_spec, name="other")
+    around = replace(other_spec, prefix_ids=(1195,), suffix_ids=(1097, 1195))
+    ArtifactStore(folder).publish(around, name="around")
     with serve(folder) as running:
         yield running, ArtifactStore(folder)
 
@@ -78,7 +86,7 @@ def test_every_option_gives_the_same_output(both, service):
     Path("text.txt").write_bytes(TEXT.encode())
     Path("long.txt").write_bytes(LONG.encode())
     rows = [json.dumps({"story": TEXT * n}) for n in (0, 1, 600, 2)] * 300
-    Path("stories.jsonl").write_text("\n".join(rows))
+    Path("s.jsonl").write_text("\n".join(rows))
     ids = store.load(store.resolve("starter")).encode(LONG)
     Path("ids.u16").write_bytes(b"".join(id_.to_bytes(2, "little") for id_ in ids))
     Path("ids.u32").write_bytes(b"".join(id_.to_bytes(4, "little") for id_ in ids * 40))
@@ -90,6 +98,11 @@ def test_every_option_gives_the_same_output(both, service):
         used.setdefault(words[0], set()).update(words)
     assert both("encode", "--file", "long.txt", "--format", "json") == b"%a\n" % ids
     assert both("encode", "") == b"\n"
+    assert both("encode", "--add-special-tokens", "--tokenizer=around", "") == b"1195 1097 1195\n"
+    mixed = ("--file", "text.txt", "s.jsonl", "--field=story", "--allowed-special=all")
+    lines = both("count", "--add-special-tokens", "--tokenizer=around", *mixed).splitlines()
+    assert [line.split()[1] for line in lines] == [b"text.txt", b"s.jsonl"]
+    assert both("encode", "--json", "--tokenizer=around", "") == b"[]\n"
     [subcommands] = [a for a in build_whole_parser()._actions if a.dest == "command"]
     for command, tried in used.items():
         for action in subcommands.choices[command]._actions:
@@ -133,12 +146,16 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
         (("count", url, "--tokenizer=./tokenizer.json", "low"), "invalid name", 1),
         (("encode", url, "--allowed-special=<|x|>", "low"), "is no special token", 2),
         (("truncate", url, "-n1", "low\udcff"), "the text holds bytes that are not UTF-8", 1),
+        (("encode", url, "--disallowed-special=all", TEXT), "that disallowed_special forbids", 1),
         (("encode", url, "--file=bad.txt"), "bad.txt is not UTF-8 at byte 3", 1),
         (("decode", url, "5000000000"), "5000000000", 1),
         (("count", "--server=http://127.0.0.1:9", "low"), "is the service running?", 1),
         (("count", "--server=nowhere", "low"), "address of the service", 2),
         (("jobs", "list", "--server=nowhere"), "address of the service", 2),
         (("jobs", "list", url, "--artifacts-dir=a"), "exclude each other", 2),
-        (("jobs", "list", url), "401", 1),
+        (("jobs", "list", url), "requires an admin key (printed", 1),
+        (("jobs", "list", url), "from the variable TOKENIZER_API_KEY; it is not set", 1),
     ):
         assert said in cli.fail(*words, code=code)
+    wrong = cli.fail("jobs", "list", url, TOKENIZER_API_KEY="wrong")
+    assert "from the variable TOKENIZER_API_KEY; it has another" in wrong
