@@ -17,6 +17,7 @@ from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import OUTPUT_PARSERS
 from tokenizer_service.commands.command_line import (
+    DEFAULT_TOKENIZER,
     CommandError,
     CommandParser,
     UsageError,
@@ -25,6 +26,7 @@ from tokenizer_service.commands.command_line import (
     command_text,
     default_tokenizer,
     open_store,
+    print_how_to_serve,
     resolve_published,
     resolve_tokenizer,
 )
@@ -329,7 +331,7 @@ def run_import(arguments: argparse.Namespace) -> None:
     if arguments.promote:
         print("it now serves")
     else:
-        print(f"serve it:  tokenizer promote {ref.name}")
+        print_how_to_serve(ref)
 
 
 def _ids_record(source: Path, ids: str) -> dict[str, Any]:
@@ -369,7 +371,16 @@ def run_rollback(arguments: argparse.Namespace) -> None:
     if arguments.name:
         ref = _version_before(store, arguments.name)
     else:
-        ref = store.served_before(default_tokenizer())
+        try:
+            ref = store.served_before(default_tokenizer())
+        except ArtifactNotFoundError as error:
+            error.add_note("tokenizer list shows them, tokenizer promote NAME chooses one")
+            if DEFAULT_TOKENIZER not in store.names():
+                error.add_note(
+                    "to serve the starter of the package: tokenizer import starter --name starter "
+                    "--promote"
+                )
+            raise
     _promote(store, ref, as_json=arguments.json)
 
 
@@ -448,7 +459,9 @@ def _version_before(store: Artifacts, name: str) -> ArtifactRef:
         )
     earlier = [ref for ref in store.versions(name) if ref.version < active.version]
     if not earlier:
-        raise CommandError(f"{active} is the oldest version of {name}; there is none before it")
+        raise CommandError(
+            f"{active} is the oldest version of {name}; for another: tokenizer promote NAME"
+        )
     return earlier[-1]
 
 

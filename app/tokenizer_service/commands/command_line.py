@@ -227,6 +227,11 @@ def command_text() -> str:
     return " ".join(["tokenizer", *words]).encode(errors="backslashreplace").decode()
 
 
+def print_how_to_serve(ref: ArtifactRef) -> None:
+    """Print the command that makes a published version the one that serves."""
+    print(f"serve it:  tokenizer promote {ref.name}  (commands without --tokenizer take it, too)")
+
+
 def print_warnings(*warnings: object) -> None:
     """Print a line for each to stderr."""
     for warning in warnings:
@@ -294,10 +299,13 @@ def resolve_tokenizer(
             packaged = open_packaged_store()
         if packaged is None:
             if name is None and (names := store.names()):
+                why = f"and {wanted!r} is not published"
+                if is_packaged:
+                    why = "and the packaged starter is the default only where none is published"
                 raise CommandError(
-                    f"no tokenizer is active, and {wanted!r} is not published; name one "
-                    f"(--tokenizer {names[0]}{', or starter' * is_packaged}), or make it active: "
-                    f"tokenizer promote {names[0]}"
+                    f"no tokenizer is active, {why}; name one (--tokenizer {names[0]}"
+                    f"{', or starter' * is_packaged}), or make it the default: tokenizer promote "
+                    f"{names[0]}"
                 ) from error
             also = () if is_starter or _is_store_named(arguments) else (DEFAULT_TOKENIZER,)
             raise unknown_tokenizer(store, wanted, also) from error

@@ -36,6 +36,7 @@ from tokenizer_service.commands.command_line import (
     open_store,
     parse_count,
     parse_place,
+    print_how_to_serve,
     print_warnings,
     require_files,
 )
@@ -201,7 +202,7 @@ def _print_what_to_do(ref: ArtifactRef, *, is_served: bool) -> None:
         print("it now serves")
         return
     print(f"try it:    tokenizer encode --tokenizer {ref.name} 'some text'")
-    print(f"serve it:  tokenizer promote {ref.name}")
+    print_how_to_serve(ref)
 
 
 def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, Any]]) -> None:

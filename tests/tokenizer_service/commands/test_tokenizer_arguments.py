@@ -104,6 +104,14 @@ def test_without_an_active_tokenizer_the_error_has_the_remedy(cli):
     line = cli.fail("inspect", "active")
     assert "no tokenizer is active; make one so: tokenizer promote NAME" in line
     assert "nothing was promoted before" in cli.fail("rollback", "worked")
+    for said in ("nothing was promoted before", "is the first that was promoted"):
+        line = cli.fail("rollback")
+        assert said in line
+        assert line.endswith("package: tokenizer import starter --name starter --promote\n")
+        cli.run("promote", "worked")
+    cli.run("import", "starter", "--name", "starter", "--promote")
+    assert cli.run("encode", "Hello, world!")[0] == STARTER_IDS
+    assert b"worked@" in cli.run("rollback")[0]
     (cli.folder / "file").touch()
     assert "but a file" in cli.fail("encode", "x", "--tokenizer=gpt2", "--artifacts-dir=file")
 
@@ -128,8 +136,10 @@ def test_a_folder_with_tokenizers_and_none_active_does_not_fall_back(trained):
     assert trained.run("encode", "Hello, world!")[0] != STARTER_IDS
     (trained.folder / "artifacts" / "active.json").unlink()
     line = trained.fail("encode", "x")
-    assert "no tokenizer is active, and 'starter' is not published; name one (--tokenizer" in line
-    assert line.endswith("make it active: tokenizer promote worked\n")
+    assert "starter is the default only where none is published; name one (--tokenizer" in line
+    assert line.endswith("worked, or starter), or make it the default: tokenizer promote worked\n")
+    named = trained.fail("encode", "x", TOKENIZER_ARTIFACTS_DIR="artifacts")
+    assert "no tokenizer is active, and 'starter' is not published; name one (--tokenizer" in named
     assert trained.run("encode", "--tokenizer", "starter", "Hello, world!")[0] == STARTER_IDS
 
 
