@@ -110,7 +110,9 @@ def sample_of(report: Report) -> str:
 
 
 def show_size(n_bytes: int) -> str:
-    """A number of bytes in readable form."""
+    """A number of bytes in readable form, a small one exactly: a sample may be of a few."""
+    if n_bytes < 10_000:
+        return f"{n_bytes:,} bytes"
     return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1_000_000 else f"{n_bytes / 1e3:,.1f} kB"
 
 
@@ -210,10 +212,8 @@ def render_diff(
     n_examples: int,
 ) -> str:
     """Render the results of `diff_specs` and `diff_on_text`, at most `n_examples` of each kind."""
-    parts = [f"A  {_describe(*a)}\nB  {_describe(*b)}"]
-    if found.is_same:
-        parts.append("They are the same: every text has the same ids.")
-    else:
+    parts = [_verdict(found, on_text), f"A  {_describe(*a)}\nB  {_describe(*b)}"]
+    if not found.is_same:
         settings = [[f"  {s.name}", _cut(s.a), _cut(s.b)] for s in found.settings]
         added = [[f"  {t.content!r:.60}", t.a or ABSENT, t.b or ABSENT] for t in found.added_tokens]
         parts += _side_by_side("settings", settings)
@@ -223,6 +223,28 @@ def render_diff(
     if on_text is not None:
         parts += _on_text(on_text)
     return "\n\n".join(parts)
+
+
+def _verdict(found: SpecDiff, on_text: TextDiff | None) -> str:
+    """Whether the ids are equal, on what, and what differs."""
+    if found.is_same:
+        return "A and B are the same: equal ids in every text."
+    merges = found.merges
+    differing = [
+        *(setting.name for setting in found.settings),
+        *["tokens"] * bool(found.only_in_a or found.only_in_b),
+        *["ids of tokens"] * bool(found.other_ids),
+        *["added tokens"] * bool(found.added_tokens),
+        *["merges"] * (merges is not None and merges.first_rank is not None),
+    ]
+    differ = f"A and B differ in {', '.join(differing) or 'their fingerprints'}."
+    if on_text is None:
+        return f"No text was compared (--corpus), so that ids may be equal or not; {differ}"
+    size = show_size(on_text.n_bytes)
+    if not on_text.n_texts_other_ids:
+        return f"Equal ids in all texts compared ({on_text.n_texts:,}, {size}); {differ}"
+    other = f"{on_text.n_texts_other_ids:,} of {on_text.n_texts:,}"
+    return f"Other ids in {other} texts compared ({size}); {differ}"
 
 
 def _describe(name: str, spec: TokenizerSpec) -> str:

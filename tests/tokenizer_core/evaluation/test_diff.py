@@ -27,7 +27,7 @@ def test_a_tokenizer_does_not_differ_from_itself():
     found = diff_specs(spec, spec)
     assert found.is_same
     assert found.n_common_tokens == 259
-    assert "the same" in render_diff(("a", spec), ("b", spec), found, None, 10)
+    assert "the same: equal ids" in render_diff(("a", spec), ("b", spec), found, None, 10)
 
 
 def test_tokens_merges_and_ids_that_differ_are_listed():

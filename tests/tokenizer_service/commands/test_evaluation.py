@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,6 +117,7 @@ def test_the_table_of_bytes_of_each_id(cli):
 
 def test_a_diff_of_two_versions_and_of_a_file(cli):
     cli.run("train", "en.txt", "--vocab-size=265", "--name=mine")
+    cli.run("convert", "mine", "--to=tokenizer.json", "-o", "t.json")
     versions = [f"{row['name']}@{row['version']}" for row in figures(cli, "list")]
     out, _ = cli.run("compare", *versions, "--corpus", "en.txt", code=3)
     assert b"pre-tokens of A" in out
@@ -128,7 +130,19 @@ def test_a_diff_of_two_versions_and_of_a_file(cli):
     counted = int(cli.run("count", "--tokenizer=mine", "--file", "en.txt")[0])
     assert (on_text["n_tokens_a"], on_text["n_bytes"]) == (counted, len(TEXT) * 100)
     assert on_text["n_texts_other_ids"] == 1
-    assert b"They are the same" in cli.run("compare", "mine", "mine")[0]
+    assert cli.run("compare", "mine", "mine")[0].startswith(b"A and B are the same: equal ids")
+    Tokenizer.from_spec(replace(Tokenizer.load("t.json").spec, ignore_merges=True)).save("w.json")
+    for options, said in (
+        (["--corpus=en.txt"], b"Equal ids in all texts compared (1, 4,900 bytes); A and B differ"),
+        (["--corpus=en.txt", "--sample-bytes=1500"], b"Equal ids in all texts compared (1, 1,4"),
+        ([], b"No text was compared (--corpus), so that ids may be equal or not; A and B differ"),
+    ):
+        shown, _ = cli.run("compare", "t.json", "w.json", *options, code=3)
+        assert shown.startswith(said)
+        assert shown.partition(b"\n")[0].endswith(b" in whole pre-tokens first.")
+    shown, _ = cli.run("compare", *other, code=3)
+    assert shown.startswith(b"Other ids in 1 of 1 texts compared (4,900 bytes); A and B differ")
+    assert b"tokens, ids of tokens, added tokens, merges.\n" in shown
 
 
 def test_files_of_every_form(cli):
