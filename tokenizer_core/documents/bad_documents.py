@@ -166,7 +166,10 @@ def one_field(field: str | Sequence[str], names: Iterable[str], what: str = "fie
         )
     names = list(names)
     if {"messages", "conversations"} & set(names):
-        remedy = "conversations are encoded with --format chat (in Python field=None)"
+        remedy = (
+            "corpus encode and corpus sample read conversations with --format chat (in Python "
+            "field=None); the other commands read texts, which tokenizer chat FILE --text writes"
+        )
     else:
         remedy = (
             f"name the one with the text (`field`, on the command line --field) of {names!r:.200}"

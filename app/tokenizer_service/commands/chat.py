@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, Final
 
 from tokenizer_core.chat.loss_mask import ChatEncoding
 from tokenizer_core.chat.messages import left_out
+from tokenizer_core.documents.conversations import Conversation, parse_conversation
+from tokenizer_core.errors import ConversationError
 from tokenizer_core.strict_json import StrictJsonError, read_json
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
@@ -79,7 +82,8 @@ def run_chat(arguments: argparse.Namespace) -> None:
     """Print the token ids of a conversation, or of each line of a JSONL file of them, as the
     chat template of the tokenizer writes it.
 
-    A conversation is a JSON list of messages, or an object with `messages` and perhaps `tools`.
+    A conversation is a JSON list of messages, or a record as corpus encode --format chat
+    reads it: an object with `messages` or ShareGPT's `conversations`, and perhaps `tools`.
 
     examples:
       tokenizer chat chat.json --tokenizer Qwen3-8B --generation-prompt
@@ -99,13 +103,14 @@ def run_chat(arguments: argparse.Namespace) -> None:
     template = _template(arguments.template, tokenizer)
 
     def render() -> Iterator[bytes]:
-        for number, (messages, own_tools) in enumerate(conversations, 1):
+        for number, conversation in enumerate(conversations, 1):
             encoding = tokenizer.encode_chat(
-                messages,
-                tools=own_tools if tools is None else tools,
+                conversation.messages,
+                tools=conversation.tools if tools is None else tools,
+                documents=conversation.documents,
                 chat_template=template,
                 add_generation_prompt=arguments.generation_prompt,
-                template_kwargs=kwargs,
+                template_kwargs={**conversation.template_kwargs, **kwargs},
                 messages_form="decoded",
                 add_special_tokens=arguments.add_special_tokens,
             )
@@ -134,8 +139,8 @@ def _render(
         yield (" ".join(map(str, encoding.ids.tolist())) + "\n").encode()
 
 
-def _read_conversations(path: Path) -> list[tuple[list[Any], list[Any] | None]]:
-    """Messages and tools of each conversation in a JSON or JSONL file."""
+def _read_conversations(path: Path) -> list[Conversation]:
+    """Each conversation in a JSON or JSONL file."""
     name = "standard input" if path == STANDARD_INPUT else str(path)
     data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
     try:
@@ -156,14 +161,16 @@ def _read_conversations(path: Path) -> list[tuple[list[Any], list[Any] | None]]:
     return found
 
 
-def _conversation(value: object, name: str) -> tuple[list[Any], list[Any] | None]:
-    tools = None
-    if isinstance(value, dict):
-        tools = value.get("tools")
-        value = value.get("messages")
-    if not isinstance(value, list) or not isinstance(tools, list | None):
+def _conversation(value: object, name: str) -> Conversation:
+    """A list of messages, or a record, which is read as `corpus encode` reads it."""
+    if isinstance(value, list):
+        return Conversation(value)
+    if not isinstance(value, dict) or not {"messages", "conversations"} & value.keys():
         raise CommandError(f"{name} has no list of messages; {_FORM}")
-    return value, tools
+    try:
+        return parse_conversation(json.dumps(value).encode())
+    except ConversationError as error:
+        raise CommandError(f"{name}: {error}") from None
 
 
 def _read_tools(path: Path | None) -> list[Any] | None:
@@ -178,9 +185,9 @@ def _read_tools(path: Path | None) -> list[Any] | None:
     return tools
 
 
-def _parse_kwargs(text: str | None) -> dict[str, Any] | None:
+def _parse_kwargs(text: str | None) -> dict[str, Any]:
     if text is None:
-        return None
+        return {}
     try:
         value = read_json(text.encode())
     except StrictJsonError as error:

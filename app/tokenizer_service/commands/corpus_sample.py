@@ -16,7 +16,12 @@ from tokenizer_core.documents import (
     find_corpus_files,
 )
 from tokenizer_service.commands.command_line import CommandError, UsageError, add_command
-from tokenizer_service.commands.corpus_options import add_corpus_format, field_of
+from tokenizer_service.commands.corpus_options import (
+    CHAT,
+    add_corpus_format,
+    corpus_format_of,
+    field_of,
+)
 from tokenizer_service.commands.outputs import (
     print_json,
     require_folder_of,
@@ -48,7 +53,7 @@ def add_sample(subcommands: Any) -> None:
         "name ending in .txt (a separator after each document) or .jsonl",
         required=True,
     )
-    add_corpus_format(parser, may_be_empty=False)
+    add_corpus_format(parser, may_be_empty=False, conversations=True)
     parser.add("--json", "print the figures as JSON")
     add_quiet(parser)
 
@@ -56,10 +61,12 @@ def add_sample(subcommands: Any) -> None:
 def run_sample(arguments: argparse.Namespace) -> None:
     """Draw each document of the files with the same probability, and write those drawn to
     one file. The same seed draws the same documents, in whatever order the files come.
+    Conversations (--format chat) stay whole records.
 
     examples:
       tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 --seed 7 -o sample.txt
       tokenizer corpus sample 's3://bucket/*.parquet' --fraction 0.001 -o news.jsonl
+      tokenizer corpus sample chats.jsonl --format chat --fraction 0.1 -o some-chats.jsonl
       tokenizer train sample.txt --vocab-size 32000 --name from-a-sample
     """
     output: Path = arguments.output
@@ -77,25 +84,34 @@ def run_sample(arguments: argparse.Namespace) -> None:
     require_folder_of(output)
     files = find_corpus_files(arguments.inputs)
     require_other_files([output], map(Path, files))
-    field = field_of(arguments, files, writes_text=output.suffix == ".txt")
+    if arguments.format == CHAT:
+        if output.suffix == ".txt":
+            raise UsageError(f"conversations are written as JSON lines; {output} ends in .txt")
+        corpus_format = corpus_format_of(arguments, files)
+    else:
+        field = field_of(arguments, files, writes_text=output.suffix == ".txt")
+        corpus_format = CorpusFormat(arguments.format, field, arguments.separator)
     total = sum(corpus_file_size(file) for file in files)
     with progress_bar(quiet=arguments.quiet, total=total, desc="sampling", leave=True) as bar:
         sample = DocumentSample(
             files,
             arguments.fraction,
             arguments.seed,
-            CorpusFormat(arguments.format, field, arguments.separator),
+            corpus_format,
             progress=lambda done: bar.update(done - bar.n),
         )
-        write_output(output, _render(sample, output.suffix, arguments.separator))
+        write_output(output, _render(sample, arguments))
     _print(sample, arguments)
 
 
-def _render(sample: DocumentSample, suffix: str, separator: str) -> Iterator[bytes]:
-    if suffix == ".jsonl":
+def _render(sample: DocumentSample, arguments: argparse.Namespace) -> Iterator[bytes]:
+    if arguments.format == CHAT:  # a document is a whole record
+        for text, is_last in sample:
+            yield f"{text}\n".encode() if is_last else text.encode()
+    elif arguments.output.suffix == ".jsonl":
         yield from _as_json_lines(sample)
     else:
-        yield from _as_text(sample, separator)
+        yield from _as_text(sample, arguments.separator)
     if not sample.n_documents:  # before the output file appears
         raise CommandError("the files have no document; check the paths")
     if not sample.n_drawn:

@@ -51,7 +51,7 @@ WRONG_LINES = [
     (b'{"text": "a"} {"text": "b"}', "it is not JSON: Extra data"),
     (b'{"text": "a\tb"}', "it is not JSON: Invalid control character"),
     (b'{"texts": "a"}', r"no field 'text'; .* \(`field`, .* of \['texts'\]"),
-    (b'{"messages": []}', "are encoded with --format chat"),
+    (b'{"messages": []}', "corpus encode and corpus sample read conversations with --format chat"),
     (b'{"text": null}', "its field 'text' is no string"),
     (b'{"text": ["a"]}', "its field 'text' is no string"),
     (b'{"text": "a", "text": "b"}', "the same key twice"),

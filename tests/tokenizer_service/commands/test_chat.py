@@ -33,6 +33,7 @@ def test_a_conversation_becomes_ids_text_a_count_or_pieces(chat):
         (("--generation-prompt",), printed(chatml_ids(*TURNS, prompt=True))),
         (("--text",), text.encode()),
         (("--count",), b"%d\n" % len(ids)),
+        (("--add-special-tokens",), printed([257, *ids])),
     ):
         assert chat.run("chat", "chat.json", *options) == (expected, "")
     assert chat.run("chat", "-", stdin=json.dumps(CHAT).encode())[0] == printed(ids)
@@ -79,6 +80,14 @@ def test_tools_and_variables_reach_the_named_template(chat):
     text = chat.run("chat", "chat.json", "--tools", "tools.json", "--text")[0].decode()
     assert text.startswith(f'{START}system\n{{"name": "f"}}{END}')
     assert chat.run("chat", "with.json", "--text")[0].decode() == text
+    turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": f"no {END}"}]
+    (chat.folder / "with.json").write_text(json.dumps({"conversations": turns, "tools": tools}))
+    assert chat.run("chat", "with.json", "--text")[0].decode() == text
+    kwargs = {"chat_template_kwargs": {"enable_thinking": False}}
+    (chat.folder / "with.json").write_text(json.dumps({"messages": CHAT, "system": "s", **kwargs}))
+    shown = chat.run("chat", "with.json", "--text", "--generation-prompt")[0].decode()
+    assert shown.startswith(f"{START}system\ns{END}")
+    assert shown.endswith("<think></think>")
     options = ("--generation-prompt", "--kwargs", '{"enable_thinking": false}', "--text")
     assert chat.run("chat", "chat.json", *options)[0].endswith(b"<think></think>")
     by_name = chat.run("chat", "chat.json", "--template", "tagged", "--text")[0].decode()
@@ -91,6 +100,7 @@ def test_wrong_input_is_one_line(chat):
         ("a.json", b"", "is empty"),
         ("b.json", b"[1", "b.json, line 1, is not JSON"),
         ("c.json", b'{"a": 1}', "no list of messages"),
+        ("h.json", b'{"messages": []}', "h.json: the conversation has no messages"),
         ("d.json", b'[{"role": "user"}]\n{"a": 1}\n', "d.json, line 2, has no list of messages"),
         ("e.json", b"\xff", "not UTF-8: invalid bytes at offset 0"),
         ("f.json", b"[1]", "messages[0] is int"),

@@ -456,6 +456,28 @@ def test_a_sample_as_text_and_as_json_lines_holds_the_same_documents(samples):
     assert Path("t.txt").read_bytes() == Path("s.txt").read_bytes()
 
 
+def test_a_sample_of_conversations_has_whole_records(samples):
+    rows = [
+        f'{{"messages": [{{"role": "user", "content": "{i} é"}}],  "id":{i}}}\n' for i in range(99)
+    ]
+    Path("c.jsonl").write_text("".join(rows), encoding="utf-8")
+    chats = ("corpus", "sample", "c.jsonl", "--format=chat", "--fraction=0.5")
+    samples.run(*chats, "-o", "s.jsonl")
+    drawn = Path("s.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    assert [row for row in rows if row in drawn] == drawn
+    assert 20 < len(drawn) < 80
+    assert "as JSON lines; s.txt ends in .txt" in samples.fail(*chats, "-o", "s.txt", code=2)
+    for command in (
+        ("corpus", "sample", "c.jsonl", "--fraction=1", "-o", "t.jsonl"),
+        ("train", "c.jsonl"),
+        ("report", "gpt2", "--corpus=c.jsonl"),
+        ("count", "--file=c.jsonl", "--tokenizer=gpt2"),
+    ):
+        said = samples.fail(*command)
+        assert "corpus encode and corpus sample read conversations with --format chat" in said
+        assert "the other commands read texts, which tokenizer chat FILE --text writes" in said
+
+
 SAMPLE_ERRORS = [
     (("a.txt", "-o", "s.txt"), 2, "--fraction"),
     (("a.txt", "--fraction=0", "-o", "s.txt"), 2, "0.01 is a hundredth), not 0"),
