@@ -84,17 +84,20 @@ start here:
   tokenizer serve                      run the HTTP service
 
 Commands that read a tokenizer take NAME or NAME@VERSION of a published one, a preset (gpt2,
-cl100k_base, ...), or a path.
+cl100k_base, ...), or a path. Without it, most take the promoted one, or the packaged
+starter where none is published.
 
-Every command has its own --help with examples. Files are UTF-8; - is standard input or
-output. Progress bars appear on a terminal only; --json prints output for programs.
+Every command has its own --help with examples; options come after the command. Files are
+UTF-8; - is standard input or output. Progress bars appear on a terminal only; --json prints
+output for programs.
 
 exit codes:
   0    done
   1    failed; one line on standard error says why and what to do
   2    the command line is wrong
   3    done, with a negative result: compare found a difference, corpus verify found
-       damage, or the job that jobs watch waited for did not succeed
+       damage, doctor something to choose or to correct, or the job that jobs watch
+       waited for did not succeed
   130  interrupted with Ctrl-C; no file is left half written (143: ended by SIGTERM)
   141  the reader of the output, for instance head, stopped reading"""
 

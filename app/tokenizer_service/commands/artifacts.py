@@ -303,7 +303,7 @@ def run_import(arguments: argparse.Namespace) -> None:
       tokenizer import Qwen3-8B --name qwen3 --chat-template tool_use=tools.jinja
       tokenizer import starter --name starter-chat --chat-template chat.jinja
 
-    then serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve
+    then serve it:  tokenizer promote cl100k; tokenizer serve
     """
     if not arguments.files and not arguments.preset:
         raise UsageError(
@@ -347,8 +347,9 @@ def _ids_record(source: Path, ids: str) -> dict[str, Any]:
 
 
 def run_promote(arguments: argparse.Namespace) -> None:
-    """Choose the version that serves requests that name no tokenizer. Running servers on
-    this artifacts folder follow within a second. tokenizer rollback undoes it.
+    """Choose the version that serves requests that name no tokenizer, and that commands
+    without --tokenizer take. Running servers on this artifacts folder follow within a
+    second. tokenizer rollback undoes it.
 
     examples:
       tokenizer promote news

@@ -63,7 +63,7 @@ def run_completion(arguments: argparse.Namespace) -> None:
     tokenizers and jobs. Write it again after an update.
 
     set it up:
-      mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions
+      mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions ~/.zfunc
       tokenizer completion bash > ~/.local/share/bash-completion/completions/tokenizer
       tokenizer completion fish > ~/.config/fish/completions/tokenizer.fish
       tokenizer completion zsh > ~/.zfunc/_tokenizer

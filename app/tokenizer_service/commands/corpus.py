@@ -108,7 +108,7 @@ def add_parsers(subcommands: Any) -> None:
     inspect.add("--ids", "show ids instead of text")
     inspect.add("--mask", "mark where the loss counts: reversed on a terminal, else in [[ and ]]")
     inspect.add("--json", "print the manifest as JSON")
-    add_tokenizer_arguments(inspect)
+    add_tokenizer_arguments(inspect, default="the one that the manifest names")
 
     about = "pack the documents of token files into sequences of a fixed length"
     pack = add_command(below, run_pack, help=about)

@@ -86,7 +86,8 @@ def add_parsers(subcommands: Any) -> None:
 def _add_sampling(parser: CommandParser) -> None:
     parser.add(
         "--sample-bytes N",
-        f"bytes to sample from each corpus, spread evenly; 0: all (default: {_SAMPLE_BYTES})",
+        f"about how many bytes to sample from each corpus, spread evenly; of JSON lines and "
+        f"Parquet whole documents; 0: all (default: {_SAMPLE_BYTES})",
         default=_SAMPLE_BYTES,
     )
     parser.add("--seed N", "seed of the sample (default: 0)", default=0)
@@ -146,8 +147,8 @@ def _write(arguments: argparse.Namespace, report: Report) -> None:
 
 def run_compare(arguments: argparse.Namespace) -> int:
     """Compare two tokenizers: their tokens, ids, merges, special tokens and settings, and
-    with a corpus also what they make of text. The exit code is 0 where they are the
-    same, and 3 where they differ.
+    with a corpus also what they make of text. The first line says whether ids were equal.
+    The exit code is 0 where the two are the same, and 3 where they differ.
 
     examples:
       tokenizer compare news@20261121T041500Z-1a2b3c4d news

@@ -59,7 +59,7 @@ def add_parsers(subcommands: Any) -> None:
     """
     below = add_group(subcommands, "jobs", add_parsers)
     listing = add_command(below, run_list, help="list the latest jobs, newest first")
-    listing.add("--limit N", "how many (20)", default=20)
+    listing.add("--limit N", "how many (default: 20)", default=20)
     show = add_command(below, run_show, help="show one job and the end of its log")
     watch = add_command(below, run_watch, help="wait for a job, with a progress bar")
     for parser in (show, watch):
@@ -68,7 +68,7 @@ def add_parsers(subcommands: Any) -> None:
     cancel = add_command(below, run_cancel, help="cancel a queued or running job")
     cancel.add("job JOB", "its id")
     for parser in (listing, show, watch, cancel):
-        parser.add("--json", "print the JSON of GET /jobs")
+        parser.add("--json", "print the JSON that the service gives")
         add_artifacts_dir(parser)
         parser.add("--server URL", "ask this service (admin key: TOKENIZER_API_KEY)")
 

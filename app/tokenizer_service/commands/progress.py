@@ -78,7 +78,7 @@ def follow(bar: Any) -> Callable[[int, int], None]:
 
 def add_quiet(parser: Any) -> None:
     """Add `--quiet`."""
-    parser.add("-q --quiet", "do not show a progress bar")
+    parser.add("-q --quiet", "show no progress")
 
 
 class ProgressBars:

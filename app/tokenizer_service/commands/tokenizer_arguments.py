@@ -40,12 +40,14 @@ TOKENIZER: Final = (
 )
 TOKENIZER_HELP: Final = f"{TOKENIZER}; LABEL= before it names it in the output"
 
+_DEFAULT: Final = "the promoted one, or starter where none is published"
+
 _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
 _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab|model))+$")
 
 
 def add_tokenizer_arguments(
-    parser: CommandParser, *, has_server: bool = False, default: str = "the active one"
+    parser: CommandParser, *, has_server: bool = False, default: str = _DEFAULT
 ) -> None:
     """Add the options that `load_tokenizer`, `find_tokenizer` and `find_coder` read."""
     group = parser.add_argument_group("which tokenizer")

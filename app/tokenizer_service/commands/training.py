@@ -86,7 +86,9 @@ def add_parsers(subcommands: Any) -> None:
     )
     add_counting_options(parser)
     _add_vocabulary_options(parser)
-    parser.add_argument("--name", default="trained", help="name of the published tokenizer")
+    parser.add_argument(
+        "--name", default="trained", help="name to publish it under (default: trained)"
+    )
     parser.add(
         "--extend TOKENIZER",
         "keep all of this tokenizer, with its pattern and special tokens, and learn more tokens: "
