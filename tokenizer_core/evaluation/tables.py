@@ -239,7 +239,7 @@ def _verdict(found: SpecDiff, on_text: TextDiff | None) -> str:
     ]
     differ = f"A and B differ in {', '.join(differing) or 'their fingerprints'}."
     if on_text is None:
-        return f"No text was compared (--corpus), so that ids may be equal or not; {differ}"
+        return f"No text was compared: --corpus FILE shows whether ids are equal. {differ}"
     size = show_size(on_text.n_bytes)
     if not on_text.n_texts_other_ids:
         return f"Equal ids in all texts compared ({on_text.n_texts:,}, {size}); {differ}"

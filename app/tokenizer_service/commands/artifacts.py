@@ -375,7 +375,7 @@ def run_rollback(arguments: argparse.Namespace) -> None:
         try:
             ref = store.served_before(default_tokenizer())
         except ArtifactNotFoundError as error:
-            error.add_note("tokenizer list shows them, tokenizer promote NAME chooses one")
+            error.add_note("choose one: tokenizer promote NAME")
             if DEFAULT_TOKENIZER not in store.names():
                 error.add_note(
                     "to serve the starter of the package: tokenizer import starter --name starter "

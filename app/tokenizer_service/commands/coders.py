@@ -271,8 +271,9 @@ def errors_in_a_line() -> Iterator[None]:
     except ClientError as error:
         said = str(error)
         if isinstance(error, AuthenticationError) and error.code.endswith("key_required"):
-            admin = "an admin key (printed at start when none was set)"
-            key = admin if "an admin key" in error.detail else "a key"
+            key = "a read key or an admin key"
+            if key not in error.detail:
+                key = "an admin key (printed at start when none was set)"
             found = "has another" if os.environ.get("TOKENIZER_API_KEY") else "is not set"
             said = (
                 f"{error.status} {error.code}: the service requires {key}, which commands read "

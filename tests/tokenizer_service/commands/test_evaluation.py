@@ -135,7 +135,7 @@ def test_a_diff_of_two_versions_and_of_a_file(cli):
     for options, said in (
         (["--corpus=en.txt"], b"Equal ids in all texts compared (1, 4,900 bytes); A and B differ"),
         (["--corpus=en.txt", "--sample-bytes=1500"], b"Equal ids in all texts compared (1, 1,4"),
-        ([], b"No text was compared (--corpus), so that ids may be equal or not; A and B differ"),
+        ([], b"No text was compared: --corpus FILE shows whether ids are equal. A and B differ"),
     ):
         shown, _ = cli.run("compare", "t.json", "w.json", *options, code=3)
         assert shown.startswith(said)

@@ -153,9 +153,21 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
         (("count", "--server=nowhere", "low"), "address of the service", 2),
         (("jobs", "list", "--server=nowhere"), "address of the service", 2),
         (("jobs", "list", url, "--artifacts-dir=a"), "exclude each other", 2),
-        (("jobs", "list", url), "requires an admin key (printed", 1),
-        (("jobs", "list", url), "from the variable TOKENIZER_API_KEY; it is not set", 1),
     ):
         assert said in cli.fail(*words, code=code)
-    wrong = cli.fail("jobs", "list", url, TOKENIZER_API_KEY="wrong")
-    assert "from the variable TOKENIZER_API_KEY; it has another" in wrong
+
+
+def test_a_missing_or_wrong_key_is_named_by_its_variable(starter_artifacts, tmp_path, monkeypatch):
+    cli, read_key = Cli(tmp_path, monkeypatch), "read-key-of-this-test"
+    with serve(starter_artifacts, read_keys=read_key) as server:
+        for words, given, code, needed in (
+            (("encode", "low"), None, "401 key_required", "a read key or an admin key"),
+            (("jobs", "list"), None, "401 key_required", "an admin key (printed"),
+            (("jobs", "watch"), "wrong", "401 key_required", "an admin key (printed"),
+            (("jobs", "list"), read_key, "403 admin_key_required", "an admin key (printed"),
+        ):
+            environment = {"TOKENIZER_API_KEY": given} if given else {}
+            line = cli.fail(*words, "--server", server.url, **environment)
+            assert f": {code}: the service requires {needed}" in line
+            found = "has another" if given else "is not set"
+            assert line.endswith(f"from the variable TOKENIZER_API_KEY; it {found}\n")
