@@ -61,7 +61,7 @@ def add_sample(subcommands: Any) -> None:
 def run_sample(arguments: argparse.Namespace) -> None:
     """Draw each document of the files with the same probability, and write those drawn to
     one file. The same seed draws the same documents, in whatever order the files come.
-    Conversations (--format chat) stay whole records.
+    Conversations (--format chat) stay whole records, of Parquet the columns of them.
 
     examples:
       tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 --seed 7 -o sample.txt
