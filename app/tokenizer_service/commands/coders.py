@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tokenizer_core.compat.other_models import LibraryTokenizer
-from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.errors import UnknownTokenIdError, did_you_mean
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.text.streaming import StreamingEncoder, encode_pieces
 from tokenizer_core.tokenizer import Tokenizer
@@ -209,10 +209,20 @@ Coder: TypeAlias = LocalCoder | ServedCoder
 
 
 def _find(tokenizers: TokenizerResource, word: str | None) -> TokenizerSummary:
+    from tokenizer_client import NotFoundError
+
     if word is None:
         return tokenizers.active()
     name, at, version = word.partition("@")
-    for found in tokenizers.versions(checked_name(name)):
+    try:
+        versions = tokenizers.versions(checked_name(name))
+    except NotFoundError as error:
+        names = sorted({known.name for known in tokenizers.list().tokenizers})
+        near, there = did_you_mean(name, names), ", ".join(names) or "none"
+        raise CommandError(
+            f"the service has no tokenizer {name!r}{near}; it has: {there}"
+        ) from error
+    for found in versions:
         if not at or version == found.version:
             return found
     raise CommandError(f"the service has no version {version!r:.80} of {name}")
@@ -264,7 +274,7 @@ def open_client(url: str) -> Client:
 @contextmanager
 def errors_in_a_line() -> Iterator[None]:
     """Raise errors of the client in the block as CommandError."""
-    from tokenizer_client import AuthenticationError, ClientError
+    from tokenizer_client import AuthenticationError, ClientError, NotFoundError
 
     try:
         yield
@@ -279,4 +289,6 @@ def errors_in_a_line() -> Iterator[None]:
                 f"{error.status} {error.code}: the service requires {key}, which commands read "
                 f"from the variable TOKENIZER_API_KEY; it {found}"
             )
+        if isinstance(error, NotFoundError) and error.code == "job_not_found":
+            said = "the service has no such job; tokenizer jobs list shows them, also with --server"
         raise CommandError(said) from error

@@ -111,7 +111,7 @@ def test_every_option_gives_the_same_output(both, service):
             assert not names or names & (tried | aside), f"{command} {names}: no case"
 
 
-def test_jobs_are_those_of_the_service(both, service):
+def test_jobs_are_those_of_the_service(both, service, monkeypatch):
     server, _ = service
     request = {
         "promote": "manual",
@@ -123,6 +123,8 @@ def test_jobs_are_those_of_the_service(both, service):
         job_id = client.post("/train", json=request).raise_for_status().json()["id"]
     key = {"TOKENIZER_API_KEY": ADMIN_KEY}
     assert job_id in both("jobs", "watch", job_id, **key).decode()
+    unknown = Cli(Path(), monkeypatch).fail("jobs", "show", "x", "--server", server.url, **key)
+    assert "the service has no such job; tokenizer jobs list shows them" in unknown
     for words in (("list",), ("list", "--json"), ("show",), ("show", "--json"), ("cancel", job_id)):
         assert job_id.encode() in both("jobs", *words, **key)
 
@@ -140,7 +142,11 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
     url = f"--server={service[0].url}"
     Path("bad.txt").write_bytes(b"low\xff")
     for words, said, code in (
-        (("count", url, "--tokenizer=none", "low"), "404", 1),
+        (
+            ("count", url, "--tokenizer=othr", "low"),
+            "'othr'; did you mean other?; it has: around, ",
+            1,
+        ),
         (("count", url, "--tokenizer=other@1", "low"), "no version '1' of other", 1),
         (("count", url, "--tokenizer=other@", "low"), "no version '' of other", 1),
         (("count", url, "--tokenizer=./tokenizer.json", "low"), "invalid name", 1),
