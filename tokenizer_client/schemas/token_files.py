@@ -246,7 +246,8 @@ class TokenFilesSummary(BaseModel):
         description="What encoding counted, if anything: `messages_left_out`, "
         "`reasoning_left_out` and `tools_left_out`, messages with a content or calls, with "
         "reasoning, and conversations with tools, of which the chat template writes nothing; "
-        "`turns_...`, what of the assistant's turns is learned",
+        "`turns_...`, what of the assistant's turns is learned; `special_tokens_kept_as_text`, "
+        "those that `allowed_special` leaves text",
     )
 
 

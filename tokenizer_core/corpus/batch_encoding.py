@@ -126,13 +126,16 @@ class BatchEncoder:
         self._draw = SplitDraw(plan, validation_share)
         self._recognised = frozenset(plan.recognised_special)
         self._forbidden = frozenset(plan.forbidden_special)
-        # The ids of the forbidden tokens, if each of them in a text gives such an id where only
-        # they are recognised.
+        # Looking at the ids of a batch costs less than searching its texts. So those of these
+        # tokens are looked for first: of the special tokens that stay text, or of the forbidden
+        # ones, if each of them in a text gives such an id where only they are recognised.
         spec = tokenizer.spec
-        tokens = [token for token in spec.added_tokens if token.content in self._forbidden]
+        kept = spec.special_tokens.keys() - self._recognised - self._forbidden
+        self._watched = self._forbidden or kept
+        tokens = [token for token in spec.added_tokens if token.content in self._watched]
         is_plain = not any(token.single_word or token.normalized for token in tokens)
         is_known = is_plain and not self._recognised and self._forbidden <= spec.added_ids.keys()
-        self._forbidden_ids = [token.id for token in tokens] if is_known else []
+        self._watched_ids = [] if self._forbidden and not is_known else [t.id for t in tokens]
         self._begin, self._end = plan.begin_of_document_id, plan.end_of_document_id
         self._narrow = plan.disk_dtype == np.uint16
 
@@ -166,14 +169,15 @@ class BatchEncoder:
         if self._document_encoder is not None:
             documents = self._encode_whole(self._document_encoder, batch, bad, counts)
         else:
-            documents = self._encode_batch(batch)
+            documents = self._encode_batch(batch, counts)
         return (_leave_out(documents, list(bad)) if bad else documents), bad
 
-    def _encode_batch(self, batch: DocumentBatch) -> DocumentIds:
+    def _encode_batch(self, batch: DocumentBatch, counts: Counter[str]) -> DocumentIds:
         if not batch.texts:
             no_ids, no_sizes = np.empty(0, np.uint16), np.empty(0, np.uint64)
             return DocumentIds(no_ids, np.zeros(1, np.int64), no_sizes)
-        ids, unsigned_offsets, n_bytes = self._encode_texts(batch.texts, batch.first_document)
+        encoded = self._encode_texts(batch.texts, batch.first_document, counts)
+        ids, unsigned_offsets, n_bytes = encoded
         offsets = unsigned_offsets.astype(np.int64)
         if batch.is_continued and self._begin is not None:
             ids, offsets = ids[1:], np.maximum(offsets - 1, 0)
@@ -220,16 +224,19 @@ class BatchEncoder:
             np.concatenate((begin, ids, end)), np.concatenate((around[0], mask, around[1]))
         )
 
-    def _encode_texts(self, texts: Sequence[bytes], first_document: int) -> EncodedDocuments:
+    def _encode_texts(
+        self, texts: Sequence[bytes], first_document: int, counts: Counter[str]
+    ) -> EncodedDocuments:
         spec = self._tokenizer.spec
         begin, end = (() if id_ is None else (id_,) for id_ in (self._begin, self._end))
         wanted = DOCUMENTS._replace(prefix_ids=begin, suffix_ids=end, as_uint16=self._narrow)
         encode = self._tokenizer.engine.encode_batch
-        if self._forbidden_ids:  # looking at the ids costs less than searching the texts
-            encoded = encode(texts, matcher_of_spec(spec, self._forbidden), wanted)
-            around = sum(id_ in self._forbidden_ids for id_ in (*begin, *end))
-            found = np.count_nonzero(np.isin(encoded[0], self._forbidden_ids))
-            if found == around * len(texts):
+        n_found = 0
+        if self._watched_ids:
+            encoded = encode(texts, matcher_of_spec(spec, self._recognised | self._watched), wanted)
+            around = sum(id_ in self._watched_ids for id_ in (*begin, *end))
+            n_found = self._count_watched(encoded)
+            if n_found == around * len(texts):
                 return encoded
         matcher = matcher_of_spec(spec, self._recognised)
         for number, data in enumerate(texts if self._forbidden else (), first_document):
@@ -237,7 +244,13 @@ class BatchEncoder:
             with _refusing(number):
                 forbid(text, self._forbidden)
                 forbid_normalized(spec, matcher, self._forbidden, text)
-        return encode(texts, matcher, wanted)
+        encoded = encode(texts, matcher, wanted)
+        if not self._forbidden and (n_kept := n_found - self._count_watched(encoded)):
+            counts["special_tokens_kept_as_text"] += n_kept
+        return encoded
+
+    def _count_watched(self, encoded: EncodedDocuments) -> int:
+        return int(np.count_nonzero(np.isin(encoded[0], self._watched_ids)))
 
 
 @contextmanager

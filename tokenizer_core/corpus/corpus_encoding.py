@@ -80,7 +80,8 @@ def encode_corpus(
     continues from the checkpoint of an earlier call for the same folder, even of a killed one, and
     the files become those of an uninterrupted call. It reads again the file in which the earlier
     call stopped; if a file has changed, it continues before that one, after a file that was read to
-    its end. `max_bad` may be another one. Without a checkpoint it starts from the beginning. If the
+    its end. `max_bad` may be another one, and a plan that forbids special tokens a plan that does
+    not, because no text so far has one. Without a checkpoint it starts from the beginning. If the
     folder is complete, and a call with the same settings wrote it from these files as they are now,
     it returns the manifest. Without `resume`, a checkpoint is an error.
 

@@ -132,10 +132,11 @@ class TokenManifest:
 
     `document_encoder`: the settings of the encoder that made ids and masks from conversations, such
     as the digest of the chat template and the loss rule (`DocumentEncoder.settings`). None without
-    an encoder. `counts`: what that encoder counted, by name: `messages_left_out` are the messages
-    with a content or calls of which the chat template writes nothing. `bad_documents`: those of the
-    corpus that were left out. `encoding`: the settings of `encode_corpus` that decide the documents
-    and their order; None if another caller wrote them.
+    an encoder. `counts`: what it counted, by name: `messages_left_out` are the messages with a
+    content or calls of which the chat template writes nothing; without an encoder
+    `special_tokens_kept_as_text`, those in the texts that are no tokens of theirs.
+    `bad_documents`: those of the corpus that were left out. `encoding`: the settings of
+    `encode_corpus` that decide the documents and their order; None if another caller wrote them.
     """
 
     plan: TokenFilesPlan
@@ -308,8 +309,7 @@ class TokenManifest:
         _require(all(source.size_bytes >= 0 for source in self.sources), "the size of a source")
         has_encoder = self.document_encoder is not None
         _require(self.plan.loss_mask or not has_encoder, "a document encoder without a mask")
-        may_count = has_encoder and min(self.counts.values(), default=0) >= 0
-        _require(may_count or not self.counts, "the counts of the document encoder")
+        _require(min(self.counts.values(), default=0) >= 0, "the counts")
         for split in self.splits:
             self._check_split(split)
 
@@ -459,6 +459,18 @@ def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
         },
         **fields,
     }
+
+
+def may_continue(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether token files that were begun with one rendered plan may go on with another: the same,
+    or one that decides about special tokens that the first forbids, which no text has so far."""
+    old, new = before["special_tokens"], now["special_tokens"]
+    decided = [entry for entry in new["recognised"] if entry["token"] not in old["forbidden"]]
+    return (
+        {**before, "special_tokens": new} == now
+        and decided == old["recognised"]
+        and set(new["forbidden"]) <= set(old["forbidden"])
+    )
 
 
 def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:

@@ -25,6 +25,7 @@ from tokenizer_core.corpus.token_manifest import (
     START_ANEW,
     LostTokens,
     TokenManifest,
+    may_continue,
     partial_folder,
     render_plan,
 )
@@ -327,7 +328,7 @@ class TokenFilesWriter:
                 f"{START_ANEW}"
             ) from None
         before, now = fields["plan"], render_plan(self.plan)
-        if before != now:
+        if not may_continue(before, now):
             raise TokenFilesPlanError(
                 f"{self.folder.name!r:.80} was begun with another plan"
                 f"{name_differences(before, now)}; go on with that one, or {START_ANEW}"

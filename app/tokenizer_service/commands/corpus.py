@@ -337,10 +337,12 @@ def _encode(
             return manifest
         except (CorpusError, SpecialTokenForbiddenError) as error:
             if arguments.checkpoint_dir is None and can_resume(folder):
+                way_on = "--resume continues, and reads a mended file from its beginning"
+                if isinstance(error, SpecialTokenForbiddenError):
+                    way_on = "--resume and --allowed-special continues"
                 error.add_note(
-                    "the same command with --resume continues, and reads a mended file from its "
-                    "beginning; with other options remove the unfinished folder "
-                    f"{partial_folder(folder)}"
+                    f"the same command with {way_on}; with other options remove the unfinished "
+                    f"folder {partial_folder(folder)}"
                 )
             raise
         except KeyboardInterrupt as interrupt:

@@ -132,12 +132,19 @@ def test_each_document_is_encoded_as_if_alone(
     verify_token_files(folder / "tokens", tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize("allowed", ["all", "none", "ordinary", ("<|end|>",)])
-def test_added_tokens_count_as_in_a_text(tmp_path, allowed):
+@pytest.mark.parametrize(
+    ("allowed", "n_kept"), [("all", 0), ("none", 2), ("ordinary", 2), (("<|end|>",), 1)]
+)
+def test_added_tokens_count_as_in_a_text(tmp_path, allowed, n_kept):
     texts = ["one <|end|> more <think> cafe\u0301<|begin|>"]
-    encode(tmp_path, texts, THINKING, allowed_special=allowed)
+    manifest = encode(tmp_path, texts, THINKING, allowed_special=allowed, end_of_document="<|end|>")
+    assert sum(manifest.split("train").special_tokens_found.values()) == 3 - (
+        3 if allowed == "ordinary" else n_kept
+    )
+    assert dict(manifest.counts) == ({"special_tokens_kept_as_text": n_kept} if n_kept else {})
     files = TokenFiles.open(tmp_path / "tokens", THINKING)
-    assert files.document(0).tolist() == THINKING.encode(texts[0], allowed_special=allowed)
+    ids = THINKING.encode(texts[0], allowed_special=allowed)
+    assert files.document(0).tolist() == [*ids, 258]
     verify_token_files(tmp_path / "tokens", tokenizer=THINKING, texts={"train": texts})
 
 
@@ -403,6 +410,31 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path
         assert content(folder) == content(tmp_path / "expected")
         assert not can_resume(folder)
         monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
+
+
+@pytest.mark.usefixtures("batches")
+@pytest.mark.parametrize("allowed", ["all", "none", ["<|begin|>"]])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_run_that_a_special_token_ended_goes_on_with_a_choice(shuffle, allowed, tmp_path):
+    files = write_mixed_corpus(tmp_path)[::-1]
+    plans = [
+        plan_token_files(NARROW, end_of_document="", allowed_special=chosen, disallowed_special=no)
+        for chosen, no in (("none", "all"), (allowed, ()))
+    ]
+    n_batches = encode_until(tmp_path / "expected", files, plans[1], shuffle=shuffle)
+    for _ in range(2):
+        with pytest.raises(SpecialTokenForbiddenError):
+            encode_until(tmp_path / "t", files, plans[0], shuffle=shuffle, resume=True)
+    left = encode_until(tmp_path / "t", files, plans[1], shuffle=shuffle, resume=True)
+    assert 1 < left < n_batches
+    assert content(tmp_path / "t") == content(tmp_path / "expected")
+    # Texts may have tokens about which an earlier plan decided otherwise.
+    with pytest.raises(Interrupted):
+        encode_until(tmp_path / "decided", files, plans[1], n_batches - 1, shuffle=shuffle)
+    others = plan_token_files(NARROW, end_of_document="", allowed_special=["<|end|>"])
+    for other in (plans[0], others):
+        with pytest.raises(TokenFilesPlanError, match=r"another plan \(special tokens\)"):
+            encode_until(tmp_path / "decided", files, other, shuffle=shuffle, resume=True)
 
 
 @pytest.mark.usefixtures("batches")

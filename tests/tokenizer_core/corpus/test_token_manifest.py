@@ -111,7 +111,6 @@ CONTRADICTIONS = [
     (("special_tokens", "recognised", 0, "id"), 70_001),
     (("splits",), []),
     (("document_encoder",), {"loss": "role"}),  # without a mask
-    (("counts",), {"messages_left_out": 1}),  # without an encoder
     (("compression",), "zstd"),
 ]
 
