@@ -453,6 +453,7 @@ class Tokenizer:
         *,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
         unit: Literal["byte", "char"] = "byte",
     ) -> tuple[list[int], NDArray[np.uint64]]:
         """The token ids, and each token's start and end in `text`: shape (n_tokens, 2), uint64.
@@ -461,11 +462,14 @@ class Tokenizer:
         character of which a token has a byte, so neighbours may overlap. With a normalizer, the
         offsets refer to `text` as given. With NFC alone, a token of composed characters covers all
         of them; with other normalizers it covers what Hugging Face says, often the first of them.
-        An added token with `lstrip` or `rstrip` includes the white space around it.
+        An added token with `lstrip` or `rstrip` includes the white space around it. Ids that
+        `add_special_tokens` adds are empty, at the start and at the end of the text.
         """
         require_text(text)
         policy = Policy(allowed_special, disallowed_special)
-        ids, offsets = self.encode_source_with_offsets(text, policy, unit)
+        ids, offsets = self.encode_source_with_offsets(
+            text, policy, unit, add_special_tokens=add_special_tokens
+        )
         return ids.tolist(), offsets
 
     def encode_segments(
@@ -532,26 +536,29 @@ class Tokenizer:
         self,
         segments: Iterable[Segment],
         *,
+        add_special_tokens: bool = False,
         added_tokens: AddedTokens = "all",
         unit: Literal["byte", "char"] = "byte",
     ) -> tuple[list[int], NDArray[np.uint64]]:
         """As `encode_segments`, and each token's start and end in the joined text, as
         `encode_with_offsets`: shape (n_tokens, 2), uint64."""
         policy = Policy(added_tokens=added_tokens)
-        ids, offsets = self.encode_source_with_offsets(_pairs(segments), policy, unit)
+        ids, offsets = self.encode_source_with_offsets(
+            _pairs(segments), policy, unit, add_special_tokens=add_special_tokens
+        )
         return ids.tolist(), offsets
 
     def count_segments(
         self,
         segments: Iterable[Segment],
         *,
+        add_special_tokens: bool = False,
         added_tokens: AddedTokens = "all",
         limit: int | None = None,
     ) -> int:
         """The number of token ids of `encode_segments`; `limit` as for `count`."""
-        return self.encode_source(
-            _pairs(segments), Policy(added_tokens=added_tokens), _count_to(limit)
-        )
+        policy = Policy(added_tokens=added_tokens)
+        return self._count(_pairs(segments), policy, limit, add_special_tokens)
 
     def encode_source(
         self,
@@ -621,8 +628,9 @@ class Tokenizer:
         num_threads: int | None = None,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
     ) -> list[list[int]]:
-        """The token ids of each text, in order.
+        """The token ids of each text, in order; the options are those of `encode`.
 
         With `num_threads` above 1 (default: one), the native engine divides the work between that
         many threads. The Python engine divides it between this process and `num_threads - 1`
@@ -636,9 +644,12 @@ class Tokenizer:
 
             options = (plain_policy(allowed_special), plain_policy(disallowed_special))
             with _naming_wrong(texts):
-                return encode_batch_over_processes(self, texts, options, workers)
-        wanted = LISTS._replace(num_threads=workers)
-        return self._encode_batch(texts, allowed_special, disallowed_special, wanted)
+                listed = encode_batch_over_processes(self, texts, options, workers)
+        else:
+            wanted = LISTS._replace(num_threads=workers)
+            listed = self._encode_batch(texts, allowed_special, disallowed_special, wanted)
+        before, after = self._ids_around(add_special_tokens)
+        return [[*before, *ids, *after] for ids in listed] if before or after else listed
 
     def encode_batch_to_numpy(
         self,
@@ -647,14 +658,27 @@ class Tokenizer:
         num_threads: int | None = None,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
         """The token ids of all texts, shape (n_tokens,), uint32, and offsets of shape
         (n_texts + 1,), uint64: the ids of text `i` are `ids[offsets[i]:offsets[i + 1]]`.
 
-        `num_threads` as for `encode_to_numpy`.
+        The options are those of `encode_to_numpy`.
         """
         wanted = ARRAYS._replace(num_threads=_checked_threads(num_threads))
-        return self._encode_batch(list_texts(texts), allowed_special, disallowed_special, wanted)
+        ids, offsets = self._encode_batch(
+            list_texts(texts), allowed_special, disallowed_special, wanted
+        )
+        before, after = self._ids_around(add_special_tokens)
+        if not (before or after):
+            return ids, offsets
+        import numpy as np
+
+        # Ids for the same position keep this order: those after a text, those before the next one.
+        at = np.stack([offsets[:-1]] * len(before) + [offsets[1:]] * len(after), axis=1).ravel()
+        added = np.array([before + after] * (len(offsets) - 1), dtype=np.uint32).ravel()
+        n_added = np.arange(len(offsets), dtype=np.uint64) * np.uint64(len(before + after))
+        return np.insert(ids, at.astype(np.int64), added), offsets + n_added
 
     def encode_iterable(
         self,
@@ -662,13 +686,17 @@ class Tokenizer:
         *,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
     ) -> Iterator[int]:
         """The token ids of the joined texts, lazily and in bounded memory.
 
         The ids do not depend on where the texts were cut.
         """
         stream = StreamingEncoder(
-            self, allowed_special=allowed_special, disallowed_special=disallowed_special
+            self,
+            allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+            add_special_tokens=add_special_tokens,
         )
         waiting: list[str] = []
         n_chars = 0
@@ -806,11 +834,19 @@ class Tokenizer:
         )
 
     def pieces(
-        self, text: str, *, allowed_special: Allowed = "all", disallowed_special: Disallowed = ()
+        self,
+        text: str,
+        *,
+        allowed_special: Allowed = "all",
+        disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
     ) -> Pieces:
         """The text cut into its tokens, to look at; a notebook shows them in colour."""
         ids = self.encode(
-            text, allowed_special=allowed_special, disallowed_special=disallowed_special
+            text,
+            allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+            add_special_tokens=add_special_tokens,
         )
         return Pieces(text, ids, self._spec.vocab)
 
@@ -821,15 +857,16 @@ class Tokenizer:
         limit: int | None = None,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
     ) -> int:
         """The number of token ids of `text`, without building them.
 
-        With a `limit`, counting stops once it is exceeded: a result above `limit` means "more than
-        the limit" and is not the full number.
+        With a `limit`, counting may stop once it is exceeded: a result above `limit` means "more
+        than the limit" and need not be the full number; one up to `limit` is.
         """
         require_text(text)
         policy = Policy(allowed_special, disallowed_special)
-        return self.encode_source(text, policy, _count_to(limit))
+        return self._count(text, policy, limit, add_special_tokens)
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids` (a sequence of ints or an integer array).
@@ -1177,11 +1214,20 @@ class Tokenizer:
             extended += [] if token is None else [self._spec.added_ids[token]]
         return extended
 
-    def _around(self, wanted: Wanted[Result], add_special_tokens: bool) -> Wanted[Result]:
-        if not add_special_tokens:
-            return wanted
+    def _count(
+        self, source: Source, policy: Policy, limit: int | None, add_special_tokens: bool
+    ) -> int:
+        n_ids = self.encode_source(source, policy, _count_to(limit))
+        return n_ids + sum(map(len, self._ids_around(True))) if add_special_tokens else n_ids
+
+    def _ids_around(self, add_special_tokens: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids that are put before and after each text."""
         spec = self._spec
-        return wanted._replace(prefix_ids=spec.prefix_ids, suffix_ids=spec.suffix_ids)
+        return (spec.prefix_ids, spec.suffix_ids) if add_special_tokens else ((), ())
+
+    def _around(self, wanted: Wanted[Result], add_special_tokens: bool) -> Wanted[Result]:
+        before, after = self._ids_around(add_special_tokens)
+        return wanted._replace(prefix_ids=before, suffix_ids=after) if before or after else wanted
 
     def _find_offsets(
         self,
@@ -1191,7 +1237,7 @@ class Tokenizer:
         add_special_tokens: bool,
     ) -> NDArray[np.uint64]:
         spec = self._spec
-        around = (len(spec.prefix_ids), len(spec.suffix_ids)) if add_special_tokens else (0, 0)
+        around = tuple(map(len, self._ids_around(add_special_tokens)))
         ids = ids[around[0] : len(ids) - around[1]]
         from tokenizer_core.text.offsets import find_byte_offsets
 

@@ -384,6 +384,9 @@ def test_what_the_post_processor_adds(engine):
     assert array.tolist() == expected
     rendered, _ = tokenizer.encode_segments_to_json(parts, add_special_tokens=True)
     assert json.loads(rendered) == expected
+    ids, offsets = tokenizer.encode_segments_with_offsets(parts, add_special_tokens=True)
+    assert (ids, offsets[[0, -1]].tolist()) == (expected, [[0, 0], [8, 8]])
+    assert tokenizer.count_segments(parts, add_special_tokens=True) == len(expected)
 
 
 @pytest.mark.parametrize("filling", ["a b ", "é b ", "中 b ", "😀 b "])

@@ -456,6 +456,9 @@ def test_documented_signatures_and_patterns_are_those_of_the_code():
         others = [p for n, p in real.items() if n not in documented]
         assert is_open or not others, f"{name}: {others}"
         assert all(p.default is not Parameter.empty for p in others), name
+    encoders = {name for name in vars(Tokenizer) if name.startswith(("encode", "count", "pieces"))}
+    for name in encoders - {"encode_ordinary"}:
+        assert "add_special_tokens" in signature(getattr(Tokenizer, name)).parameters, name
 
 
 def test_tokens_and_ids(engine):

@@ -22,6 +22,7 @@ def encode_column(
     num_threads: int | None = None,
     allowed_special: Allowed = "all",
     disallowed_special: Disallowed = (),
+    add_special_tokens: bool = False,
 ) -> Any:
     """The ids of each row: a `pyarrow.ChunkedArray` of `large_list<uint32>`, with the chunks and
     the nulls of `column`, which is any array of strings with Arrow's PyCapsule interface. The
@@ -49,6 +50,7 @@ def encode_column(
             num_threads=num_threads,
             allowed_special=allowed_special,
             disallowed_special=disallowed_special,
+            add_special_tokens=add_special_tokens,
         )
         chunks.append(
             pa.LargeListArray.from_arrays(

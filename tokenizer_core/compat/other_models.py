@@ -144,6 +144,7 @@ class LibraryTokenizer(Tokenizer):
         *,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
         unit: Literal["byte", "char"] = "byte",
     ) -> tuple[list[int], NDArray[np.uint64]]:
         """The ids, and the start and end of each in `text` as the library gives them: shape
@@ -152,7 +153,7 @@ class LibraryTokenizer(Tokenizer):
             raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
         require_characters(text)
         library = self._chosen(allowed_special, disallowed_special)
-        encoded = library.encode(text, add_special_tokens=False)
+        encoded = library.encode(text, add_special_tokens=add_special_tokens)
         import numpy as np
 
         offsets = np.array(encoded.offsets, np.uint64).reshape(-1, 2)
@@ -168,13 +169,14 @@ class LibraryTokenizer(Tokenizer):
         num_threads: int | None = None,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
     ) -> list[list[int]]:
         """The ids of each text, in order."""
         texts = list_texts(texts)
         for text in texts:
             require_characters(text)
         library = self._chosen(allowed_special, disallowed_special)
-        encoded = library.encode_batch_fast(texts, add_special_tokens=False)
+        encoded = library.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
         return [list(each.ids) for each in encoded]
 
     def count(
@@ -184,13 +186,16 @@ class LibraryTokenizer(Tokenizer):
         limit: int | None = None,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
     ) -> int:
         """The number of ids of `text`, with any `limit`."""
-        return len(
-            self.encode(
-                text, allowed_special=allowed_special, disallowed_special=disallowed_special
-            )
+        ids = self.encode(
+            text,
+            allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+            add_special_tokens=add_special_tokens,
         )
+        return len(ids)
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids`, which need not be the text that was encoded; `errors` has no effect.

@@ -98,6 +98,7 @@ class StreamingEncoder:
         *,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
         max_pending_chars: int = MAX_PENDING_CHARS,
     ) -> None:
         """Raises ValueError for a special token that the tokenizer does not have."""
@@ -125,6 +126,8 @@ class StreamingEncoder:
         self._guarded_normalized = ""  # the same of the normalized part
         self._bytes_fed = 0
         self._is_finished = False
+        around = (spec.prefix_ids, spec.suffix_ids) if add_special_tokens else ((), ())
+        self._before, self._after = around  # ids that were not returned yet
 
     @property
     def bytes_settled(self) -> int:
@@ -147,7 +150,7 @@ class StreamingEncoder:
         self._bytes_fed += len(text.encode())
         self._waiting.append(text)
         self._waiting_chars += len(text)
-        ids: list[int] = []
+        ids, self._before = list(self._before), ()
         if self._waiting_chars >= self._look_at:
             self._look(ids)
             # Examine a long pre-token again only when it has grown by half: examining it after
@@ -160,11 +163,11 @@ class StreamingEncoder:
         """Return the ids of the remaining text, which ends here. Raises SpecialTokenForbiddenError,
         PreTokenTooLongError, ValueError: as `feed`."""
         self._require_open()
-        ids: list[int] = []
+        ids = list(self._before)
         self._look(ids)
         self._is_finished = True
         self._feed_parts(self._tokens.finish(), ids, is_end=True)
-        return ids
+        return [*ids, *self._after]
 
     def _held_chars(self) -> int:
         held = len(self._tokens.held) + len(self._unnormalized)

@@ -1,5 +1,7 @@
 """Columns of text in Arrow's format."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.tokenizer_core.formats.small_specs import trained_spec
@@ -27,6 +29,9 @@ def test_rows_are_encoded_with_their_nulls_and_chunks(kind, engine):
     assert (ids.to_pylist(), ids.num_chunks) == (expected, 4)
     plain = encode_column(tokenizer, column, allowed_special="none").to_pylist()
     assert plain[3] == tokenizer.encode(ROWS[3], allowed_special="none")
+    around = Tokenizer.from_spec(replace(tokenizer.spec, prefix_ids=(5,)), engine=engine)
+    counts = count_column(around, column, add_special_tokens=True).to_pylist()
+    assert counts == [None if row is None else 1 + len(row) for row in expected]
 
 
 def test_a_column_of_no_strings_is_refused():

@@ -5,6 +5,7 @@ import json
 import pickle
 import random
 import sys
+from inspect import isfunction, signature
 
 import numpy as np
 import pytest
@@ -116,7 +117,13 @@ def test_ids_offsets_and_text_are_those_of_the_library(library, path):
         assert tokenizer.encode_to_numpy(text).tolist() == encoded.ids
         assert tokenizer.count(text) == len(encoded.ids)
         with_special = expected.encode(text).ids
-        assert tokenizer.encode(text, add_special_tokens=True) == with_special
+        for encode in (
+            tokenizer.encode,
+            lambda text, **options: tokenizer.encode_batch([text], **options)[0],
+            lambda text, **options: tokenizer.encode_with_offsets(text, **options)[0],
+        ):
+            assert encode(text, add_special_tokens=True) == with_special
+        assert tokenizer.count(text, add_special_tokens=True) == len(with_special)
         plain = whole(library, plain=True).encode(text, add_special_tokens=False).ids
         assert tokenizer.encode(text, allowed_special="none") == plain
         for skips in (False, True):
@@ -153,6 +160,9 @@ def test_parts_of_a_text_fit_and_lose_nothing(path):
 def test_other_methods_and_options_are_refused_by_name(path):
     tokenizer = Tokenizer.load(path)
     assert isinstance(tokenizer, LibraryTokenizer)
+    for name, method in vars(LibraryTokenizer).items():
+        if isfunction(method) and not name.startswith("_"):
+            assert signature(method) == signature(vars(Tokenizer)[name]), name
     for call in (
         lambda: tokenizer.spec,
         lambda: tokenizer.encode_to_json("a"),

@@ -22,6 +22,7 @@ ADDED = [
     AddedToken("<think>", 303, special=False),
     AddedToken("é", 304),
 ]
+AROUND = {"prefix_ids": (302, 300), "suffix_ids": (303,)}
 TEXTS = [*adversarial_texts(n_random=80, seed=11), "", "é<\u0338é", "<think", "<" * 50, ""]
 
 
@@ -29,7 +30,7 @@ TEXTS = [*adversarial_texts(n_random=80, seed=11), "", "é<\u0338é", "<think", 
 def tokenizer(request, engine):
     pattern, normalizer = request.param.split(" ")
     spec = TokenizerSpec.from_merges(
-        VOCAB, MERGES, ADDED, pattern=pattern, normalizer=normalizer, prefix_ids=(302,)
+        VOCAB, MERGES, ADDED, pattern=pattern, normalizer=normalizer, **AROUND
     )
     return Tokenizer.from_spec(spec, engine=engine)
 
@@ -51,6 +52,10 @@ def test_every_form_equals_encoding_the_segments(tokenizer, allowed):
     names = {"all": special, "none": set()}.get(allowed) if isinstance(allowed, str) else allowed
     expected = [encode_by_segments(tokenizer, text, set(names)) for text in TEXTS]
     check_every_way(tokenizer, TEXTS, expected, allowed_special=allowed)
+    around = [[302, 300, *ids, 303] for ids in expected]
+    check_every_way(tokenizer, TEXTS, around, allowed_special=allowed, add_special_tokens=True)
+    ids, offsets = tokenizer.encode_batch_to_numpy([], add_special_tokens=True)
+    assert (ids.tolist(), offsets.tolist()) == ([], [0])
 
 
 @pytest.mark.parametrize(
