@@ -18,11 +18,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tokenizer_core import compiled
 from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, create_engine
-from tokenizer_core.engines.base import list_ids, require_characters, require_text
+from tokenizer_core.engines.base import (
+    checked_number,
+    list_ids,
+    plain_ints,
+    require_characters,
+    require_text,
+)
 from tokenizer_core.engines.native_calls import join_segments
 from tokenizer_core.engines.protocol import is_array
 from tokenizer_core.errors import ChatInputError, FormatError, OtherModelError, UnknownTokenIdError
-from tokenizer_core.presets import download_model_folder, load_path_spec, read_preset
+from tokenizer_core.presets import (
+    download_model_folder,
+    load_path_spec,
+    read_preset,
+)
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import warn_of_unmarked
 from tokenizer_core.spec.chat_templates import ChosenTemplate, choose_template
@@ -38,6 +48,7 @@ from tokenizer_core.text.drift import (
     decode_rows,
     first_difference,
     first_differences,
+    list_rows,
     rows_of,
 )
 from tokenizer_core.text.pieces import Pieces
@@ -108,6 +119,11 @@ class Tokenizer:
     def from_spec(cls, spec: TokenizerSpec, *, engine: str | Engine = "auto") -> Tokenizer:
         """Create a tokenizer for an existing spec, with an engine of this name, or this one of the
         spec."""
+        if not isinstance(spec, TokenizerSpec):
+            raise TypeError(
+                f"spec must be a TokenizerSpec, such as the `spec` of a Tokenizer, not "
+                f"{type(spec).__name__}"
+            )
         tokenizer = cls.__new__(cls)
         made = create_engine(spec, engine) if isinstance(engine, str) else engine
         tokenizer._set_up(spec, made)
@@ -372,6 +388,8 @@ class Tokenizer:
             if token in self._spec.added_ids:
                 return self._spec.added_ids[token]
             token = token.encode()
+        elif not isinstance(token, bytes):
+            raise TypeError(f"token must be a str or bytes, not {type(token).__name__}")
         found = self._spec.token_to_id.get(token)
         if found is not None:
             return found
@@ -380,7 +398,8 @@ class Tokenizer:
     def id_to_token(self, id_: int) -> bytes | None:
         """The bytes of a token, or None if no token has this id. A token may be a part of a
         character, so that only its bytes are exact."""
-        return self._spec.vocab.get(id_)
+        vocab = self._spec.vocab
+        return vocab.get(id_ if type(id_) is int else plain_ints(vocab, [id_])[0])
 
     def encode(
         self,
@@ -403,7 +422,11 @@ class Tokenizer:
             UnicodeEncodeError: the text contains a lone surrogate.
         """
         if allowed_special == "all" and disallowed_special == () and not add_special_tokens:
-            return self._encode_to_list(text)
+            try:
+                return self._encode_to_list(text)
+            except TypeError:
+                require_text(text)
+                raise
         require_text(text)
         policy = Policy(allowed_special, disallowed_special)
         return self.encode_source(text, policy, LIST, add_special_tokens=add_special_tokens)
@@ -428,8 +451,12 @@ class Tokenizer:
         engine always uses one.
         """
         is_default = allowed_special == "all" and disallowed_special == ()
-        if is_default and not (add_special_tokens or num_threads):
-            return self._encode_to_array(text)
+        if is_default and num_threads is None and not add_special_tokens:
+            try:
+                return self._encode_to_array(text)
+            except TypeError:
+                require_text(text)
+                raise
         require_text(text)
         policy, wanted = Policy(allowed_special, disallowed_special), _array_by(num_threads)
         return self.encode_source(text, policy, wanted, add_special_tokens=add_special_tokens)
@@ -637,7 +664,7 @@ class Tokenizer:
         others, in blocks of at least 128 kB. Starting these processes for each call takes some
         tenths of a second, so they save time only from some megabytes on.
         """
-        workers = _checked_threads(num_threads) or 1
+        workers = checked_number(num_threads, "num_threads") or 1
         texts = list_texts(texts)
         if not self._engine.has_threads:
             from tokenizer_core.parallel.batches import encode_batch_over_processes, plain_policy
@@ -665,7 +692,7 @@ class Tokenizer:
 
         The options are those of `encode_to_numpy`.
         """
-        wanted = ARRAYS._replace(num_threads=_checked_threads(num_threads))
+        wanted = ARRAYS._replace(num_threads=checked_number(num_threads, "num_threads"))
         ids, offsets = self._encode_batch(
             list_texts(texts), allowed_special, disallowed_special, wanted
         )
@@ -899,11 +926,8 @@ class Tokenizer:
     ) -> list[str]:
         """The text of each element, in order; the rest as `decode`. `num_threads` as for
         `encode_to_numpy`."""
-        _checked_threads(num_threads)
-        rows = [
-            ids if isinstance(ids, list) or is_array(ids) else list_ids(ids, f"row {number}")
-            for number, ids in enumerate(batch)
-        ]
+        checked_number(num_threads, "num_threads")
+        rows = list_rows(batch)
         texts = None
         if errors == "replace":
             skips = skip_special_tokens
@@ -955,6 +979,8 @@ class Tokenizer:
             Extension(ids=[97, 98, 257, 256], drift_at=0)
         """
         given, before = self._checked_ids(ids)
+        if not hasattr(text, "__iter__"):
+            require_text(text)
         if isinstance(text, str | bytes):
             require_characters(text)
             policy = Policy.of_text(allowed_special, disallowed_special, added_tokens)
@@ -963,7 +989,7 @@ class Tokenizer:
         else:
             if allowed_special != "all" or disallowed_special:
                 raise ValueError("allowed_special and disallowed_special belong to a text alone")
-            segments, policy = list(text), Policy(added_tokens=added_tokens)
+            segments, policy = _pairs(text), Policy(added_tokens=added_tokens)
             extended = self._continue(given, segments, policy)
             again = self.encode_source([(before, True), *segments], policy, ARRAY)
         return Extension(extended, first_difference(extended, again))
@@ -1094,7 +1120,7 @@ class Tokenizer:
         """
         import numpy as np
 
-        _checked_threads(num_threads)
+        checked_number(num_threads, "num_threads")
         rows = rows_of(batch, offsets)
         found = self._engine.first_drifts(rows, self._matchers.all, num_threads)
         if found is None:
@@ -1269,22 +1295,20 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
 
 def _pairs(segments: Iterable[Segment] | str) -> Iterable[Segment]:
     """Return `segments`; refuse a text, which would count as trusted, also in their place."""
-    pairs = [] if isinstance(segments, str) else list(segments)
-    for wrong in (segments, *pairs):
-        if isinstance(wrong, str):
-            raise TypeError("segments must be pairs of a text and whether it is trusted, not a str")
+    is_listed = hasattr(segments, "__iter__") and not isinstance(segments, str)
+    pairs: list[Any] = list(segments) if is_listed else [segments]
+    for pair in pairs:
+        if isinstance(pair, str) or not is_listed:
+            kind = type(pair).__name__
+            raise TypeError(
+                f"segments must be pairs of a text and whether it is trusted, not {kind}"
+            )
     return pairs
 
 
 def _array_by(num_threads: int | None) -> Wanted[NDArray[np.uint32]]:
-    threads = _checked_threads(num_threads)
+    threads = checked_number(num_threads, "num_threads")
     return ARRAY if threads is None else ARRAY._replace(num_threads=threads)
-
-
-def _checked_threads(num_threads: int | None) -> int | None:
-    if num_threads is not None and num_threads < 0:
-        raise ValueError(f"num_threads is a number of threads, not {num_threads}")
-    return num_threads
 
 
 @contextmanager

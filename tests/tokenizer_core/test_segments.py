@@ -361,13 +361,15 @@ def test_ids_that_merges_can_make_are_refused_in_untrusted_text(engine):
 
 def test_wrong_and_empty_segments(engine):
     tokenizer, _ = tokenizers_of(SPECS["none"], engine)
-    for parts in ([("a", 1)], [("a", "false")], [(b"a", True)], [("a", False), (None, True)]):
+    bad = ("a", 1), ("a", "false"), (b"a", True), (None, True), ("a",), ("a", True, 1), 5
+    for parts in ([bad[0]], *([("a", False), segment] for segment in bad)):
         words = rf"segment {len(parts) - 1} must be a text and whether"
         with pytest.raises(TypeError, match=words):
             tokenizer.encode_segments(parts)
     for encode in (tokenizer.encode_segments, tokenizer.count_segments):
-        with pytest.raises(TypeError, match="not a str"):  # it would count as trusted
-            encode("<|end|>")
+        for wrong, kind in (("<|end|>", "str"), (["<|end|>"], "str"), (5, "int")):
+            with pytest.raises(TypeError, match=f"not {kind}$"):  # a text would count as trusted
+                encode(wrong)
     for parts in ([], [("", True)], [("", False), ("", True)]):
         assert tokenizer.encode_segments(parts) == []
         assert tokenizer.encode_segments_with_offsets(parts)[1].shape == (0, 2)

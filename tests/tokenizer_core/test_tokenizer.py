@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from inspect import Parameter, signature
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,12 +26,15 @@ from tests.native_module import native_module
 from tests.slow_packages import REGEX
 from tests.tokenizer_core.every_way import SHAPES, check_stream
 from tokenizer_core import (
+    DecodeStreams,
+    StreamingDecoder,
     StreamingEncoder,
     Tokenizer,
     TokenizerSpec,
-    TrainingOptions,
+    align,
     chunk_text,
     reference,
+    train,
     train_from_iterator,
     truncate_text,
 )
@@ -223,16 +228,45 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
             encode(["a", "b", None])
         with pytest.raises(UnicodeEncodeError, match=r"in texts\[1\]"):
             encode(["a", "\ud800"])
-        with pytest.raises(ValueError, match="not -1"):
-            encode(["a"], num_threads=-1)
     with pytest.raises(TypeError, match=r"row 1: ids\[0\] = None"):
         tokenizer.decode_batch([[1], [None]])
-    with pytest.raises(TypeError, match="options must be TrainingOptions"):
-        train_from_iterator(["a"], 300)
+    for train_on in (train, train_from_iterator):
+        with pytest.raises(TypeError, match="options must be TrainingOptions"):
+            train_on(["a"], 300)
     with pytest.raises(TypeError, match="the tokenizer comes first"):
         truncate_text("hello", tokenizer, 2)
+    for number, error in ((0, ValueError), (-1, ValueError), ("2", TypeError), (1.5, TypeError)):
+        for call in (
+            partial(tokenizer.encode_batch, ["a"]),
+            partial(tokenizer.encode_batch_to_numpy, ["a"]),
+            partial(tokenizer.encode_to_numpy, "a"),
+            partial(tokenizer.encode_segments_to_numpy, [("a", True)]),
+            partial(tokenizer.decode_batch, [[1]]),
+            partial(tokenizer.canonical_batch, [[1]]),
+        ):
+            with pytest.raises(error, match="num_threads must be"):
+                call(num_threads=number)
     text = "hello"
     for call, wrong, message in (
+        (tokenizer.encode, ["a", "b"], "not list; encode_batch takes a list of texts"),
+        (tokenizer.count, ("a", "b"), "not tuple; encode_batch takes a list of texts"),
+        (tokenizer.encode_ordinary, b"a", "not bytes; decode it first"),
+        (tokenizer.decode, "1 2", "not str; convert each of its words with int"),
+        (tokenizer.decode, b"ab", "not bytes; np.frombuffer reads the ids in it"),
+        (tokenizer.decode_bytes, {1: 2}, "an array of integers, not dict"),
+        (tokenizer.decode_batch, 5, "a batch must be a list of lists of ids, not int"),
+        (tokenizer.canonical_batch, 5, "a batch must be a list of lists of ids, not int"),
+        (tokenizer.token_to_id, 5, "token must be a str or bytes, not int"),
+        (tokenizer.id_to_token, True, "is a bool; ids must be integers"),
+        (partial(tokenizer.extend, [1]), 5, "text must be a str, not int"),
+        (partial(tokenizer.extend, [1]), ["a"], "segments must be pairs .*, not str"),
+        (StreamingDecoder(tokenizer).feed, 5, "ids must be a list or an array of integers, not"),
+        (StreamingDecoder, "gpt2", r"'gpt2' is no Tokenizer; Tokenizer\.load"),
+        (StreamingEncoder, "gpt2", r"'gpt2' is no Tokenizer; Tokenizer\.load"),
+        (DecodeStreams, "gpt2", r"'gpt2' is no Tokenizer; Tokenizer\.load"),
+        (lambda stop: DecodeStreams(tokenizer, stop=stop), [5], "stop must be a string or a list"),
+        (lambda name: align(name, tokenizer, text), "gpt2", "two tokenizers come before the text"),
+        (Tokenizer.from_spec, tokenizer, "spec must be a TokenizerSpec, .* not Tokenizer"),
         (tokenizer.decode, 5, "ids must be a list or an array of integers, not int"),
         (tokenizer.canonical, 5, "ids must be a list"),
         (tokenizer.decode_batch, [1, 2], "row 0 must be a list"),
@@ -243,8 +277,6 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
         (tokenizer.encode_segments, ["a"], "segments must be pairs"),
         (lambda n: truncate_text(tokenizer, text, n), "2", "a number of tokens must be an int"),
         (lambda n: [*chunk_text(tokenizer, text, 2, overlap_tokens=n)], "1", "must be an int, not"),
-        (lambda n: train_from_iterator(["a"], TrainingOptions(n)), "300", "vocab_size must be an"),
-        (lambda t: train_from_iterator(["a"], TrainingOptions(9, extend=t)), tokenizer, "`spec`"),
     ):
         with pytest.raises(TypeError, match=message):
             call(wrong)
@@ -293,7 +325,7 @@ def test_a_value_that_is_not_text_is_refused(name, engine):
                 call(text)
             if error is UnicodeEncodeError:  # its index is that in the whole text
                 assert (caught.value.object, caught.value.start) == (text, text.index("\ud800"))
-            elif engine == "python" and call in calls[:8]:
+            elif call in calls[:8]:
                 assert f"must be a str, not {type(text).__name__}" in str(caught.value)
     assert ids + stream.feed("gether") + stream.finish() == one.encode("together")
 
@@ -346,6 +378,9 @@ def test_two_names_for_one_id(engine):
         assert build_spec(render_spec_fields(spec), spec.vocab, spec.merges) == spec
     with pytest.raises(InvalidSpecError, match="'a' is a rank"):
         TokenizerSpec.from_ranks(ranks, {"a": 97}, pattern="gpt2")
+    for wrong in ({97: b"a"}, list(ranks)):
+        with pytest.raises(InvalidSpecError, match="ranks must be a dict, bytes -> rank"):
+            TokenizerSpec.from_ranks(wrong, {}, pattern="gpt2")
     with pytest.raises(InvalidSpecError, match="a dict: token -> id"):
         TokenizerSpec.from_ranks(ranks, ["<end>"], pattern="gpt2")
 
@@ -355,6 +390,16 @@ def test_two_names_for_one_id(engine):
     [
         ({}, [], [], "no token for 243"),
         ({"a": 0}, [], [], "turn it round"),
+        (
+            "vocab.json",
+            "merges.txt",
+            [],
+            r"vocab is no file .*Tokenizer\.from_files reads the files",
+        ),
+        (BYTES, Path("merges.txt"), [], r"merges is no file .*Tokenizer\.from_files reads the"),
+        (list(BYTES.values()), [], [], "vocab must be a dict, id -> bytes, not list"),
+        (BYTES, [5], [], "merges must be a list of pairs of bytes"),
+        (BYTES, [], 5, "list of strings, not 5"),
         ({**BYTES, -1: b"x"}, [], [], "not an integer in"),
         ({**BYTES, True: b"x"}, [], [], "no token for 1 of|not an integer"),
         ({**BYTES, 256: "x"}, [], [], "bytes"),

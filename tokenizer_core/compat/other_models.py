@@ -13,8 +13,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from tokenizer_core.engines.base import require_characters
-from tokenizer_core.errors import FormatError, OtherModelError, UnknownTokenIdError
+from tokenizer_core.engines.base import join_tokens, list_ids, require_characters
+from tokenizer_core.errors import FormatError, OtherModelError
+from tokenizer_core.text.drift import decode_rows, list_rows
 from tokenizer_core.tokenizer import Tokenizer, list_texts
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class LibraryTokenizer(Tokenizer):
         return library
 
     @cached_property
+    def _entries(self) -> dict[int, bytes]:
+        return {id_: token.encode() for token, id_ in self._library.get_vocab().items()}
+
+    @cached_property
     def _library_of_plain_text(self) -> Any:
         return self._read(encode_special_tokens=True)
 
@@ -96,7 +101,7 @@ class LibraryTokenizer(Tokenizer):
     @property
     def n_vocab(self) -> int:
         """The largest id + 1."""
-        return 1 + int(max(self._library.get_vocab().values()))
+        return 1 + max(self._entries)
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -200,11 +205,10 @@ class LibraryTokenizer(Tokenizer):
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids`, which need not be the text that was encoded; `errors` has no effect.
         Raises UnknownTokenIdError: an id is not in the vocabulary; names index and id."""
-        listed = list(map(operator.index, ids))
-        for index, id_ in enumerate(listed):
-            if id_ < 0 or self._library.id_to_token(id_) is None:
-                raise UnknownTokenIdError(index, id_, self.n_vocab - 1)
-        return str(self._library.decode(listed, skip_special_tokens=skip_special_tokens))
+        listed = list_ids(ids)
+        join_tokens(self._entries, listed)  # raises for what is no id
+        plain = list(map(operator.index, listed))
+        return str(self._library.decode(plain, skip_special_tokens=skip_special_tokens))
 
     def decode_batch(
         self,
@@ -215,7 +219,9 @@ class LibraryTokenizer(Tokenizer):
         num_threads: int | None = None,
     ) -> list[str]:
         """The text of each element, in order."""
-        return [self.decode(ids, errors, skip_special_tokens) for ids in batch]
+        return decode_rows(
+            list_rows(batch), lambda ids: self.decode(ids, errors, skip_special_tokens)
+        )
 
     def __repr__(self) -> str:
         model = type(self._library.model).__name__

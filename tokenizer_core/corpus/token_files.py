@@ -17,9 +17,9 @@ import numpy as np
 from tokenizer_core.corpus.document_index import document_range
 from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
 from tokenizer_core.corpus.token_manifest import TokenManifest, check_size, read_manifest
-from tokenizer_core.corpus.token_plan import spec_of
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
+from tokenizer_core.spec import spec_of
 
 if TYPE_CHECKING:
     import os

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenizer_core.corpus.token_layouts import TokenLayout, Width, choose_width, find_layout
 from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.spec import spec_of
 from tokenizer_core.spec.document_end import choose_document_end
 from tokenizer_core.specials.policy import resolve_policy
 from tokenizer_core.splitting.patterns import SplitPattern
@@ -258,15 +259,6 @@ def plan_token_files(
     )
     plan.check()
     return plan
-
-
-def spec_of(tokenizer: Tokenizer | str) -> TokenizerSpec:
-    """The spec of `tokenizer`; raises TypeError for the name of one."""
-    if isinstance(tokenizer, str):
-        raise TypeError(
-            f"{tokenizer!r:.80} is a name; give a Tokenizer (Tokenizer.load, Tokenizer.from_preset)"
-        )
-    return tokenizer.spec
 
 
 def specials_of_documents(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import partial
 from itertools import chain
 from operator import index
@@ -20,7 +21,7 @@ from tokenizer_core.specials.parts import normalized_parts
 from tokenizer_core.splitting.pretokenize import split_in_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -61,7 +62,11 @@ class BaseEngine(ABC):
     def encode(
         self, text: str, matcher: SpecialTokenMatcher | None = None, wanted: Wanted[Any] = LIST
     ) -> Any:
-        return self.encoder(matcher, wanted)(text)
+        try:
+            return self.encoder(matcher, wanted)(text)
+        except TypeError:  # a check before would cost more than a short text
+            require_text(text)
+            raise
 
     def encoder(
         self, matcher: SpecialTokenMatcher | None, wanted: Wanted[Any]
@@ -186,7 +191,7 @@ def join_tokens(vocab: Mapping[int, bytes], ids: list[int]) -> bytes:
         TypeError: an element is not an integer. The first wrong element decides.
     """
     if not {int}.issuperset(map(type, ids)):
-        ids = _as_ints(vocab, ids)
+        ids = plain_ints(vocab, ids)
     try:
         return b"".join(map(vocab.__getitem__, ids))
     except KeyError:
@@ -225,8 +230,9 @@ def naming_ids(owner: str) -> Iterator[None]:
         raise TypeError(f"{owner}: {error}") from None
 
 
-def _as_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
-    """Plain ints of integers of any type, as NumPy's; a bool is no integer here."""
+def plain_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
+    """Plain ints of integers of any type, as NumPy's; a bool is no integer here. Raises as
+    `join_tokens`."""
     plain: list[int] = []
     for i, id_ in enumerate(ids):
         try:
@@ -240,19 +246,43 @@ def _as_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
     return plain
 
 
-def list_ids(ids: Iterable[int], owner: str = "ids") -> list[int]:
-    """The ids as a list; raise TypeError, which names their owner, for what has none."""
-    if not hasattr(ids, "__iter__"):
-        kind = type(ids).__name__
-        raise TypeError(f"{owner} must be a list or an array of integers, not {kind}")
+def list_ids(ids: Any, owner: str = "ids") -> list[int]:
+    """The ids as a list; raise TypeError, which names their owner, for what has none, and for a
+    text, bytes and a dict, whose elements are something else."""
+    if not hasattr(ids, "__iter__") or isinstance(ids, str | bytes | bytearray | Mapping):
+        remedy = ""
+        if isinstance(ids, str):
+            remedy = "; convert each of its words with int"
+        elif isinstance(ids, bytes | bytearray):
+            remedy = "; np.frombuffer reads the ids in it"
+        raise TypeError(
+            f"{owner} must be a list or an array of integers, not {type(ids).__name__}{remedy}"
+        )
     return list(ids)
 
 
 def require_text(text: object) -> None:
     """Raise TypeError unless `text` is a str."""
     if not isinstance(text, str):
-        remedy = "; decode it first" if isinstance(text, bytes | bytearray | memoryview) else ""
+        remedy = ""
+        if isinstance(text, bytes | bytearray | memoryview):
+            remedy = "; decode it first"
+        elif hasattr(text, "__iter__"):
+            remedy = "; encode_batch takes a list of texts"
         raise TypeError(f"text must be a str, not {type(text).__name__}{remedy}")
+
+
+def checked_number(number: int | None, name: str) -> int | None:
+    """`number`, if it is None or at least 1; else raise TypeError or ValueError, which names it."""
+    if number is None:
+        return None
+    try:
+        is_positive = index(number) > 0
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {type(number).__name__}") from None
+    if not is_positive:
+        raise ValueError(f"{name} must be at least 1, not {number}")
+    return number
 
 
 def require_characters(text: str) -> None:

@@ -12,7 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tokenizer_core.blobs.local_files import system_file
-from tokenizer_core.engines.base import BaseEngine, join_tokens, require_characters, require_text
+from tokenizer_core.engines.base import (
+    BaseEngine,
+    join_tokens,
+    list_ids,
+    require_characters,
+    require_text,
+)
 from tokenizer_core.engines.native_import import native, unavailable_reason
 from tokenizer_core.engines.native_stages import (
     compiled_normalizer,
@@ -191,7 +197,7 @@ class NativeEngine(BaseEngine):
                 except native.UnknownIdError:
                     pass  # a list makes the error name the original id
             ids = ids.tolist()
-        listed = ids if type(ids) is list else list(ids)
+        listed = ids if type(ids) is list else list_ids(ids)
         try:
             return self._encoder.decode_list(listed, as_text)
         except native.UnknownIdError:

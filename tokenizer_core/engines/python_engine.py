@@ -21,7 +21,7 @@ from itertools import chain, repeat
 from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.engines.base import BaseEngine, join_tokens
+from tokenizer_core.engines.base import BaseEngine, join_tokens, list_ids
 from tokenizer_core.engines.protocol import CacheStatistics, is_array
 from tokenizer_core.spec.alphabet import is_utf8
 from tokenizer_core.stopping import check_stop
@@ -70,7 +70,7 @@ class PythonEngine(BaseEngine):
         self, ids: Iterable[int] | NDArray[np.integer], errors: str | None = "replace"
     ) -> Any:
         # `tolist` makes Python ints, for which dict lookups are faster than for NumPy's.
-        listed = ids.tolist() if is_array(ids) else list(ids)
+        listed = ids.tolist() if is_array(ids) else list_ids(ids)
         data = join_tokens(self._vocab, listed)
         return data if errors is None else data.decode("utf-8", errors)
 

@@ -12,6 +12,7 @@ from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import chain, starmap
 from operator import add
+from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -124,12 +125,23 @@ class TokenizerSpec:
         further fields, by name. Raises InvalidSpecError: ids out of range, a byte without a token,
         a merge whose parts or product are not in the vocabulary, a special token that is empty or
         given twice."""
+        for name, value in (("vocab", vocab), ("merges", merges)):
+            if isinstance(value, str | PathLike):
+                raise InvalidSpecError(
+                    f"{name} is no file but what is in it; Tokenizer.from_files reads the files "
+                    f"of a vocabulary and its merges, Tokenizer.load all others"
+                )
+        if not isinstance(vocab, Mapping):
+            raise InvalidSpecError(f"vocab must be a dict, id -> bytes, not {type(vocab).__name__}")
         if isinstance(next(iter(vocab), 0), str | bytes):
             raise InvalidSpecError(
                 "vocab is id -> bytes, and this one begins with a token; turn it round: "
                 "{id: token for token, id in vocab.items()}"
             )
-        pairs: Any = tuple(map(tuple, merges))
+        try:
+            pairs: Any = tuple(map(tuple, merges))
+        except TypeError as error:
+            raise InvalidSpecError(f"merges must be a list of pairs of bytes: {error}") from error
         spec = cls("merges", vocab, pairs, resolve_pattern(pattern), **others)
         return spec.with_added_tokens(special_tokens)
 
@@ -182,6 +194,10 @@ class TokenizerSpec:
             InvalidSpecError: as `from_merges`.
             UnknownPatternError: the expression cannot be translated exactly.
         """
+        if not isinstance(ranks, Mapping) or isinstance(next(iter(ranks), b""), int):
+            raise InvalidSpecError(
+                "ranks must be a dict, bytes -> rank, as a .tiktoken file has it"
+            )
         if not isinstance(special_tokens, Mapping | None):
             raise InvalidSpecError("special_tokens of ranks are a dict: token -> id")
         for content in special_tokens or {}:
@@ -434,3 +450,13 @@ class TokenizerSpec:
 def _spell(token: AddedToken, *, normalizer: Normalizer, by_characters: bool) -> bytes:
     content = normalizer.spell(token.content) if token.normalized else token.content
     return (with_spaces(content) if by_characters else content).encode()
+
+
+def spec_of(tokenizer: Any) -> TokenizerSpec:
+    """The spec of a `Tokenizer`. Raises TypeError: it is something else, such as a name of one."""
+    spec = getattr(tokenizer, "spec", None)
+    if not isinstance(spec, TokenizerSpec):
+        raise TypeError(
+            f"{tokenizer!r:.80} is no Tokenizer; Tokenizer.load and Tokenizer.from_preset give one"
+        )
+    return spec

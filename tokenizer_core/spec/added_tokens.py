@@ -56,7 +56,7 @@ class AddedToken:
 
 def list_added_tokens(tokens: Iterable[str] | Iterable[AddedToken]) -> list[str | AddedToken]:
     """The tokens as a list; refuses those that are no text."""
-    if isinstance(tokens, str | Mapping):
+    if isinstance(tokens, str | Mapping) or not hasattr(tokens, "__iter__"):
         raise InvalidSpecError(f"special tokens are a list of strings, not {tokens!r:.60}")
     listed: list[str | AddedToken] = list(tokens)
     for given in listed:

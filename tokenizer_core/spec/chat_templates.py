@@ -79,6 +79,10 @@ class ChatTemplates:
     output_parser: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sources, Mapping):
+            raise InvalidSpecError(
+                f"chat templates must be a dict, name -> source, not {type(self.sources).__name__}"
+            )
         if len(self.sources) > MAX_TEMPLATES:
             raise InvalidSpecError(
                 f"there are {len(self.sources)} chat templates; keep {MAX_TEMPLATES} of them"

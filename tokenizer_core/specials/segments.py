@@ -44,17 +44,21 @@ def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int
     texts: list[str] = []
     runs: list[tuple[int, int]] = []
     start, end = -1, 0  # of the run that continues; negative if none does
-    for text, is_trusted in segments:
+    for segment in segments:
+        try:
+            text, is_trusted = segment
+        except (TypeError, ValueError):
+            raise _wrong_segment(len(texts), segment) from None
         if is_trusted is True:
             if start < 0:
                 start = end
         elif is_trusted is not False:
-            raise _wrong_segment(len(texts), text, is_trusted)
+            raise _wrong_segment(len(texts), segment)
         elif start >= 0 and text:
             runs.append((start, end))
             start = -1
         if type(text) is not str and not isinstance(text, str):
-            raise _wrong_segment(len(texts), text, is_trusted)
+            raise _wrong_segment(len(texts), segment)
         texts.append(text)
         end += len(text)
     if start >= 0:
@@ -62,8 +66,10 @@ def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int
     return "".join(texts), [run for run in runs if run[0] < run[1]]
 
 
-def _wrong_segment(index: int, text: object, is_trusted: object) -> TypeError:
-    kinds = f"{type(text).__name__}, {type(is_trusted).__name__}"
+def _wrong_segment(index: int, segment: object) -> TypeError:
+    kind = type(segment).__name__
+    if isinstance(segment, list | tuple):
+        kind = f"({', '.join(type(part).__name__ for part in segment[:3])})"
     return TypeError(
-        f"segment {index} must be a text and whether it is trusted (str, bool), not ({kinds})"
+        f"segment {index} must be a text and whether it is trusted (str, bool), not {kind}"
     )

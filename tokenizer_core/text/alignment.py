@@ -51,6 +51,8 @@ def align(
         >>> found.offsets_a.tolist(), found.offsets_b.tolist(), found.byte_offsets.tolist()
         ([0, 1, 3, 4, 5], [0, 1, 3, 4, 5], [0, 1, 4, 5, 6])
     """
+    if any(isinstance(tokenizer, str) for tokenizer in (a, b)):
+        raise TypeError("two tokenizers come before the text: align(a, b, text)")
     encoded = [
         t.encode_with_offsets(
             text, allowed_special=allowed_special, disallowed_special=disallowed_special

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.engines.base import naming_ids
+from tokenizer_core.engines.base import list_ids, naming_ids
+from tokenizer_core.spec import spec_of
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
 
 if TYPE_CHECKING:
@@ -47,13 +48,14 @@ class StreamingDecoder:
         self, tokenizer: Tokenizer, *, errors: str = "replace", is_first: bool = True
     ) -> None:
         """`is_first`: whether no text is before that of the ids."""
+        spec = spec_of(tokenizer)
         self._engine = tokenizer.engine
-        self._vocab = tokenizer.spec.vocab
+        self._vocab = spec.vocab
         self._errors = errors
-        self._strips = tokenizer.spec.normalizer.strips_space and is_first
+        self._strips = spec.normalizer.strips_space and is_first
         # Hugging Face's byte fallback: of a run of bytes that is no text, each becomes U+FFFD.
         is_by_run = errors == "replace"
-        self._byte_ids = frozenset(tokenizer.spec.alphabet.byte_ids if is_by_run else ())
+        self._byte_ids = frozenset(spec.alphabet.byte_ids if is_by_run else ())
         self._pending = bytearray()  # of an incomplete character, or of a run
         self._n_checked = 0  # bytes of the run that are whole characters
         self._is_broken = False  # the run is no text; its bytes are given as they come
@@ -76,7 +78,7 @@ class StreamingDecoder:
             UnicodeDecodeError: the bytes are not UTF-8 and errors is `strict`.
         """
         if self._byte_ids:
-            return self._stripped(self._decode_by_run(list(ids)))
+            return self._stripped(self._decode_by_run(list_ids(ids)))
         self._pending += self._engine.decode(ids, None)
         text, n_settled = _decode_settled(self._pending, self._errors)
         del self._pending[:n_settled]
@@ -195,7 +197,7 @@ class DecodeStreams:
     ) -> None:
         """The options are those of each stream that `open` gives no others. Raises ValueError: a
         stop string is empty, or they have more than `MAX_STOP_BYTES`."""
-        spec = tokenizer.spec
+        spec = spec_of(tokenizer)
         self._tokenizer = tokenizer
         self._options = _stops_of(stop), include_stop, skip_special_tokens
         self._special_ids = frozenset(spec.special_tokens.values())
@@ -265,7 +267,7 @@ class DecodeStreams:
             TypeError: an id is no integer.
             No stream has changed after an error.
         """
-        numbers, batch = _listed(streams), _listed(ids)
+        numbers, batch = _listed(streams, "streams"), _listed(ids, "the ids of streams")
         if self._native is not None:
             try:
                 return self._native.append(numbers, batch)
@@ -287,7 +289,7 @@ class DecodeStreams:
         """End streams, and return the remaining text of each: what was held back for a stop string,
         and U+FFFD for an incomplete character. Raises LookupError: no stream of that number is
         open."""
-        numbers = list(map(self._open_number, _listed(streams)))
+        numbers = list(map(self._open_number, _listed(streams, "streams")))
         self._is_finished.update(dict.fromkeys(numbers, True))
         if self._native is not None:
             return self._native.finish(numbers)
@@ -331,7 +333,7 @@ class DecodeStreams:
 
     def _plain_ids(self, ids: Ids, where: str) -> list[int]:
         with naming_ids(where):
-            listed = _listed(ids)
+            listed = _listed(ids, "ids")
             self._tokenizer.engine.decode(listed, None)
         return list(map(index, listed))
 
@@ -401,7 +403,13 @@ class _Stream:
 
 
 def _stops_of(stop: str | Iterable[str]) -> tuple[str, ...]:
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    try:
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        is_text = all(isinstance(string, str) for string in stops)
+    except TypeError:
+        is_text = False
+    if not is_text:
+        raise TypeError(f"stop must be a string or a list of strings, not {stop!r:.60}")
     if not all(stops):
         raise ValueError("a stop string is empty, which would end every stream; leave it out")
     n_bytes = sum(len(string.encode()) for string in stops)
@@ -412,9 +420,9 @@ def _stops_of(stop: str | Iterable[str]) -> tuple[str, ...]:
     return stops
 
 
-def _listed(values: Any) -> list[Any]:
+def _listed(values: Any, name: str) -> list[Any]:
     if not isinstance(values, np.ndarray):
-        return values if type(values) is list else list(values)
+        return values if type(values) is list else list_ids(values, name)
     if values.size and not (values.ndim and values.dtype.kind in "iu"):
         raise TypeError(
             f"ids and streams are integers, one-dimensional or a row for each stream, not an array "

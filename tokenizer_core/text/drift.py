@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tokenizer_core.engines.base import list_ids, naming_ids
+from tokenizer_core.engines.protocol import is_array
 from tokenizer_core.splitting.unicode_sets import WHITE_SPACE
 from tokenizer_core.stopping import check_stop
 
@@ -108,6 +109,16 @@ def decode_rows(rows: list[Row], decode: Callable[[Row], str]) -> list[str]:
     return texts
 
 
+def list_rows(batch: Batch) -> list[Row]:
+    """The rows of a batch as lists and arrays; raises TypeError for what has no rows of ids."""
+    if not hasattr(batch, "__iter__"):
+        raise TypeError(f"a batch must be a list of lists of ids, not {type(batch).__name__}")
+    return [
+        row if isinstance(row, list) or is_array(row) else list_ids(row, f"row {number}")
+        for number, row in enumerate(batch)
+    ]
+
+
 def rows_of(batch: Batch, offsets: NDArray[np.integer] | None = None) -> list[Row]:
     """The rows of a batch; with `offsets`, which ascend from 0, those of one array of all ids.
     Raises ValueError: the offsets do not fit, or an array without them has no rows."""
@@ -119,10 +130,7 @@ def rows_of(batch: Batch, offsets: NDArray[np.integer] | None = None) -> list[Ro
                 f"an array of shape {batch.shape} is no batch; give one with a row for each text, "
                 f"or all ids with offsets"
             )
-        return [
-            row if isinstance(row, (np.ndarray, list)) else list_ids(row, f"row {number}")
-            for number, row in enumerate(batch)
-        ]
+        return list_rows(batch)
     ids, bounds = np.asarray(batch), np.asarray(offsets).tolist()
     is_sound = ids.ndim == 1 and bounds[:1] == [0] and bounds[-1] == len(ids)
     if not is_sound or bounds != sorted(bounds):

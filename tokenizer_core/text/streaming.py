@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import PreTokenTooLongError
+from tokenizer_core.spec import spec_of
 from tokenizer_core.specials.flags import MatchStream
 from tokenizer_core.specials.matchers import matcher_of_spec, matcher_of_strings
 from tokenizer_core.specials.parts import search_for
@@ -102,7 +103,7 @@ class StreamingEncoder:
         max_pending_chars: int = MAX_PENDING_CHARS,
     ) -> None:
         """Raises ValueError for a special token that the tokenizer does not have."""
-        spec = tokenizer.spec
+        spec = spec_of(tokenizer)
         allowed, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
         self._engine = tokenizer.engine
         self._pattern = spec.pattern

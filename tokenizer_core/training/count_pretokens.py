@@ -33,6 +33,7 @@ from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.documents.corpus_files import changed_error, unchanged_files
 from tokenizer_core.documents.document_reader import ChangePieces
 from tokenizer_core.engines import choose_engine
+from tokenizer_core.engines.base import checked_number
 from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusDocumentError, CorpusError
 from tokenizer_core.parallel import CAN_START_WORKERS, run_tasks
@@ -162,15 +163,7 @@ def count_pretokens(
         ValueError: `max_memory_bytes` is too small; `max_bad` is no share, or given with `replace`.
         OSError: the scratch folder is full or unusable.
     """
-    if errors not in ("strict", "replace"):
-        raise ValueError(f"errors must be 'strict' or 'replace', not {errors!r:.40}")
-    check_max_bad(max_bad)
-    if max_bad is not None and errors == "replace":
-        raise ValueError("max_bad leaves out what errors='replace' would read; take one of them")
-    if max_memory_bytes is not None and max_memory_bytes < SMALLEST_CEILING_BYTES:
-        raise ValueError(
-            f"max_memory_bytes must be at least {SMALLEST_CEILING_BYTES}, not {max_memory_bytes}"
-        )
+    check_counting(errors, max_bad, max_memory_bytes)
     refuse_string(special_tokens)
     copied = [change or corpus_format.needs_copy(path, special_tokens) for path in inputs]
     sizes = [corpus_file_size(path) for path in inputs]
@@ -264,8 +257,9 @@ def count_texts(
         CorpusError: a text contains a lone surrogate (names the text); or all texts are empty.
         as `count_pretokens`.
     """
-    if isinstance(texts, str | bytes):
-        raise TypeError("texts must be an iterable of strings, not one string; give a list")
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        kind = "one string" if isinstance(texts, str | bytes) else type(texts).__name__
+        raise TypeError(f"texts must be an iterable of strings, not {kind}; give a list")
     separator = make_separator(special_tokens)
     index = 0
 
@@ -357,6 +351,21 @@ def count_chunks(
     return table.finish(), n_documents, table.n_spills
 
 
+def check_counting(
+    errors: DecodeErrors, max_bad: float | None, max_memory_bytes: int | None
+) -> None:
+    """Raise ValueError as `count_pretokens`."""
+    if errors not in ("strict", "replace"):
+        raise ValueError(f"errors must be 'strict' or 'replace', not {errors!r:.40}")
+    check_max_bad(max_bad)
+    if max_bad is not None and errors == "replace":
+        raise ValueError("max_bad leaves out what errors='replace' would read; take one of them")
+    if max_memory_bytes is not None and max_memory_bytes < SMALLEST_CEILING_BYTES:
+        raise ValueError(
+            f"max_memory_bytes must be at least {SMALLEST_CEILING_BYTES}, not {max_memory_bytes}"
+        )
+
+
 def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErrors) -> str:
     """The engine that counts for `engine`. The native engine counts by patterns that it can split
     by, with strict decoding; the Python engine counts all other cases.
@@ -371,8 +380,7 @@ def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErr
 
 def choose_num_workers(n_bytes: int, asked: int | None) -> int:
     """The number of workers for a corpus of this size; 1 means only this process."""
-    if asked is not None and asked < 1:
-        raise ValueError(f"num_workers must be at least 1, not {asked}")
+    checked_number(asked, "num_workers")
     if n_bytes <= SMALL_CORPUS_BYTES:
         return 1
     return asked if asked is not None else count_processors()

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, SupportsIndex
 from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS
 from tokenizer_core.engines import choose_engine
+from tokenizer_core.engines.base import checked_number
 from tokenizer_core.errors import (
     CorpusError,
     InvalidSpecError,
@@ -33,6 +34,7 @@ from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training.count_pretokens import (
     DecodeErrors,
+    check_counting,
     choose_counting_engine,
     choose_num_workers,
     count_pretokens,
@@ -53,6 +55,7 @@ from tokenizer_core.training.vocabulary_plan import (
     VocabularyPlan,
     plan_extension,
     plan_vocabulary,
+    refuse_string,
 )
 
 Path = str | os.PathLike[str]
@@ -90,6 +93,8 @@ class TrainingOptions:
       out bad documents, at most this share.
     - `chunk_bytes`, `max_memory_bytes`, `scratch_folder`: see `count_pretokens`. Learning needs all
       distinct pre-tokens in memory.
+
+    Raises as `train` for what no corpus could make right.
     """
 
     vocab_size: int
@@ -107,6 +112,35 @@ class TrainingOptions:
     chunk_bytes: int | None = None
     max_memory_bytes: int | None = None
     scratch_folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.vocab_size, SupportsIndex):
+            raise TypeError(f"vocab_size must be an int, not {type(self.vocab_size).__name__}")
+        if not isinstance(self.extend, TokenizerSpec | None):
+            raise TypeError(
+                f"extend must be the `spec` of a tokenizer, not {type(self.extend).__name__}"
+            )
+        refuse_string(self.special_tokens)
+        object.__setattr__(self, "special_tokens", tuple(self.special_tokens))  # read twice
+        self.make_plan().n_merges(self.vocab_size)
+        check_tie_break(self.tie_break)
+        choose_engine(self.engine)
+        check_counting(self.errors, self.max_bad, self.max_memory_bytes)
+        for name in ("num_workers", "chunk_bytes"):
+            checked_number(getattr(self, name), name)
+
+    def make_plan(self) -> VocabularyPlan:
+        """The checked plan of the vocabulary."""
+        if self.extend is None:
+            pattern = resolve_pattern("gpt2" if self.pattern is None else self.pattern)
+            return plan_vocabulary(self.special_tokens, pattern, self.vocabulary)
+        if self.special_tokens or self.pattern is not None:
+            raise InvalidSpecError(
+                "a tokenizer is extended with its own special tokens and split pattern; leave out "
+                "special_tokens and pattern"
+            )
+        check_may_extend(self.extend)
+        return plan_extension(self.extend, self.vocabulary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +364,7 @@ def train(
         WorkerProcessError: a worker was killed.
         EngineUnavailableError: the requested engine is not installed.
     """
+    _require_options(options)
     files = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     count = partial(
         count_pretokens, files, corpus_format=options.corpus_format, max_bad=options.max_bad
@@ -352,13 +387,18 @@ def train_from_iterator(
         TypeError: `texts` is one string, or an element is not a string.
         as `train`.
     """
-    if (
-        isinstance(texts, Iterator)
-        and isinstance(options, TrainingOptions)
-        and options.vocabulary.superwords_from is not None
-    ):
+    _require_options(options)
+    if isinstance(texts, Iterator) and options.vocabulary.superwords_from is not None:
         texts = list(texts)  # they are counted twice
     return _count_and_learn(partial(count_texts, texts), options, progress, should_cancel)
+
+
+def _require_options(options: object) -> None:
+    if not isinstance(options, TrainingOptions):
+        raise TypeError(
+            f"options must be TrainingOptions, for instance TrainingOptions({options!r:.40}), not "
+            f"{type(options).__name__}"
+        )
 
 
 def _count_and_learn(
@@ -368,29 +408,7 @@ def _count_and_learn(
     should_cancel: Callable[[], bool] | None,
 ) -> TrainingResult:
     """Count with `count`, which takes the keyword arguments of `count_pretokens`, and learn."""
-    if not isinstance(options, TrainingOptions):
-        raise TypeError(
-            f"options must be TrainingOptions, for instance TrainingOptions({options!r:.40}), not "
-            f"{type(options).__name__}"
-        )
-    base = options.extend
-    if not isinstance(options.vocab_size, SupportsIndex):
-        raise TypeError(f"vocab_size must be an int, not {type(options.vocab_size).__name__}")
-    if not isinstance(base, TokenizerSpec | None):
-        raise TypeError(f"extend must be the `spec` of a tokenizer, not {type(base).__name__}")
-    if base is None:
-        pattern = resolve_pattern("gpt2" if options.pattern is None else options.pattern)
-        plan = plan_vocabulary(options.special_tokens, pattern, options.vocabulary)
-    else:
-        if options.special_tokens or options.pattern is not None:
-            raise InvalidSpecError(
-                "a tokenizer is extended with its own special tokens and split pattern; leave out "
-                "special_tokens and pattern"
-            )
-        check_may_extend(base)
-        plan = plan_extension(base, options.vocabulary)
-    plan.n_merges(options.vocab_size)  # raises for a wrong size before the work begins
-    check_tie_break(options.tie_break)
+    base, plan = options.extend, options.make_plan()
     engine = choose_engine(options.engine).name
     watch = _Watch(progress, should_cancel)
     started = time.perf_counter()

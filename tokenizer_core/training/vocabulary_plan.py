@@ -271,10 +271,11 @@ def _plan(
 
 
 def refuse_string(special_tokens: Sequence[str]) -> None:
-    """Raise InvalidSpecError for one string, whose characters would be the special tokens."""
-    if isinstance(special_tokens, str):
+    """Raise InvalidSpecError for what is no list, such as one string, whose characters would be the
+    special tokens."""
+    if isinstance(special_tokens, str) or not hasattr(special_tokens, "__iter__"):
         raise InvalidSpecError(
-            f"special_tokens must be a list of strings: [{special_tokens!r:.60}]"
+            f"special_tokens must be a list of strings, not {special_tokens!r:.60}"
         )
 
 

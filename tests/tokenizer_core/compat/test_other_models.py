@@ -179,8 +179,11 @@ def test_other_methods_and_options_are_refused_by_name(path):
                 encode("a", **options)
     with pytest.raises(TypeError, match="list of strings"):
         tokenizer.encode_batch("abc")
-    with pytest.raises(TypeError):
-        tokenizer.decode([1.0])
+    for wrong in ([1.0], [True], 5, "1 2", np.array([1.5])):
+        with pytest.raises(TypeError, match="integers"):
+            tokenizer.decode(wrong)
+    with pytest.raises(TypeError, match=r"row 1: .*bool"):
+        tokenizer.decode_batch([[1], [True]])
     assert tokenizer != Tokenizer({i: bytes([i]) for i in range(256)}, [])
     with pytest.raises(UnknownTokenIdError, match=r"ids\[1\]"):
         tokenizer.decode(np.array([1, tokenizer.n_vocab]))

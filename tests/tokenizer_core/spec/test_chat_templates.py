@@ -44,6 +44,7 @@ def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
 @pytest.mark.parametrize(
     ("sources", "variables", "more", "words"),
     [
+        ("{{ messages }}", None, {}, "must be a dict, name -> source, not str"),
         ({"../x": "a"}, None, {}, "the name '../x'"),
         ({"x" * 65: "a"}, None, {}, "1 to 64 letters"),
         ({"a": 1}, None, {}, "'a' is no text"),

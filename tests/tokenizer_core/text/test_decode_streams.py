@@ -199,6 +199,7 @@ def test_a_run_of_byte_ids_has_a_bound(engine):
         ([[97], np.array([1.5])], TypeError, r"stream 1: .*array of float64"),
         (np.array([1.5, 2.5]), TypeError, r"array of float64 of shape \(2,\)"),
         (np.array(97), TypeError, r"shape \(\)"),
+        (97, TypeError, "the ids of streams must be a list or an array"),
         ([[97]], ValueError, r"2 streams and the ids of 1"),
     ],
 )

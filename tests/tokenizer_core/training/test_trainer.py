@@ -17,6 +17,7 @@ from tokenizer_core.errors import (
     InvalidSpecError,
     TooManyBadDocumentsError,
     TrainingCancelledError,
+    UnknownPatternError,
     VocabSizeError,
 )
 from tokenizer_core.formats.gpt2_files import parse_token
@@ -32,6 +33,7 @@ from tokenizer_core.training import (
     train_from_counts,
     train_from_iterator,
 )
+from tokenizer_core.training.vocabulary_plan import VocabularyOptions
 
 COUNTING = import_module("tokenizer_core.training.count_pretokens")
 EXAMPLE = "low low lower newest newest widest widest widest"
@@ -114,6 +116,36 @@ def test_the_report_equals_the_reference(tmp_path, engine):
 
 
 @pytest.mark.row(26)
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"vocab_size": -5}, VocabSizeError, "at least 256"),
+        ({"vocab_size": "300"}, TypeError, "vocab_size must be an int, not str"),
+        ({"extend": "gpt2"}, TypeError, "`spec` of a tokenizer, not str"),
+        ({"special_tokens": "<s>"}, InvalidSpecError, "list of strings, not '<s>'"),
+        ({"special_tokens": 5}, InvalidSpecError, "list of strings, not 5"),
+        ({"pattern": "gpt5"}, UnknownPatternError, "'gpt5'"),
+        ({"tie_break": "none"}, ValueError, "tie_break must be one of"),
+        ({"engine": "rust"}, ValueError, "'rust'"),
+        ({"errors": "ignore"}, ValueError, "errors must be 'strict'"),
+        ({"num_workers": 0}, ValueError, "num_workers must be at least 1, not 0"),
+        ({"num_workers": "2"}, TypeError, "num_workers must be an int, not str"),
+        ({"chunk_bytes": -1}, ValueError, "chunk_bytes must be at least 1"),
+        ({"max_bad": 2.0}, ValueError, "max_bad is a share"),
+        ({"max_memory_bytes": 1}, ValueError, "max_memory_bytes must be at least"),
+        ({"vocabulary": VocabularyOptions(min_frequency=0)}, InvalidSpecError, "min_frequency"),
+    ],
+)
+def test_wrong_options_are_refused_where_they_are_made(options, error, words):
+    with pytest.raises(error, match=words):
+        TrainingOptions(**{"vocab_size": 300} | options)
+
+
+def test_special_tokens_that_can_be_read_once_are_kept():
+    options = TrainingOptions(300, (token for token in ["<a>", "<b>"]))
+    assert train_from_iterator(["low <a>"], options).spec.special_tokens.keys() == {"<a>", "<b>"}
+
+
 def test_sizes_and_special_tokens_that_cannot_be_are_refused(corpus):
     for size in (256, -5):
         with pytest.raises(VocabSizeError, match="at least 257"):
