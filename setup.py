@@ -5,7 +5,7 @@ succeeds and the Python engine computes the ids. With TOKENIZER_REQUIRE_NATIVE=1
 a failed build is an error, so that a compile error is not hidden.
 
 The build also copies the starter tokenizer and the file of GPT-2's preset from artifacts/ into the
-packages, where the command and the library find them outside a checkout.
+library, which finds them there outside a checkout.
 """
 
 import os
@@ -33,20 +33,17 @@ for module in stale:
 
 
 class BuildWithArtifacts(build_py):
-    """Copies what is committed in artifacts/ into the packages; the source tree has it once."""
+    """Copies what is committed in artifacts/ into the library; the source tree has it once."""
 
     def run(self):
         """Build the modules, then copy."""
         super().run()
         if self.editable_mode:
             return
-        built = Path(self.build_lib)
-        starter = Path("artifacts", "tokenizers", "starter")
-        shutil.rmtree(built / "tokenizer_service" / "artifacts", ignore_errors=True)
-        shutil.copytree(HERE / starter, built / "tokenizer_service" / starter)
-        presets = built / "tokenizer_core" / "preset_files"
-        shutil.rmtree(presets, ignore_errors=True)
-        shutil.copytree(HERE / "artifacts" / "presets", presets)
+        built = Path(self.build_lib, "tokenizer_core", "artifacts")
+        shutil.rmtree(built, ignore_errors=True)
+        for folder in (Path("tokenizers", "starter"), Path("presets")):
+            shutil.copytree(HERE / "artifacts" / folder, built / folder)
 
 
 class EditableByPath(editable_wheel):

@@ -39,12 +39,11 @@ PUBLISHED_AT: Final = "https://openaipublic.blob.core.windows.net/encodings/"
 
 _HERE: Final = Path(__file__).resolve().parent
 _CHECKOUT: Final = _HERE.parent
-_PACKAGED: Final = (
-    _CHECKOUT / "artifacts" / "presets"
-    if (_CHECKOUT / "setup.py").is_file()
-    else _HERE / "preset_files"
-)
-"""The build copies the files of `artifacts/presets` into the package."""
+PACKAGED: Final = (_CHECKOUT if (_CHECKOUT / "setup.py").is_file() else _HERE) / "artifacts"
+"""The folder with the starter and GPT-2's file; the build copies it into the package."""
+
+STARTER: Final = "starter"
+"""The name of the tokenizer that the package contains."""
 
 _TIKTOKEN_CACHES: Final = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 
@@ -111,7 +110,7 @@ _SHA256: Final = {
 """Name of a rank file -> its hash."""
 
 STARTER_FINGERPRINT: Final = "51b920339bb2a732b799ab854f392b501edea3f31e29c13ca34853d5713c02f6"
-"""Of the tokenizer `starter`, which the package contains."""
+"""Of the tokenizer `starter`."""
 
 _GPT2: Final = (
     "9d39b78957bce1d53289e6164c8adbf8c196b916bce5a9d5cdbc5cf011c4ad8a",
@@ -198,12 +197,30 @@ def preset_of_model(model: str) -> str | None:
 
 def find_preset(name: str) -> Preset:
     """The preset of this name. Raises PresetError: there is none."""
-    try:
-        return PRESETS[name]
-    except KeyError:
-        preset = preset_of_model(name)
-        which = f"that of the model is {preset}" if preset else f"there are {', '.join(PRESETS)}"
-        raise PresetError(f"there is no preset {name!r:.60}; {which}") from None
+    preset = PRESETS.get(name) if isinstance(name, str) else None
+    if preset is not None:
+        return preset
+    of_model = preset_of_model(str(name))
+    which = (
+        f"; that of the model is {of_model}" if of_model else f"; there are {', '.join(PRESETS)}"
+    )
+    raise PresetError(f"there is no preset {name!r:.60}{own_name(name) or which}")
+
+
+def own_name(name: object) -> str:
+    """What loads a name that belongs to this library, to end a message; empty for any other."""
+    if name == STARTER:
+        return f"; the tokenizer of the package is Tokenizer.load({STARTER!r})"
+    is_preset = isinstance(name, str) and name in PRESETS
+    return f"; the preset is Tokenizer.from_preset({name!r})" if is_preset else ""
+
+
+def find_packaged(path: StrPath) -> StrPath:
+    """The folder of the starter for its name, unless a file or folder has this name; else `path`
+    as it is."""
+    if os.fspath(path) != STARTER or Path(path).exists():
+        return path
+    return max((PACKAGED / "tokenizers" / STARTER).iterdir())
 
 
 def recognise_preset(data: bytes) -> Preset | None:
@@ -264,8 +281,8 @@ def load_path_spec(
 def other_way(path: StrPath) -> str:
     """What else a path that does not exist may be meant to name."""
     name = os.fspath(path)
-    if name in PRESETS:
-        return f"; the preset is Tokenizer.from_preset({name!r})"
+    if own := own_name(name):
+        return own
     if "://" in name:
         return "; an address is not read, copy the file first"
     is_file = name.startswith(".") or name.endswith((".json", ".tiktoken", ".model", ".txt"))
@@ -315,7 +332,7 @@ def cached_paths(preset: Preset) -> Iterator[Path]:
     `TIKTOKEN_CACHE_DIR` comes before `DATA_GYM_CACHE_DIR`; a folder with an empty name means no
     cache, both as in tiktoken.
     """
-    packaged = _PACKAGED / preset.file_name
+    packaged = PACKAGED / "presets" / preset.file_name
     if packaged.is_file():
         yield packaged
     named = next((os.environ[name] for name in _TIKTOKEN_CACHES if name in os.environ), "")
@@ -360,9 +377,10 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
             "downloads from the Hugging Face Hub need huggingface_hub: "
             "pip install 'tokenizer-service[hub]'"
         ) from error
-    if name.count("/") != 1 or not all(name.split("/")):
-        preset = f"; the preset is Tokenizer.from_preset({name!r})" if name in PRESETS else ""
-        raise HubError(f"the model {name!r:.80} must be owner/name, such as Qwen/Qwen3-8B{preset}")
+    if not isinstance(name, str) or name.count("/") != 1 or not all(name.split("/")):
+        raise HubError(
+            f"the model {name!r:.80} must be owner/name, such as Qwen/Qwen3-8B{own_name(name)}"
+        )
     try:
         folder = huggingface_hub.snapshot_download(
             name, revision=revision, allow_patterns=list(FILE_NAMES)

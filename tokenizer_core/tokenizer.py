@@ -30,6 +30,7 @@ from tokenizer_core.engines.protocol import is_array
 from tokenizer_core.errors import ChatInputError, FormatError, OtherModelError, UnknownTokenIdError
 from tokenizer_core.presets import (
     download_model_folder,
+    find_packaged,
     load_path_spec,
     read_preset,
 )
@@ -158,6 +159,7 @@ class Tokenizer:
     def load(cls, path: Path, *, ids: str | None = None, engine: str = "auto") -> Tokenizer:
         """Load a file or a folder of any supported format; the content determines the format.
 
+        `starter` is the tokenizer of the package, unless a file or folder has this name.
         A file is a `tokenizer.json`, a `tekken.json`, SentencePiece's `tokenizer.model` or the
         published `.tiktoken` file of a preset. A folder is that of a published version, or a model
         folder of Hugging Face: `tokenizer.json` (or `vocab.json` and `merges.txt`) and the files
@@ -174,6 +176,7 @@ class Tokenizer:
             InvalidSpecError: the parts do not form a tokenizer.
             OSError: a file cannot be read.
         """
+        path = find_packaged(path)
         find_key = partial(compiled.key_of_path, path, ids=ids)
         read = partial(load_path_spec, path, ids=ids)
         try:

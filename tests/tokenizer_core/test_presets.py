@@ -10,9 +10,10 @@ from tiktoken_ext import openai_public
 
 from tests.tokenizer_core.formats.small_specs import trained_spec
 from tokenizer_core import Tokenizer, presets
-from tokenizer_core.errors import FormatError, PresetError
+from tokenizer_core.errors import FormatError, PresetError, TokenizerCoreError
 from tokenizer_core.formats.pickle_files import render_pickle
 from tokenizer_core.presets import (
+    STARTER_FINGERPRINT,
     Preset,
     cached_paths,
     find_preset,
@@ -107,6 +108,9 @@ def test_a_wrong_name_or_file_is_refused(tiny, tmp_path):
         find_preset("gpt-4o")
     with pytest.raises(PresetError, match="tokenizer pull tiny") as raised:
         Tokenizer.from_preset("tiny")
+    for name in (5, ["tiny"]):
+        with pytest.raises(PresetError, match="there are tiny"):
+            Tokenizer.from_preset(name)
     assert tiny.url in str(raised.value)
     assert str(next(cached_paths(tiny))) in str(raised.value)
     (tmp_path / "other").write_bytes(TINY.replace(b" 255\n", b" 300\n"))
@@ -136,6 +140,19 @@ def test_a_file_of_two_is_refused(tmp_path):
 def test_a_name_that_is_no_path_names_the_method_that_takes_it(name, way_on):
     with pytest.raises(FileNotFoundError, match=way_on):
         Tokenizer.load(name)
+
+
+def test_the_starter_is_loaded_by_its_name_unless_a_file_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    starter = Tokenizer.load("starter")
+    assert starter.spec.fingerprint == STARTER_FINGERPRINT
+    assert starter.chat_templates
+    for load in (Tokenizer.from_preset, Tokenizer.from_pretrained):
+        with pytest.raises(TokenizerCoreError, match=r"is Tokenizer\.load\('starter'\)"):
+            load("starter")
+    own = Tokenizer.from_spec(trained_spec())
+    own.save("starter")
+    assert Tokenizer.load("starter") == own
 
 
 def test_a_published_folder_is_loaded_with_its_templates(tmp_path):

@@ -28,7 +28,7 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.pickle_files import render_pickle
-from tokenizer_core.presets import PRESETS, STARTER_FINGERPRINT
+from tokenizer_core.presets import PRESETS, STARTER, STARTER_FINGERPRINT
 from tokenizer_core.registry.aliases import (
     MAX_ALIASES,
     checked_alias,
@@ -349,7 +349,7 @@ class Artifacts(PointerMoves):
 
         Commands and the service ask this. A program may publish a `starter` of its own.
         """
-        if name == "starter" and fingerprint != STARTER_FINGERPRINT:
+        if name == STARTER and fingerprint != STARTER_FINGERPRINT:
             raise NameReservedError(
                 f"{name} is the name of the package's tokenizer, whose ids are other ones; take "
                 f"another name"
@@ -363,15 +363,16 @@ class Artifacts(PointerMoves):
             ArtifactNameError: the alias is malformed.
             ArtifactNotFoundError: there is no tokenizer `name`.
             AliasTakenError: the alias belongs to another tokenizer, or is a tokenizer's name.
-            NameReservedError: the alias is the name of a preset, and `name` is another tokenizer.
+            NameReservedError: the alias is the name of a preset or of the package's tokenizer, and
+                `name` is another tokenizer.
             ArtifactError: there are `MAX_ALIASES` aliases.
         """
         checked_alias(alias)
 
         def add(aliases: dict[str, str]) -> None:
             newest = self._versions_of(checked_name(name))[-1]
-            if alias in PRESETS:
-                self._check_name(alias, self._ref(name, newest).digest)
+            if alias not in aliases and alias in (*PRESETS, STARTER):
+                self.check_may_publish(alias, self._ref(name, newest).digest)
             owner = aliases.setdefault(alias, name)
             if owner != name:
                 raise AliasTakenError(f"it is an alias of {owner} already; remove it first")

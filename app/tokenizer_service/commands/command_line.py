@@ -378,15 +378,12 @@ def _is_store_named(arguments: argparse.Namespace) -> bool:
     return arguments.artifacts_dir is not None or any(name in os.environ for name in variables)
 
 
-def open_packaged_store() -> ArtifactStore | None:
-    """The artifacts in the installed package, or in the checkout of an editable installation."""
+def open_packaged_store() -> ArtifactStore:
+    """The tokenizers in the package, or in the checkout of an editable installation."""
+    from tokenizer_core.presets import PACKAGED
     from tokenizer_core.registry import ArtifactStore
 
-    package = Path(__file__).resolve().parent.parent
-    checkout = package.parent.parent
-    if (package / "artifacts").is_dir():
-        return ArtifactStore(package / "artifacts")
-    return ArtifactStore(checkout / "artifacts") if (checkout / "setup.py").is_file() else None
+    return ArtifactStore(PACKAGED)
 
 
 def parse_place(text: str) -> Path | str:

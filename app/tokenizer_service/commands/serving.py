@@ -214,7 +214,7 @@ def _check_named_folder(settings: Settings) -> None:
 def _seed_starter(folder: Path) -> None:
     """Copy the starter of the package to a folder that nothing names and that has no tokenizer."""
     store, packaged = ArtifactStore(folder), open_packaged_store()
-    if packaged is None or store.names() or store.pointer_mark() is not None:
+    if store.names() or store.pointer_mark() is not None:
         return
     target = folder / "tokenizers" / DEFAULT_TOKENIZER
     staged = target.with_name(f".{DEFAULT_TOKENIZER}-{os.getpid()}")
