@@ -22,9 +22,8 @@ import numpy as np
 
 from tokenizer_core.errors import ConversionError, FormatError, InvalidSpecError
 from tokenizer_core.formats.any_format import Target, write_files
-from tokenizer_core.formats.chat_template_files import existing_template_file
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
-from tokenizer_core.formats.model_folder import WRITTEN
+from tokenizer_core.formats.model_folder import WRITTEN, names_to_write
 from tokenizer_core.formats.pickle_files import PICKLE_NAMES
 from tokenizer_core.presets import load_path_spec
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
@@ -44,7 +43,8 @@ FILE_NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "pickle": PICKLE_NAMES,
     }
 )
-"""Format -> the names of its files in a folder."""
+"""Format -> the names of its files in a folder; `names_to_write` adds one to those of a model
+folder for stop tokens."""
 
 _WHOLE: Final = ("tokenizer.json", "transformers")
 """The formats that hold everything that decides ids."""
@@ -71,7 +71,8 @@ def convert_spec(
     """Write `spec` in the format `target`; return the files, and whether they hold all of `spec`.
 
     For formats of one file, `output` is the file or an existing folder; for the others it is a
-    folder, created if missing. `transformers` alone stores the chat templates of `spec`.
+    folder, created if missing. `transformers` alone stores the chat templates and the stop tokens
+    of `spec`.
 
     The files are read back before they get their names. If the result has the fingerprint of
     `spec`, the function returns True. Otherwise the result may differ only in properties that the
@@ -87,7 +88,7 @@ def convert_spec(
     """
     if target == "tiktoken":
         _check_special_tokens_for_tiktoken(spec)
-    paths = output_paths(target, output)
+    paths = output_paths(spec, target, output)
     _check_free(target, paths, overwrite=overwrite)
     folder = paths[0].parent
     is_new_folder = len(paths) > 1 and not folder.exists()
@@ -120,9 +121,11 @@ def _check_special_tokens_for_tiktoken(spec: TokenizerSpec) -> None:
             )
 
 
-def output_paths(target: Target, output: str | os.PathLike[str]) -> list[Path]:
+def output_paths(spec: TokenizerSpec, target: Target, output: str | os.PathLike[str]) -> list[Path]:
     """The files that `convert_spec` writes."""
     path, names = Path(output), FILE_NAMES[target]
+    if target == "transformers":
+        names = names_to_write(spec, path)
     if len(names) == 1 and not path.is_dir():
         return [path]
     return [path / name for name in names]
@@ -140,12 +143,6 @@ def _check_free(target: Target, paths: list[Path], *, overwrite: bool) -> None:
     if target == "pickle" and (folder / MANIFEST_NAME).exists():
         raise ConversionError(
             f"the {MANIFEST_NAME} in {folder} says what the pickles there are; give another folder"
-        )
-    found = existing_template_file(folder) if target == "transformers" else None
-    if found is not None:
-        raise ConversionError(
-            f"{found} would replace the chat templates that are written; remove it, or give "
-            f"another folder"
         )
     for path in paths:
         if not os.path.lexists(path):
@@ -254,6 +251,8 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
     """The properties of `spec` that files of the format do not contain, in words."""
     chat = [f"the chat templates ({', '.join(spec.chat.sources)})"] if spec.chat.sources else []
     named = {"stop": spec.chat.stop_tokens, "named control": spec.chat.control_tokens}
+    if target == "transformers":
+        named["stop"] = tuple(t for t in named["stop"] if t not in spec.added_ids)
     declared = [f"the {kind} tokens ({len(tokens)})" for kind, tokens in named.items() if tokens]
     if target in _WHOLE:
         return [*(chat if target == "tokenizer.json" else []), *declared]

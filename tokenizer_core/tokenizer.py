@@ -27,7 +27,7 @@ from tokenizer_core.engines.base import (
 )
 from tokenizer_core.engines.native_calls import join_segments
 from tokenizer_core.engines.protocol import is_array
-from tokenizer_core.errors import ChatInputError, FormatError, OtherModelError, UnknownTokenIdError
+from tokenizer_core.errors import ChatInputError, OtherModelError, UnknownTokenIdError
 from tokenizer_core.presets import (
     download_model_folder,
     find_packaged,
@@ -132,28 +132,27 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write a `tokenizer.json` to a path that ends in `.json`, else the folder that
-        `AutoTokenizer` of transformers reads, with the chat templates (but without stop tokens and
-        named control tokens). `load` reads both. Files of these names are replaced, each completely
-        or not at all.
+        `AutoTokenizer` of transformers reads, with the chat templates, and the stop tokens in
+        `generation_config.json` (but without named control tokens). `load` reads both. Files of
+        these names are replaced, each completely or not at all; a `generation_config.json` stays.
 
         Raises:
-            FormatError: ids depend on what the format cannot hold, or the folder has a file of chat
-                templates, which would count in place of those of the tokenizer.
+            FormatError: ids depend on what the format cannot hold.
+            ConversionError: the folder has chat templates in files of their own, or other stop
+                tokens, which would count in place of those of the tokenizer.
             OSError: a file cannot be written.
         """
         import pathlib
 
-        from tokenizer_core.formats.chat_template_files import existing_template_file
-        from tokenizer_core.formats.model_folder import WRITTEN
+        from tokenizer_core.formats.model_folder import names_to_write
 
         folder = pathlib.Path(path)
         if folder.suffix == ".json":
             self._write("tokenizer.json", folder)
             return
+        names = names_to_write(self._spec, folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if found := existing_template_file(folder):
-            raise FormatError(f"{found} would replace the chat templates; remove it")
-        self._write("transformers", *(folder / name for name in WRITTEN))
+        self._write("transformers", *(folder / name for name in names))
 
     @classmethod
     def load(cls, path: Path, *, ids: str | None = None, engine: str = "auto") -> Tokenizer:

@@ -40,7 +40,7 @@ from tokenizer_core import (
 )
 from tokenizer_core.engines import COUNT
 from tokenizer_core.errors import (
-    FormatError,
+    ConversionError,
     InvalidSpecError,
     SpecialTokenForbiddenError,
     UnknownPatternError,
@@ -287,7 +287,7 @@ def test_a_saved_tokenizer_is_loaded(tokenizer, tmp_path):
         tokenizer.save(path)
         assert Tokenizer.load(path).spec.fingerprint == tokenizer.spec.fingerprint
     (path / "chat_template.jinja").write_text("x")
-    with pytest.raises(FormatError, match="would replace the chat templates"):
+    with pytest.raises(ConversionError, match="would replace the chat templates"):
         tokenizer.save(path)
     with pytest.raises(FileNotFoundError, match=r"no such folder: '.*absent'"):
         tokenizer.save(tmp_path / "absent" / "a.json")

@@ -321,5 +321,6 @@ def load_spec(
 def write_files(target: Target, spec: TokenizerSpec, *paths: StrPath) -> None:
     """Write the files of a format, each completely or not at all. Raises FormatError: the format
     cannot hold what decides ids (named), or a file would be too large to be read."""
-    for path, data in zip(paths, _RENDERERS[target](spec), strict=True):
+    # The last file of a model folder is not always wanted.
+    for path, data in zip(paths, _RENDERERS[target](spec), strict=target != "transformers"):
         write_whole_file(path, data)

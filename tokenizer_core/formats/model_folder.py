@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.engines import create_engine
-from tokenizer_core.errors import FormatError, TokenizerCoreError
+from tokenizer_core.errors import ConversionError, FormatError, TokenizerCoreError
 from tokenizer_core.formats.chat_template_files import (
     CHAT_FILE_NAMES,
     CONFIG_FIELD,
+    existing_template_file,
     read_chat_templates,
     template_field,
 )
@@ -78,7 +79,7 @@ FILE_NAMES: Final = (
 """The files that are read, as patterns."""
 
 WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
-"""The files of `render_model_folder`."""
+"""The files of `render_model_folder`; GENERATION_CONFIG follows if it declares stop tokens."""
 
 _RANKS: Final = ("tiktoken.model", SENTENCEPIECE)
 
@@ -407,8 +408,7 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
     that are added tokens, the side that is cut, and the length of the model, unless it stands for
     none."""
     chat = read_chat_templates(folder, config, _template_variables(config))
-    ids = _read_table(folder, GENERATION_CONFIG).get("eos_token_id")
-    stops = ids if isinstance(ids, list) else [ids]
+    stops = _declared_stops(folder)
     controls = config.get("chat_control_tokens")
     controls = controls if isinstance(controls, list) else []
     length = config.get("model_max_length")
@@ -431,9 +431,41 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
     )
 
 
-def render_model_folder(spec: TokenizerSpec) -> tuple[bytes, bytes, bytes]:
-    """The files of WRITTEN, which `AutoTokenizer` of transformers 4 and 5 reads as they are. The
-    chat templates are in the second. Raises as `render_tokenizer_json`."""
+def names_to_write(spec: TokenizerSpec, folder: Path) -> tuple[str, ...]:
+    """The files to write for a spec into this folder, which need not exist. The
+    GENERATION_CONFIG of a model, which has other settings, is never replaced. Raises
+    ConversionError: a file there would count in place of what is written."""
+    if found := existing_template_file(folder):
+        raise ConversionError(
+            f"{found} would replace the chat templates that are written; remove it, or give "
+            f"another folder"
+        )
+    stops = stop_ids(spec)
+    if not stops or not (folder / GENERATION_CONFIG).exists():
+        return (*WRITTEN, GENERATION_CONFIG) if stops else WRITTEN
+    declared = _declared_stops(folder)
+    if {token.id for token in spec.added_tokens if token.id in declared} != {*stops}:
+        raise ConversionError(
+            f"eos_token_id in {folder / GENERATION_CONFIG} declares other stop tokens than "
+            f"{stops}, those of the tokenizer; change it, or give another folder"
+        )
+    return WRITTEN
+
+
+def stop_ids(spec: TokenizerSpec) -> list[int]:
+    """The ids of the stop tokens."""
+    ids = spec.added_ids
+    return sorted({ids[token] for token in spec.chat.stop_tokens if token in ids})
+
+
+def _declared_stops(folder: Path) -> list[Any]:
+    ids = _read_table(folder, GENERATION_CONFIG).get("eos_token_id")
+    return ids if isinstance(ids, list) else [ids]
+
+
+def render_model_folder(spec: TokenizerSpec) -> tuple[bytes, ...]:
+    """The files of WRITTEN, which `AutoTokenizer` of transformers 4 and 5 reads as they are, and
+    GENERATION_CONFIG. The chat templates are in the second. Raises as `render_tokenizer_json`."""
     listed = render_added_tokens(spec)
     named: dict[str, Any] = {**_named_with_flags(spec, listed), **named_special_tokens(spec)}
     config: dict[str, Any] = {
@@ -453,7 +485,8 @@ def render_model_folder(spec: TokenizerSpec) -> tuple[bytes, bytes, bytes]:
         config["truncation_side"] = spec.chat.truncation_side
     if spec.chat.sources:
         config[CONFIG_FIELD] = template_field(spec.chat.sources)
-    return render_tokenizer_json(spec), _render(config), _render(named)
+    generation = {"eos_token_id": stop_ids(spec)}
+    return render_tokenizer_json(spec), *map(_render, (config, named, generation))
 
 
 def _render(table: Mapping[str, Any]) -> bytes:

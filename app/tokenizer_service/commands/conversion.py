@@ -50,7 +50,8 @@ def run_convert(arguments: argparse.Namespace) -> None:
 
       tokenizer.json  Hugging Face tokenizers and transformers; holds everything
       transformers    a folder for AutoTokenizer of transformers: tokenizer.json,
-                      tokenizer_config.json, special_tokens_map.json, with the chat templates
+                      tokenizer_config.json, special_tokens_map.json, with the chat templates,
+                      and for stop tokens generation_config.json
       tiktoken        tiktoken; holds neither split pattern nor special tokens
       gpt2            vocab.json and merges.txt, into a folder; hold neither split pattern nor
                       which tokens are special

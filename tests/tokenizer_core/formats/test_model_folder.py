@@ -21,7 +21,8 @@ from tests.tokenizer_core.formats.model_folders import (
 from tests.tokenizer_core.formats.record_folder_ids import RECORDED, TEXTS
 from tests.tokenizer_core.formats.small_specs import small_tekken, trained_spec
 from tokenizer_core import Tokenizer
-from tokenizer_core.errors import FormatError
+from tokenizer_core.conversion import convert_spec
+from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.transformers_releases import RELEASES
 
@@ -230,9 +231,32 @@ def test_what_a_folder_declares_is_read(ids, length, side, declared, tmp_path):
     chat = Tokenizer.load(folder).spec.chat
     assert (chat.stop_tokens, chat.model_max_length, chat.truncation_side) == declared
     assert chat.control_tokens == (END,)
+    saved = tmp_path / "saved"
+    Tokenizer.load(folder).save(saved)
+    again = Tokenizer.load(saved).spec.chat
+    assert (again.stop_tokens, again.model_max_length, again.truncation_side) == declared
+    assert (saved / "generation_config.json").exists() == bool(again.stop_tokens)
     wrong = make_folder(tmp_path / "wrong", tokenizer_config={"truncation_side": "middle"})
     with pytest.raises(FormatError, match="must be left or right"):
         Tokenizer.load(wrong)
+
+
+def test_the_settings_of_a_model_are_never_replaced(tmp_path):
+    model = make_folder(tmp_path / "m", generation_config={"eos_token_id": [258], "top_p": 0.9})
+    settings = (model / "generation_config.json").read_bytes()
+    tokenizer = Tokenizer.load(model)
+    tokenizer.save(model)
+    convert_spec(tokenizer.spec, "transformers", model, overwrite=True)
+    other = make_folder(tmp_path / "other", generation_config={"eos_token_id": 259})
+    before = {path.name: path.read_bytes() for path in other.iterdir()}
+    for write in (
+        tokenizer.save,
+        lambda folder: convert_spec(tokenizer.spec, "transformers", folder, overwrite=True),
+    ):
+        with pytest.raises(ConversionError, match=r"declares other stop tokens than \[258\]"):
+            write(other)
+    assert {path.name: path.read_bytes() for path in other.iterdir()} == before
+    assert (model / "generation_config.json").read_bytes() == settings
 
 
 TOO_MANY = {f"additional_chat_templates/{i}.jinja": b"a" for i in range(17)}
