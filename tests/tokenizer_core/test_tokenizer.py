@@ -254,6 +254,7 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
         (tokenizer.decode, "1 2", "not str; convert each of its words with int"),
         (tokenizer.decode, b"ab", "not bytes; np.frombuffer reads the ids in it"),
         (tokenizer.decode_bytes, {1: 2}, "an array of integers, not dict"),
+        (tokenizer.decode, {1, 2}, "an array of integers, not set"),
         (tokenizer.decode_batch, 5, "a batch must be a list of lists of ids, not int"),
         (tokenizer.canonical_batch, 5, "a batch must be a list of lists of ids, not int"),
         (tokenizer.token_to_id, 5, "token must be a str or bytes, not int"),

@@ -16,6 +16,7 @@ from functools import cache, cached_property, partial
 from itertools import accumulate, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.presets import PRESETS, load_preset_spec, preset_of_model
 from tokenizer_core.spec import TokenizerSpec
@@ -144,7 +145,7 @@ class Encoding:
 
     def encode_ordinary_batch(self, text: list[str], *, num_threads: int = 8) -> list[list[int]]:
         """As `encode_ordinary`, of each text."""
-        return self._encode_batch(text, "none", num_threads)
+        return self._encode_batch(list(text), "none", num_threads)
 
     def encode_batch(
         self,
@@ -155,8 +156,9 @@ class Encoding:
         disallowed_special: Disallowed = "all",
     ) -> list[list[int]]:
         """As `encode`, of each text."""
-        allowed = self._policy(text, allowed_special, disallowed_special)
-        return self._encode_batch(text, allowed, num_threads)
+        texts = list(text)  # of any iterable, as tiktoken
+        allowed = self._policy(texts, allowed_special, disallowed_special)
+        return self._encode_batch(texts, allowed, num_threads)
 
     def _encode_batch(
         self, texts: Sequence[str], allowed: Literal["all", "none"] | frozenset[str], threads: int
@@ -203,6 +205,8 @@ class Encoding:
     def encode_single_token(self, text_or_bytes: str | bytes) -> int:
         """The id of one token, special or not; KeyError if there is none."""
         token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else text_or_bytes
+        if not isinstance(token, bytes):
+            raise TypeError(f"a token is a str or bytes, not {type(token).__name__}")
         if token in self._mergeable_ranks:
             return self._mergeable_ranks[token]
         try:
@@ -290,7 +294,11 @@ class Encoding:
         if "" in forbidden:
             raise ValueError("disallowed_special holds an empty string, which every text has")
         for text in texts:
-            forbid(text, forbidden)
+            try:
+                forbid(text, forbidden)
+            except AttributeError:
+                require_text(text)
+                raise
         return "all" if allowed == "all" else chosen or "none"
 
     @cached_property

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.specials.parts import Part
 
+_NO_IDS: Final = (str, bytes, bytearray, Mapping, set, frozenset)
 _JSON_WINDOW: Final = 1 << 15
 """Ids rendered at a time: one `json.dumps` of a million ids holds the GIL for 80 ms."""
 
@@ -248,8 +249,8 @@ def plain_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
 
 def list_ids(ids: Any, owner: str = "ids") -> list[int]:
     """The ids as a list; raise TypeError, which names their owner, for what has none, and for a
-    text, bytes and a dict, whose elements are something else."""
-    if not hasattr(ids, "__iter__") or isinstance(ids, str | bytes | bytearray | Mapping):
+    text, bytes and a dict, whose elements are something else, and a set, which has no order."""
+    if not hasattr(ids, "__iter__") or isinstance(ids, _NO_IDS):
         remedy = ""
         if isinstance(ids, str):
             remedy = "; convert each of its words with int"

@@ -86,14 +86,14 @@ def test_ids_equal_tiktoken_with_every_policy(name, text):
     ):
         expected = outcome(their.encode, text, **options)
         assert outcome(our.encode, text, **options) == expected, options
-        assert outcome(our.encode_batch, [text, "a"], **options) == (
+        assert outcome(our.encode_batch, iter([text, "a"]), **options) == (
             [expected, outcome(their.encode, "a", **options)]
             if expected is not ValueError
             else expected
         )
         if isinstance(expected, list):
             assert our.encode_to_numpy(text, **options).tolist() == expected
-    assert our.encode_ordinary_batch([text, ""]) == [their.encode_ordinary(text), []]
+    assert our.encode_ordinary_batch(iter([text, ""])) == [their.encode_ordinary(text), []]
 
 
 @pytest.mark.parametrize("name", ["small", "dropping"])
@@ -152,6 +152,9 @@ def test_single_tokens_and_figures(name):
                 method(wrong)
         with pytest.raises(TypeError):
             our.decode_tokens_bytes([65, wrong])
+    for call in (our.encode, our.encode_ordinary, our.encode_single_token):
+        with pytest.raises(TypeError, match="str"):
+            call(["a"])
     for token in ("the", " the", "<|endoftext|>", b"\xe6", "no such", b"\xff\xff"):
         assert outcome(our.encode_single_token, token) == outcome(their.encode_single_token, token)
     for figure in ("n_vocab", "max_token_value", "eot_token", "special_tokens_set", "name"):
