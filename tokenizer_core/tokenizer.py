@@ -349,11 +349,11 @@ class Tokenizer:
         try:
             return known[find_document_end(self._spec)[0]]
         except LookupError as error:
-            listed = ", ".join(map(repr, list(known)[:8]))
-            way_on = (
-                "choose one of its special tokens with token_to_id: " if known else "there is none"
-            )
-            raise LookupError(f"{error}; {way_on}{listed}") from None
+            way_on = "it has no special token"
+            if known:
+                listed = ", ".join(map(repr, list(known)[:8]))
+                way_on = f"choose one of its special tokens with token_to_id: {listed}"
+            raise LookupError(f"{error}; {way_on}") from None
 
     def with_chat_templates(
         self,
