@@ -61,12 +61,10 @@ class LocalCoder:
             text = "".join(pieces)
             yield tokenizer.encode(text, add_special_tokens=add_special_tokens, **specials)
             return
-        spec, stream = tokenizer.spec, StreamingEncoder(tokenizer, **specials)
-        yield list(spec.prefix_ids) if add_special_tokens else []
+        stream = StreamingEncoder(tokenizer, add_special_tokens=add_special_tokens, **specials)
         for piece in pieces:
             yield stream.feed(piece)
         yield stream.finish()
-        yield list(spec.suffix_ids) if add_special_tokens else []
 
     def count_documents(
         self, pieces: Iterable[tuple[str, bool]], specials: Specials
