@@ -83,12 +83,12 @@ class UnknownPatternError(TokenizerCoreError, ValueError):
 
 
 class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
-    """The text contains a special token that the caller disallowed; `token` names it, and `place`
-    the document of a corpus."""
+    """The text contains a special token that the caller disallowed; `token` names it, `place` the
+    document of a corpus, and `which` the text."""
 
     code = "special_token_forbidden"
 
-    def __init__(self, token: str, place: str = "") -> None:
+    def __init__(self, token: str, place: str = "", which: str = "the text") -> None:
         self.token, self.place = token, place
         if place:
             super().__init__(
@@ -97,7 +97,7 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
             )
             return
         super().__init__(
-            f"the text holds the special token {token!r}, which disallowed_special forbids. "
+            f"{which} holds the special token {token!r}, which disallowed_special forbids. "
             f"To have it recognised, name it in allowed_special and not in disallowed_special; to "
             f"take it as plain text, pass allowed_special='none' and no disallowed_special."
         )

@@ -27,7 +27,12 @@ from tokenizer_core.engines.base import (
 )
 from tokenizer_core.engines.native_calls import join_segments
 from tokenizer_core.engines.protocol import is_array
-from tokenizer_core.errors import ChatInputError, OtherModelError, UnknownTokenIdError
+from tokenizer_core.errors import (
+    ChatInputError,
+    OtherModelError,
+    SpecialTokenForbiddenError,
+    UnknownTokenIdError,
+)
 from tokenizer_core.presets import (
     download_model_folder,
     find_packaged,
@@ -1316,9 +1321,16 @@ def _array_by(num_threads: int | None) -> Wanted[NDArray[np.uint32]]:
 
 @contextmanager
 def _naming_wrong(texts: Sequence[object]) -> Iterator[None]:
-    """Make an error name the first of `texts` that is no str or has a lone surrogate."""
+    """Make an error name the first of `texts` that is no str, has a lone surrogate or a token that
+    is disallowed."""
     try:
         yield
+    except SpecialTokenForbiddenError as error:
+        token = error.token
+        number = next((n for n, text in enumerate(texts) if token in str(text)), None)
+        if number is None:  # the normalized text has it
+            raise
+        raise SpecialTokenForbiddenError(token, which=f"texts[{number}]") from None
     except (AttributeError, TypeError, UnicodeEncodeError):
         for number, text in enumerate(texts):
             if not isinstance(text, str):

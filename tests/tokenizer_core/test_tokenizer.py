@@ -228,6 +228,8 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
             encode(["a", "b", None])
         with pytest.raises(UnicodeEncodeError, match=r"in texts\[1\]"):
             encode(["a", "\ud800"])
+        with pytest.raises(SpecialTokenForbiddenError, match=r"texts\[1\] holds the special"):
+            encode(["a", "b<|endoftext|>"], disallowed_special="all")
     with pytest.raises(TypeError, match=r"row 1: ids\[0\] = None"):
         tokenizer.decode_batch([[1], [None]])
     for train_on in (train, train_from_iterator):

@@ -261,14 +261,15 @@ def _count_documents(
     is_text = kind.choose(path)[0].startswith("txt")
     specials = specials_of_documents(allowed, disallowed, is_text=is_text)
     n_around = coder.n_around if arguments.add_special_tokens else 0
-    n_tokens, n_bytes, done = 0, 0, bar.n
+    n_documents, n_tokens, n_bytes, done = 0, 0, 0, bar.n
 
     def sized(pieces: Iterable[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:
-        nonlocal n_tokens, n_bytes
+        nonlocal n_documents, n_tokens, n_bytes
         for text, is_last in pieces:
             n_bytes += len(text.encode())
-            n_tokens += n_around if is_last else 0
             yield text, is_last
+            n_documents += is_last
+            n_tokens += n_around if is_last else 0
 
     with open_documents(path, kind) as reader:
         try:
@@ -276,7 +277,9 @@ def _count_documents(
                 n_tokens += n_more
                 bar.update(done + reader.position_bytes - bar.n)
         except SpecialTokenForbiddenError as error:
-            raise SpecialTokenForbiddenError(error.token, str(path)) from None
+            with open_documents(path, kind) as again:
+                place, _ = again.find_place(n_documents)
+            raise SpecialTokenForbiddenError(error.token, f"{path}, {place}") from None
     return n_tokens, n_bytes
 
 
