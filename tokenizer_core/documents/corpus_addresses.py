@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote
 
@@ -26,6 +27,9 @@ _WEB_AUTHORITY: Final = re.compile(
 )
 _WEB_PORTS: Final = {"http": ":80", "https": ":443"}
 _DISK: Final = ("file", "local", "asynclocal")
+_TABLES: Final = {
+    "_delta_log": "Delta Lake", ".hoodie": "Hudi", "metadata/*.metadata.json": "Iceberg",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +134,23 @@ def check_allowed(path: str, allowed_roots: Iterable[str | os.PathLike[str]] | N
 
 def _normalized(path: str) -> str:
     return parse_address(path).text if is_address(path) else os.path.realpath(path)
+
+
+def check_no_table(found: Iterable[str], exists: Callable[[str, str], object]) -> None:
+    """Check that the paths that a pattern found are not Parquet files of a table. Its folder also
+    holds the deleted rows, and the changed ones as they were: only the log of the table says which
+    files and rows count. `exists` says whether a folder has a path, which may have `*` in its last
+    name.
+
+    Raises:
+        CorpusError: a folder of theirs, or one above, has the log of a table.
+    """
+    files = (PurePosixPath(path) for path in found if path.lower().endswith(".parquet"))
+    for folder in sorted({str(above) for file in files for above in file.parents}):
+        for log, kind in _TABLES.items():
+            if exists(folder, log):
+                raise CorpusError(
+                    f"the folder {folder!r} is a table of {kind}, whose files also hold rows that "
+                    f"were deleted or replaced; write its rows to JSON lines or Parquet elsewhere, "
+                    f"or name its files one by one"
+                )

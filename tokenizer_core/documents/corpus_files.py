@@ -18,7 +18,12 @@ from dataclasses import dataclass, replace
 from typing import IO, Final
 
 from tokenizer_core.blobs.local_files import open_to_read
-from tokenizer_core.documents.corpus_addresses import check_allowed, is_address, parse_address
+from tokenizer_core.documents.corpus_addresses import (
+    check_allowed,
+    check_no_table,
+    is_address,
+    parse_address,
+)
 from tokenizer_core.documents.remote_files import (
     Identity,
     RemoteFile,
@@ -468,8 +473,9 @@ def find_corpus_files(
     and so are redirects of a web server.
 
     Raises:
-        CorpusError: no path is given; a path does not exist; a pattern matches nothing; a named or
-            matched file is a folder, a FIFO or a device, cannot be read, or is not allowed.
+        CorpusError: no path is given; a path does not exist; a pattern matches nothing, or files of
+            a table (Delta Lake, Iceberg, Hudi); a named or matched file is a folder, a FIFO or a
+            device, cannot be read, or is not allowed.
     """
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not named:
@@ -500,6 +506,10 @@ def _matches(path: str, roots: list[str | os.PathLike[str]] | None) -> list[str]
     matches = glob.glob(path, recursive=True)  # noqa: PTH207
     if not matches:
         raise CorpusError(f"no file matches the pattern {path!r}; check the folder and the ending")
+    check_no_table(
+        map(os.path.abspath, matches),
+        lambda folder, name: glob.glob(f"{glob.escape(folder)}/{name}"),  # noqa: PTH207
+    )
     return matches
 
 

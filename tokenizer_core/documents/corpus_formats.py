@@ -116,7 +116,7 @@ def format_of_content(data: bytes, name: str = "") -> str | None:
 
     It is JSON lines if the first lines are JSON objects. Otherwise its `name` may make it `json` (a
     list, or an object over several lines), `csv` or `arrow`. Nothing here reads these, nor `tar`,
-    `warc`, `zip`, `bz2` and `xz`.
+    `warc`, `zip`, `bz2`, `xz` and `utf-16`.
 
     Example:
         >>> format_of_content(b'{"text": "one"}'), format_of_content(b"{}, or text")
@@ -127,6 +127,8 @@ def format_of_content(data: bytes, name: str = "") -> str | None:
     for found, (offset, magic) in _MAGIC.items():
         if data.startswith(magic, offset):
             return "warc" if found == "gz" and name.lower().endswith(_PACKED_WARC) else found
+    if data.count(0) * 4 > len(data):  # English has one in two bytes, and is UTF-8 like this
+        return "utf-16"
     is_whole = len(data) < CONTENT_BYTES
     *lines, rest = data.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)
     if len(lines) < 2 and rest and is_whole:  # else the last line may not be there whole
@@ -142,6 +144,7 @@ CONTENT_NAMES: Final = {
     "jsonl": "JSON lines", "json": "JSON, but not JSON lines", "csv": "a table",
     "tar": "an archive of files", "zip": "an archive of files", "bz2": "packed with bzip2",
     "xz": "packed with xz", "warc": "a WARC file", "arrow": "an Arrow file",
+    "utf-16": "UTF-16, or has as many zeros",
 }  # fmt: skip
 """What messages say of the results of `format_of_content`."""
 
@@ -175,12 +178,13 @@ def check_text_content(name: str, data: bytes) -> None:
     if found in ("tar", "zip") or (found is not None and name.lower().endswith(_ARCHIVES)):
         raise CorpusError(f"the corpus file {name!r} is an archive of files; unpack it")
     if found is not None:
+        packing = (format_of_name(name) or "").removeprefix("txt")
         way_on = (
             f"and its name does not say so; rename it, or name its format (--format, in Python "
-            f"format=): {_OPTIONS[found]}"
+            f"format=): {_OPTIONS[found]}{packing}"
             if found in _OPTIONS
-            else "which is not read; write JSON lines, or name its format (--format, in Python "
-            "format=)"
+            else f"which is not read; write {'UTF-8' if found == 'utf-16' else 'JSON lines'}, or "
+            f"name its format (--format, in Python format=)"
         )
         raise CorpusError(
             f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}; txt reads it as text"

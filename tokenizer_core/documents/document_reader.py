@@ -522,8 +522,20 @@ def _open_blocks(source: CorpusFileBytes, format_name: str, options: _Options) -
     ending = options.corpus_format.ending(format_name)
     if ending is not None and (start > 0 or stop < source.size_bytes):
         enter_part(source, ending, start, stop)
-    _, _, packed = format_name.partition(".")
-    return _UNPACKED[packed](source.blocks(), source.name, options.max_expansion)
+    kind, _, packed = format_name.partition(".")
+    blocks = _UNPACKED[packed](source.blocks(), source.name, options.max_expansion)
+    is_checked = kind == "txt" and packed and options.corpus_format.format is None
+    return _checked(blocks, source.name) if is_checked else blocks
+
+
+def _checked(blocks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The blocks of a packed text, after a check of their beginning; `_open` checks other text."""
+    first = b""
+    while len(first) < CONTENT_BYTES and (block := next(blocks, b"")):
+        first += block
+    check_text_content(name, first)
+    yield first
+    yield from blocks
 
 
 _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[bytes]]]] = {

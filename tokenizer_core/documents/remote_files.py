@@ -10,10 +10,17 @@ import contextlib
 import functools
 import io
 import json
+import re
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any, Final
 
-from tokenizer_core.documents.corpus_addresses import WEB, CorpusAddress, parse_address
+from tokenizer_core.documents.corpus_addresses import (
+    WEB,
+    CorpusAddress,
+    check_no_table,
+    parse_address,
+)
 from tokenizer_core.errors import CorpusError
 
 REQUEST_BYTES: Final = 1 << 21
@@ -178,7 +185,25 @@ def find_remote_files(address: CorpusAddress, *, redirects: bool) -> list[str]:
         raise CorpusError(
             f"no file matches the pattern {address.shown!r}; check the folder and the ending"
         )
+    if address.scheme not in WEB:
+        _check_no_table(store, path, matches)
     return [one.text for one in found]
+
+
+def _check_no_table(store: Any, pattern: str, matches: Iterable[str]) -> None:
+    """As `check_no_table`, but no request leaves the folder of the pattern: those above it may not
+    be allowed."""
+    top = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+
+    def exists(folder: str, log: str) -> bool:
+        if not f"{folder}/".startswith(f"{top}/"):
+            return False
+        try:
+            return bool(store.glob(f"{folder}/{log}"))
+        except Exception:  # a store that lists nothing there
+            return False
+
+    check_no_table(matches, exists)
 
 
 def _address_of(match: str, pattern: CorpusAddress, path: str) -> CorpusAddress:

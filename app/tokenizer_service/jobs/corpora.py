@@ -296,7 +296,7 @@ class CorpusUpload:
             raise CorpusFormatError(
                 f"not {CONTENT_NAMES[expected]}, but the id or the request says so"
             )
-        is_text = found in ("jsonl", "json", "csv", "arrow", "tar", "warc")
+        is_text = found in ("jsonl", "json", "csv", "arrow", "tar", "warc", "utf-16")
         is_unasked = not is_text or (kind == "txt" and not self._is_told)
         if expected is None and found is not None and is_unasked:
             why = "which is not read: write JSON lines"

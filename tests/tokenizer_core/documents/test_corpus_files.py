@@ -50,6 +50,26 @@ def test_paths_and_patterns_find_files(folder, paths, found):
     assert find_corpus_files(paths) == found
 
 
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        ("_delta_log/0.json", "Delta Lake"),
+        (".hoodie/hoodie.properties", "Hudi"),
+        ("metadata/0-a.metadata.json", "Iceberg"),
+    ],
+)
+@pytest.mark.parametrize("where", ["{}/table", "memory:/{}/table"])
+def test_a_pattern_does_not_read_the_deleted_rows_of_a_table(tmp_path, where, log, kind):
+    table = where.format(tmp_path)
+    for name in (log, "data/lang=en/0.parquet", "data/lang=en/notes.txt"):
+        with fsspec.open(f"{table}/{name}", "w") as file:
+            file.write(name)
+    with pytest.raises(CorpusError, match=f"table' is a table of {kind}, .* write its rows to"):
+        find_corpus_files(f"{table}/**/*.parquet")
+    assert find_corpus_files(f"{table}/data/lang=en/0.parquet")
+    assert find_corpus_files(f"{table}/**/*.txt")
+
+
 def test_a_file_with_several_names_comes_once(folder):
     (folder / "link.txt").symlink_to("a.txt")
     (folder / "hard.txt").hardlink_to("b.txt")

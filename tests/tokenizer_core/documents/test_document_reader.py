@@ -119,12 +119,19 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
         ("corpus.txt", long, "JSON lines", "jsonl"),
         ("corpus.txt", LINES[:16] + long, "JSON lines", "jsonl"),
         ("corpus.json", LINES[:16], "JSON lines", "jsonl"),
+        (
+            "corpus.txt.gz",
+            gzip.compress(LINES[:9]) + gzip.compress(LINES[9:]),
+            "JSON lines",
+            "jsonl.gz",
+        ),
+        ("corpus.txt.gz", gzip.compress(long), "JSON lines", "jsonl.gz;"),
     ):
         path = tmp_path / name
         path.write_bytes(data)
         message = rf"'.*{name}' is {shown}, and its name .*--format, .*: {remedy}"
         with pytest.raises(CorpusError, match=message):
-            opened(path)
+            list(opened(path))
         if data.isascii():
             with open_documents(path, CorpusFormat("txt")) as pieces:
                 assert join(pieces) == [data.decode()]
@@ -144,10 +151,12 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
         ("lines.jsonl.bz2", bz2.compress(LINES), "packed with bzip2, which is not read"),
         ("lines.jsonl.xz", lzma.compress(LINES), "packed with xz, which is not read"),
         ("data-0.arrow", b"\xff\xff\xff\xff", "an Arrow file, which is not read"),
+        ("corpus.txt", "Eins.\n".encode("utf-16-le"), "UTF-16, .* not read; write UTF-8, or"),
+        ("corpus.txt.gz", gzip.compress(web), "a WARC file, which is not read"),
     ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(CorpusError, match=message):
-            opened(tmp_path / name)
+            list(opened(tmp_path / name))
     for name, data in (
         ("pandas.JSON", b'[{"text":"one"},{"text":"two"}]'),
         ("duckdb.json", b'[\n\t{"text":"one"},\n\t{"text":"two"}\n]\n'),
