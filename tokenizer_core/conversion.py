@@ -186,7 +186,9 @@ def _filled_up(again: TokenizerSpec, spec: TokenizerSpec, target: Target) -> Tok
             again, kind=spec.kind, merges=spec.merges, ignore_merges=spec.ignore_merges
         )
     if target in _WHOLE:
-        return again
+        # The writer has checked that both dialects read the expression alike.
+        alike = dataclasses.replace(again.pattern, dialect=spec.pattern.dialect) == spec.pattern
+        return dataclasses.replace(again, pattern=spec.pattern) if alike else again
     if [(t.content, t.id) for t in again.added_tokens] != [
         (t.content, t.id) for t in spec.added_tokens
     ]:

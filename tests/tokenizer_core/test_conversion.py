@@ -216,7 +216,11 @@ ROWS = {
         replace(SPEC, pattern=SplitPattern("custom", r"\h+|\H", "oniguruma")),
         "split pattern",
     ),
-    "another custom pattern": (CUSTOM, "split pattern"),
+    "one of another dialect that Oniguruma reads alike (Tekken)": (CUSTOM, "split pattern"),
+    "another custom pattern": (
+        replace(SPEC, pattern=SplitPattern("custom", r"\w+|\W")),
+        "split pattern",
+    ),
     "normalizer NFC": (NFC, "normalized"),
     "a space before each part of a text (`add_prefix_space`)": (PREFIX_SPACE, "normalized"),
     "flags of added tokens (`lstrip`, `rstrip`, `single_word`, `normalized`)": (

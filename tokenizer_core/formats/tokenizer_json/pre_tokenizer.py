@@ -4,7 +4,7 @@ Oniguruma runs the expressions of this file. In Oniguruma, `{1,3}+` repeats a re
 it is possessive), and `$` also matches before every newline. The spellings that are published for
 Hugging Face become named patterns, and a named pattern is written in such a spelling. Any other
 expression is read in the dialect `oniguruma`, which translates it exactly or refuses it, and is
-written as it is. A custom expression of another dialect is not written.
+written as it is. A custom expression of another dialect is written if Oniguruma reads it alike.
 
 In a vocabulary of characters the merges decide how text is split, and a pre-tokenizer does no more
 than to write spaces as U+2581.
@@ -364,7 +364,8 @@ def render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object] | None:
 
 def render_pattern(pattern: SplitPattern) -> dict[str, object]:
     """The `pre_tokenizer` that splits like `pattern`. Raises FormatError: a custom pattern of
-    another dialect than Oniguruma, unless it is DeepSeek's or that of other steps than Splits."""
+    another dialect, which Oniguruma might read otherwise, unless it is DeepSeek's or that of other
+    steps than Splits."""
     if pattern == _WHOLE_TEXT:
         return render_byte_level(use_regex=False)
     steps = [*pattern.before, pattern.alone()]
@@ -399,7 +400,7 @@ def _render_step(step: SplitPattern, what: str) -> dict[str, object]:
     for name, named in PATTERNS.items():
         if _as_step(step) == _as_step(named):
             return _render_split(SPELLINGS[name])
-    if step.dialect != "oniguruma":
+    if step.dialect != "oniguruma" and not _is_alike_in_oniguruma(step):
         found = what.format(format(repr(step.expression), ".120"))
         raise FormatError(
             f"the {found} {step.dialect}; Hugging Face runs expressions in Oniguruma, which might "
@@ -409,6 +410,18 @@ def _render_step(step: SplitPattern, what: str) -> dict[str, object]:
     if step.behavior == "isolated":
         return split
     return split | {"behavior": behavior, "invert": step.invert}
+
+
+def _is_alike_in_oniguruma(step: SplitPattern) -> bool:
+    """Whether Oniguruma certainly reads the expression as its dialect does, like a Tekken's."""
+    # Imported here: few processes need it.
+    from tokenizer_core.splitting.dialects import translate
+
+    try:
+        own, other = (translate(step.expression, each) for each in (step.dialect, "oniguruma"))
+    except UnknownPatternError:
+        return False
+    return own == other and not own.matches_empty  # engines go on differently after nothing
 
 
 def render_metaspace(scheme: str) -> dict[str, object]:

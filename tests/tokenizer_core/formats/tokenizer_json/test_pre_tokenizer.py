@@ -20,8 +20,9 @@ from tests.tokenizer_core.formats.small_specs import (
     pair_of,
 )
 from tokenizer_core import Tokenizer
-from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
+from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode, parse_token
+from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
 from tokenizer_core.spec import Alphabet
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 
@@ -274,6 +275,32 @@ def test_the_rule_for_falcon_s_missing_bytes_is_needed_and_kept():
     merges = [merge for merge in table["model"]["merges"] if "9" not in "".join(merge)]
     table |= {"model": table["model"] | {"vocab": vocab, "merges": merges}}
     check_refusal(table, "only with all digits in")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "unmatched", "expression", "is_written"),
+    [
+        ("python", "keep", r"\p{L}+|\d|[^\p{L}\d]+", True),
+        ("fancy-regex", "drop", r"[\p{L}&&[^\p{Han}]]+|\h\s*", True),
+        ("python", "keep", r"\w+|\W", False),  # other letters
+        ("fancy-regex", "drop", r"\p{N}{1,3}+|\D", False),  # Oniguruma repeats twice
+        ("python", "keep", r"a{,3}|[^a]+", False),  # may match nothing
+    ],
+)
+def test_an_expression_is_written_if_oniguruma_reads_it_alike(
+    dialect, unmatched, expression, is_written
+):
+    pattern = SplitPattern("custom", expression, dialect, unmatched)
+    if not is_written:
+        with pytest.raises(FormatError, match="might split otherwise"):
+            render_pattern(pattern)
+        return
+    split, _ = render_pattern(pattern)["pretokenizers"]
+    behavior, written = split["behavior"].lower(), tokenizers.Regex(split["pattern"]["Regex"])
+    theirs = tokenizers.pre_tokenizers.Split(written, behavior, split["invert"])
+    for text in class_borders_in_context():
+        pieces = [piece for piece, _ in theirs.pre_tokenize_str(text)]
+        assert pattern.compile().findall(text) == pieces
 
 
 def test_a_behavior_needs_the_text_without_a_match():
