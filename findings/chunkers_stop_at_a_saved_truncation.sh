@@ -5,8 +5,8 @@
 # its RecursiveChunker, semantic-text-splitter 0.33.1 and semchunk 3.2.5 give one chunk of the whole text, as 16 tokens.
 # No error, no warning. langchain-text-splitters 1.1.3, through transformers, which ignores the saved truncation, gives
 # ten chunks.
-# Source of the expectation: the arguments' own names and descriptions ("chunk_size: maximum number of tokens per
-# chunk"), and the same calls after `no_truncation()`.
+# Source of the expectation: their descriptions of the size ("Maximum number of tokens per chunk" in chonkie, "The
+# maximum number of tokens a chunk may contain" in semchunk), and the same calls after `no_truncation()`.
 # 2026-11-30
 set -eu
 work=$(mktemp -d)

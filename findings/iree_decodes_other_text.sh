@@ -5,7 +5,8 @@
 # becomes one U+FFFD a byte, as most emoji and many Chinese characters are with GPT-2's and Llama 3's vocabularies. And
 # `Strip`, which takes one space from the beginning of the text, takes one from each token: Llama 2's "I am" is "Iam".
 # No error; `decode_stream_iter` gives the same.
-# Source of the expectation: its README ("full HuggingFace `tokenizer.json` compatibility"); tokenizers 0.23.3.
+# Source of the expectation: its README ("with full HuggingFace `tokenizer.json` and OpenAI tiktoken compatibility");
+# tokenizers 0.23.3.
 # iree-tokenizer 0.3.0, tokenizers 0.23.3, 2026-11-30
 set -eu
 work=$(mktemp -d)

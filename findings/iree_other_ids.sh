@@ -4,7 +4,8 @@
 # "\n \n" after the first line break, where `\s*[\r\n]+` takes all of it: a blank line with a space or a tab, as in much
 # source code, has other ids. And an added token that is not special, as Qwen 3's `<think>` and `<tool_call>`, is not
 # found in a text at all: it becomes the ids of its characters. No error in either case.
-# Source of the expectation: its README ("full HuggingFace `tokenizer.json` compatibility"); tokenizers 0.23.3.
+# Source of the expectation: its README ("with full HuggingFace `tokenizer.json` and OpenAI tiktoken compatibility");
+# tokenizers 0.23.3.
 # iree-tokenizer 0.3.0, tokenizers 0.23.3, 2026-11-30
 set -eu
 work=$(mktemp -d)

@@ -216,7 +216,10 @@ ROWS = {
         replace(SPEC, pattern=SplitPattern("custom", r"\h+|\H", "oniguruma")),
         "split pattern",
     ),
-    "one of another dialect that Oniguruma reads alike (Tekken)": (CUSTOM, "split pattern"),
+    "one of another dialect that Oniguruma reads alike (Tekken, Kimi K2)": (
+        CUSTOM,
+        "split pattern",
+    ),
     "another custom pattern": (
         replace(SPEC, pattern=SplitPattern("custom", r"\w+|\W")),
         "split pattern",
