@@ -187,7 +187,8 @@ def check_text_content(name: str, data: bytes) -> None:
             f"name its format (--format, in Python format=)"
         )
         raise CorpusError(
-            f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}; txt reads it as text"
+            f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}; "
+            f"txt{packing} reads it as text"
         )
 
 
