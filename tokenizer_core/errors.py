@@ -28,6 +28,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     import difflib  # only here: commands without a mistake do not load it
 
+    word = word[:256]  # enough, and the time of difflib grows with its length
     candidates = [name for name in known if not _says_another_thing(word, name)]
     near = difflib.get_close_matches(word, candidates, n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
@@ -453,9 +454,10 @@ class ArtifactError(TokenizerCoreError):
 
 
 class ArtifactNotFoundError(ArtifactError, LookupError):
-    """No tokenizer, or no version of it, has that name."""
+    """No tokenizer, or no version of it, has that name; `near` suggests one, as `did_you_mean`."""
 
     code = "tokenizer_not_found"
+    near: str = ""
 
 
 class ArtifactNameError(ArtifactError, ValueError):

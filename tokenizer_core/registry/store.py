@@ -25,6 +25,7 @@ from tokenizer_core.errors import (
     ModelNotFoundError,
     NameReservedError,
     PointerMovedError,
+    did_you_mean,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.pickle_files import render_pickle
@@ -133,9 +134,12 @@ class Artifacts(PointerMoves):
             return active
         name, at, version = wanted.partition("@")
         checked_name(name)
-        if at:
-            return self._ref(name, version)
-        return self._ref(name, self._versions_of(name)[-1])
+        try:
+            return self._ref(name, version if at else self._versions_of(name)[-1])
+        except ArtifactNotFoundError as error:
+            known = self._version_names(name)
+            error.near = did_you_mean(version if known else name, known or self.names())
+            raise
 
     def resolve_near(self, wanted: str) -> ArtifactRef:
         """As `resolve`, for callers that must not wait. It may return a version that another host
@@ -157,10 +161,13 @@ class Artifacts(PointerMoves):
             name, version = model if is_name else self.aliases().get(model, ""), ""
         versions = self._version_names(name) if name else []
         if not versions or (version and version not in versions):
-            raise ModelNotFoundError(
+            error = ModelNotFoundError(
                 f"no tokenizer has the name or alias {model!a:.220}; `tokenizer alias NAME ALIAS` "
                 f"adds an alias"
             )
+            known = versions or [*self.names(), *self.aliases()]
+            error.near = did_you_mean(version if versions else model, known)
+            raise error
         return self._ref(
             name, version or _active_last(name, versions, self.pointer_state().recorded())
         )

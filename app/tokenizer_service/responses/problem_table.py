@@ -395,12 +395,13 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(
         404,
-        "No such tokenizer or version; GET /tokenizers lists them. To use a preset, publish it: "
+        "No such tokenizer or version{error.near}; GET /tokenizers lists them. To use a preset, publish it: "
         "tokenizer import --preset NAME --name NAME.",
     ),
     core.ModelNotFoundError: Row(
         404,
-        "No tokenizer has the name or alias that `model` gives; GET /v1/models lists them. "
+        "No tokenizer has the name or alias that `model` gives{error.near}; GET /v1/models lists "
+        "them. "
         "`tokenizer alias NAME ALIAS`, or PUT /v1/models/ALIAS, adds an alias. With "
         "TOKENIZER_MODEL=ignore the service ignores `model`.",
     ),

@@ -93,6 +93,23 @@ def test_a_path_that_is_no_sound_file_of_a_version_is_refused(own_client, store,
     assert own_client.get(address(starter, "merges.pkl")).status_code == 200
 
 
+def test_an_unknown_tokenizer_is_refused_with_a_similar_name(client, starter):
+    """Whoever gets this answer may also list the names: both need a read key."""
+    wrong = f"{starter}"[:-1] + "01"[f"{starter}"[-1] == "0"]
+    for method, path, body, near in (
+        ("GET", "/tokenizers/startr", None, "starter"),
+        ("POST", "/encode", {"text": "a", "tokenizer": "startr"}, "starter"),
+        ("POST", "/encode", {"text": "a", "tokenizer": wrong}, starter.version),
+        ("POST", "/tokenize", {"prompt": "a", "model": "startr"}, "starter"),
+        ("GET", "/v1/models/startr", None, "starter"),
+        ("PUT", ACTIVE, {"tokenizer": "startr"}, "starter"),
+    ):
+        answer = client.request(method, path, json=body, headers={"X-API-Key": ADMIN_KEY})
+        problem(answer, 404)
+        assert f"; did you mean {near}?; GET /" in answer.text
+    assert "did you mean" not in client.get("/tokenizers/zz").text
+
+
 def test_a_format_that_would_give_other_ids_is_refused_by_name(client, shared_store):
     vocab = {byte: bytes([byte]) for byte in range(256)}
     spec = TokenizerSpec.from_merges(vocab, [], SPECIALS, normalizer="nfc")
