@@ -84,12 +84,15 @@ def test_promotion_over_http(client, store, other_spec):
     first = active.json()["digest"]
     assert active.json()["manifest"]["fingerprint"] == first == only["digest"]
     assert active.headers["ETag"] == f'"{first}-starter@{only["version"]}"'
+    store.publish(other_spec, name="starter")  # newer than what is served
     other = store.publish(other_spec, name="other")
     assert put("other", **{"If-Match": '"wrong"'}).status_code == 412
     done = put("other", **{"If-Match": f'"{first}"'})
     assert done.status_code == 200
     assert done.json()["active"]["digest"] == other.digest
     assert done.json()["previous"]["digest"] == first
+    again = put("other")  # is active already
+    assert (again.json(), again.headers["ETag"]) == (done.json(), done.headers["ETag"])
     active = client.get("/tokenizers/active")
     assert done.headers["ETag"] == active.headers["ETag"]
     assert active.json()["previous"]["digest"] == first

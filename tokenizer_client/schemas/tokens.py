@@ -497,10 +497,12 @@ class TokenizersResponse(BaseModel):
 
 
 class PromoteResponse(BaseModel):
-    """The tokenizer that is active now, and the one that was active before."""
+    """The tokenizer that is active now, and what was served before."""
 
     active: TokenizerIdentity
-    previous: TokenizerIdentity | None
+    previous: TokenizerIdentity | None = Field(
+        description="What `POST /rollback` would serve; null for nothing."
+    )
 
 
 class LimitsInfo(BaseModel):

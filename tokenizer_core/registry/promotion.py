@@ -38,13 +38,19 @@ class PointerMoves(ABC):
     """Base of `Artifacts`: moves the pointer and says which version it names."""
 
     def promote(
-        self, ref: ArtifactRef, *, expected: StoredState | None = None, forget_current: bool = False
+        self,
+        ref: ArtifactRef,
+        *,
+        expected: StoredState | None = None,
+        forget_current: bool = False,
+        served: ArtifactRef | None = None,
     ) -> ArtifactRef | None:
         """Point `active.json` at `ref`, which must open; return the version that was active before.
 
         With `expected`, a state from `pointer_state`, promote only if the pointer is still in that
         state: nobody else promoted between the caller's check and this call. With `forget_current`,
-        the history omits the version that is active now, because it was never served.
+        the history omits the version that is active now, because it was never served. `served` is
+        what a server serves; the history has it if the pointer names nothing that exists.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: as `open`; the pointer is unchanged.
@@ -62,7 +68,7 @@ class PointerMoves(ABC):
             if current == ref:
                 is_done = expected is None or self.pointer_state().tag == expected.tag
             else:
-                data = state.moved_to(ref, None if forget_current else current)
+                data = state.moved_to(ref, None if forget_current else current or served)
                 is_done = self._move_pointer(data, state, ref)
             if is_done:
                 return current

@@ -467,12 +467,15 @@ def _version_before(store: Artifacts, name: str) -> ArtifactRef:
 
 
 def _promote(store: Artifacts, ref: ArtifactRef, *, as_json: bool) -> None:
-    previous = store.promote(ref)
+    store.promote(ref)
+    previous = None
+    with suppress(ArtifactNotFoundError, ArtifactCorruptError):
+        previous = store.served_before(default_tokenizer())
     if as_json:
         print_json({"active": _identity(ref), "previous": previous and _identity(previous)})
         return
     print(f"{ref} now serves")
-    if previous is not None and previous != ref:
+    if previous is not None:
         print(f"back again:  tokenizer promote {previous}")
 
 

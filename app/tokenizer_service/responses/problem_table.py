@@ -395,8 +395,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(
         404,
-        "No such tokenizer or version{error.near}; GET /tokenizers lists them. To use a preset, publish it: "
-        "tokenizer import --preset NAME --name NAME.",
+        "No such tokenizer or version{error.near}; GET /tokenizers lists them. To use a preset, "
+        "publish it: tokenizer import --preset NAME --name NAME.",
     ),
     core.ModelNotFoundError: Row(
         404,

@@ -293,7 +293,8 @@ async def remove_version(request: Request, name: PlainName, version: str) -> Non
     responses=problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507),
 )
 async def promote(request: Request, response: Response) -> PromoteResponse:
-    """Make a version the active one, which serves requests that name no tokenizer.
+    """Make a version the active one, which serves requests that name no tokenizer. If it is
+    already, nothing changes, and `previous` stays.
 
     The response is sent once every server process serves the new version. With `If-Match` on the
     digest or the ETag of the active version, the request cannot overwrite another client's
@@ -329,19 +330,14 @@ async def roll_back(request: Request, response: Response) -> PromoteResponse:
 
 async def _promote(request: Request, response: Response, ref: ArtifactRef) -> PromoteResponse:
     services = services_of(request)
-    replaced = None
 
     def check(present: ArtifactRef | None) -> None:
-        nonlocal replaced
         if present is not None:
             require_match(request, services.live.shown_for(present))
-        replaced = present
 
-    served = await services.live.promote(ref, check=check)
-    # Another process may have moved the pointer, which this one has not followed yet.
-    previous = served if replaced in (None, ref) else replaced
-    etag = version_tag(ref, services.live.previous)
-    response.headers.update({**identity_headers(ref), "ETag": etag})
+    await services.live.promote(ref, check=check)
+    previous = services.live.previous
+    response.headers.update({**identity_headers(ref), "ETag": version_tag(ref, previous)})
     return PromoteResponse(
         active=_identity(ref), previous=None if previous is None else _identity(previous)
     )

@@ -438,8 +438,8 @@ class LiveTokenizers:
         ref: ArtifactRef,
         *,
         check: Callable[[ArtifactRef | None], None] = lambda present: None,
-    ) -> ArtifactRef | None:
-        """Serve `ref` in every process of this host; returns the version that was active before.
+    ) -> None:
+        """Serve `ref` in every process of this host; `previous` is then what was served before.
 
         Processes of other hosts follow the pointer later. A thread calls `check` with the active
         version, and `check` may raise. If another promotion or fence, on any host, comes between
@@ -454,9 +454,8 @@ class LiveTokenizers:
             DiskError: the disk is full or fails.
         """
         loaded = await asyncio.to_thread(self.get, str(ref))
-        before = await self._swap.promote(loaded, check)
+        await self._swap.promote(loaded, check)
         await asyncio.to_thread(self._note_previous)
-        return before
 
     def _note_previous(self) -> None:
         previous = None

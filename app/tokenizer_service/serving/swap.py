@@ -54,18 +54,18 @@ class Swap:
 
     async def promote(
         self, loaded: LiveTokenizer, check: Callable[[ArtifactRef | None], None]
-    ) -> ArtifactRef | None:
+    ) -> None:
         """See `LiveTokenizers.promote`."""
         try:
             async with hold_promotion_lock(self._lock_path, self._timeout_seconds):
-                return await self._swap_everywhere(loaded, check)
+                await self._swap_everywhere(loaded, check)
         except OSError as error:
             log.error("the disk does not do what it should: %s", error)
             raise DiskError(error) from error
 
     async def _swap_everywhere(
         self, loaded: LiveTokenizer, check: Callable[[ArtifactRef | None], None]
-    ) -> ArtifactRef | None:
+    ) -> None:
         live = self._live
         before = live.active
         # One may have failed to load this version before, and its files have been mended since.
@@ -82,19 +82,18 @@ class Swap:
             if before is not None:
                 await asyncio.shield(self._restore(before, loaded))
             raise
-        return None if before is None else before.ref
 
     def _move_pointer(self, ref: ArtifactRef, check: Callable[[ArtifactRef | None], None]) -> None:
         for tries_left in reversed(range(MAX_MOVES)):
             state = self._store.pointer_state()
             # If the pointer is damaged or was never written, use the version of this process.
             active = self._live.active
-            present = None if active is None else active.ref
+            present = served = None if active is None else active.ref
             with contextlib.suppress(ArtifactCorruptError):
                 present = state.ref() or present
             check(present)
             try:
-                self._store.promote(ref, expected=state)
+                self._store.promote(ref, expected=state, served=served)
                 return
             except PointerMovedError:
                 if not tries_left:

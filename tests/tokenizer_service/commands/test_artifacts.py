@@ -46,7 +46,9 @@ def test_rollback_returns_to_the_version_served_before(cli):
     assert served(cli).startswith("starter@")
     cli.run("promote", versions[2])
     out, _ = cli.run("promote", versions[1])
+    again, _ = cli.run("promote", versions[1])  # is active already
     assert out.decode().splitlines()[-1] == f"back again:  tokenizer promote {versions[2]}"
+    assert again == out
     for expected in (versions[2], versions[1]):  # a second rollback undoes the first
         cli.run("rollback")
         assert served(cli) == expected
