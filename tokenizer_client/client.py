@@ -1328,7 +1328,7 @@ class CorpusResource(_Resource):
         over_length: OverLength | None = None,
         begin_of_document: str | None = None,
         end_of_document: str | None = None,
-        layout: Literal["raw", "npy", "megatron", "llmc"] | None = None,
+        layout: Literal["raw", "npy", "megatron", "llmc", "parquet"] | None = None,
         dtype: Literal["auto", "uint16", "uint32"] | None = None,
         tokens_per_shard: int | None = None,
         validation_share: float | None = None,

@@ -186,8 +186,8 @@ class TrainRequest(BaseModel):
     field: FieldNames | None = Field(
         None,
         description="Field of JSON lines or column of Parquet with the documents, or several, of "
-        "which each record and Parquet file has one; by default those that the corpora were "
-        "uploaded with, or `text`.",
+        "which each record and Parquet file has one; by default each corpus has the one that it "
+        "was uploaded with, or `text`.",
     )
     separator: str | None = Field(
         None,

@@ -94,8 +94,8 @@ class EncodeCorpusRequest(RequestModel):
     field: FieldNames | None = Field(
         default=None,
         description="Field of JSON lines or column of Parquet with the documents, or several, of "
-        "which each record and Parquet file has one; by default those that the corpora were "
-        "uploaded with, or `text`.",
+        "which each record and Parquet file has one; by default each corpus has the one that it "
+        "was uploaded with, or `text`.",
     )
     separator: _Token | None = Field(
         default=None,
@@ -110,8 +110,10 @@ class EncodeCorpusRequest(RequestModel):
         description="Special token after each document; by default the only one of the vocabulary "
         "that is known to end documents, and none for conversations; empty for none.",
     )
-    layout: Literal["raw", "npy", "megatron", "llmc"] = Field(
-        default="raw", description="Layout for `np.memmap`, `np.load`, Megatron or llm.c."
+    layout: Literal["raw", "npy", "megatron", "llmc", "parquet"] = Field(
+        default="raw",
+        description="Layout for `np.memmap`, `np.load`, Megatron, llm.c, or TRL and axolotl, which "
+        "read Parquet; the last needs the service's extra `parquet`.",
     )
     dtype: Literal["auto", "uint16", "uint32"] = Field(
         default="auto", description="`auto`: two bytes per id if the largest id fits."

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, encode_batches
@@ -145,7 +144,8 @@ def corpus_settings(
     """The settings that decide the documents and their splits, for checkpoints."""
     names = corpus_file_names(files)
     more = {} if document_encoder is None else {"encoder": dict(document_encoder.settings)}
-    return {"files": names, "validation_share": validation_share, **asdict(corpus_format), **more}
+    how = corpus_format.settings()
+    return {"files": names, "validation_share": validation_share, **how, **more}
 
 
 class _Files:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
@@ -100,7 +100,7 @@ class _Plan:
             "special_tokens": list(self.special_tokens),
             "shard_bytes": self.shard_bytes,
             "n_partitions": self.n_partitions,
-            "format": asdict(self.corpus_format),
+            "format": self.corpus_format.settings(),
             "skips_bad": self.skips_bad,
         }
 

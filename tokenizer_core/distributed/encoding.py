@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -119,7 +119,7 @@ def encode_distributed(
         "layout": _LAYOUT,
         "unicode_tables": UNICODE_TABLES,
         "inputs": [source.identity for source in sources],
-        "format": asdict(corpus_format),
+        "format": corpus_format.settings(),
         "plan": render_plan(plan),
         "shard_bytes": shard_bytes,
     }

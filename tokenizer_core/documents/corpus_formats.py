@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.json_lines import DEFAULT_FIELD
@@ -30,13 +30,32 @@ class CorpusFormat:
     - `format`: one of `FORMATS`; by default, from the extension of the file. A file whose name ends
       in none of them is text, but an error if its first bytes are those of another format.
     - `field`: of JSON lines and Parquet, or a list of fields, of which each record and each file
-      of Parquet has exactly one. None: a document is a whole record.
+      of Parquet has exactly one. None: a document is a whole record. A dict: one of these for
+      each file, by its path.
     - `separator`: of plain text.
     """
 
     format: str | None = None
-    field: str | list[str] | None = DEFAULT_FIELD  # a list, as JSON has it in checkpoints
+    # Lists, as JSON has them in checkpoints.
+    field: str | list[str] | dict[str, str | list[str]] | None = DEFAULT_FIELD
     separator: str | None = None
+
+    def field_of(self, path: str | os.PathLike[str]) -> str | list[str] | None:
+        """The `field` of one file; raise ValueError if the dict has none for it."""
+        if not isinstance(self.field, dict):
+            return self.field
+        if (name := os.fspath(path)) not in self.field:
+            raise ValueError(f"the dict `field` has no field for the file {name!r:.200}")
+        return self.field[name]
+
+    def settings(self) -> dict[str, Any]:
+        """The fields for checkpoints, without the paths of files, which may move."""
+        each = self.field
+        return {
+            "format": self.format,
+            "field": [[field] for field in each.values()] if isinstance(each, dict) else each,
+            "separator": self.separator,
+        }
 
     def choose(self, path: str | os.PathLike[str]) -> tuple[str, bool]:
         """The format of a file, and whether its content need not be looked at.

@@ -59,6 +59,7 @@ ChangePieces = Callable[[Iterable[tuple[bytes, bool]]], Iterator[tuple[bytes, bo
 @dataclass(frozen=True, slots=True)
 class _Options:
     corpus_format: CorpusFormat
+    field: str | list[str] | None
     max_piece_chars: int
     max_line_bytes: int
     max_expansion: float
@@ -204,7 +205,8 @@ def open_documents(
             installed.
         ValueError: an argument is out of range.
     """
-    options = _Options(corpus_format, max_piece_chars, max_line_bytes, max_expansion, within)
+    limits = (max_piece_chars, max_line_bytes, max_expansion)
+    options = _Options(corpus_format, corpus_format.field_of(path), *limits, within)
     source, chosen = _open(path, options, hash_source, allowed_roots)
     return DocumentReader(source, chosen, _read(source, chosen, options))
 
@@ -228,7 +230,7 @@ def open_utf8_documents(
     read, after `within` begins. Of plain text, `endings` end a document then too, and stay in it.
     """
     limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
-    options = _Options(corpus_format, *limits, within, bad, endings)
+    options = _Options(corpus_format, corpus_format.field_of(path), *limits, within, bad, endings)
     source, chosen = _open(path, options, hash_source=True)
     return DocumentReader(source, chosen, _read_utf8(source, chosen, options), bad)
 
@@ -474,7 +476,7 @@ def write_separated(path: Path, pieces: Iterable[tuple[bytes, bool]], separator:
 def _read(
     source: CorpusFileBytes, format_name: str, options: _Options
 ) -> Generator[DocumentPiece, None, None]:
-    field, separator = options.corpus_format.field, options.corpus_format.separator
+    field, separator = options.field, options.corpus_format.separator
     with source.reading():
         if format_name == "parquet":
             yield from read_parquet_rows(
@@ -546,7 +548,7 @@ _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[byte
 
 
 def _check_options(options: _Options) -> None:
-    field, separator = options.corpus_format.field, options.corpus_format.separator
+    field, separator = options.field, options.corpus_format.separator
     if isinstance(field, list) and (not field or len(set(field)) < len(field)):
         raise ValueError("the list of fields is empty, or has one twice; name each once")
     if separator is not None:

@@ -207,8 +207,8 @@ def max_bad(asked: EncodeCorpusRequest | TrainRequest) -> float | None:
 def corpus_format(
     asked: EncodeCorpusRequest | TrainRequest, files: Sequence[InputFile], separator: str = ""
 ) -> dict[str, Any]:
-    """The arguments of the library's `CorpusFormat`, which describes how files hold documents.
-    `separator` is the default.
+    """The arguments of the library's `CorpusFormat`, which describes how files hold documents; a
+    dict of fields is by the names of the files. `separator` is the default.
 
     Raises:
         InvalidInputsError: the request has a field, and all files are text; it has a separator, and
@@ -235,13 +235,13 @@ def corpus_format(
     known = next(iter(formats)) if len(formats) == 1 else None
     if asked.format == "chat":
         return {"format": known, "field": None, "separator": None}
+    own = {file.name: file.text_field or DEFAULT_FIELD for file in files}
     named = [asked.field] if isinstance(asked.field, str) else asked.field
-    read = zip(files, are_text, strict=False)  # URLs follow
-    named = named or [file.text_field or DEFAULT_FIELD for file, is_text in read if not is_text]
-    fields = list(dict.fromkeys(named or [DEFAULT_FIELD]))
+    fields = list(dict.fromkeys(named or own.values() or [DEFAULT_FIELD]))
+    several: Any = fields if named else own
     return {
         "format": "txt" if asked.format == "text" else asked.format or known,
-        "field": fields[0] if len(fields) == 1 else fields,
+        "field": fields[0] if len(fields) == 1 else several,
         "separator": (separator if asked.separator is None else asked.separator) or None,
     }
 
@@ -280,6 +280,8 @@ def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: Token
     )
     n_bytes = sum(file.size_bytes for file in files)
     bytes_per_id = plan.disk_dtype.itemsize + plan.loss_mask
+    if plan.layout_name == "parquet":  # input_ids and labels, which pack to about four bytes
+        bytes_per_id += 4
     return round(n_bytes * n_ids / n_sampled * bytes_per_id)
 
 

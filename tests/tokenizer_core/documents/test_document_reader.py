@@ -102,6 +102,11 @@ def test_of_several_fields_exactly_one_is_read(tmp_path, format_name):
         else:
             with pytest.raises(CorpusError, match=message):
                 list(read_documents(path, how))
+    # Which of both it is may be known for each file.
+    for field, expected in (("body", "a"), ("text", "b")):
+        assert list(read_documents(path, CorpusFormat(field={str(path): field}))) == [expected]
+    with pytest.raises(ValueError, match=r"no field for the file '.*a\."):
+        list(read_documents(path, CorpusFormat(field={"a": "body"})))
 
 
 LINES = b'{"text": "one"}\n{"text": "two"}\n'

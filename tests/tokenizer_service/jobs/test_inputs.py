@@ -34,7 +34,8 @@ def test_a_job_reads_each_corpus_once_and_keeps_the_separator(service):
     labels = [file["label"] for file in job.request["inputs"]]
     assert labels == ["news", "lines.jsonl", "more.jsonl"]
     assert job.request["corpus_format"]["separator"] == "new"
-    assert job.request["corpus_format"]["field"] == ["text", "body"]
+    own = {"news": "text", "lines.jsonl": "text", "more.jsonl": "body"}
+    assert job.request["corpus_format"]["field"] == own
 
 
 def write(folder, name, text):

@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenizer_core.documents import BY_NAME, CorpusFormat
 from tokenizer_core.errors import StorageError
 from tokenizer_core.splitting.patterns import resolve_pattern
 from tokenizer_service.jobs.input_files import InputChangedError, InputFile
-from tokenizer_service.jobs.worker.context import vocabulary_options
+from tokenizer_service.jobs.worker.context import corpus_format_of, vocabulary_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +65,6 @@ def train_on_cluster(
     files: Sequence[InputFile],
     engine: str,
     progress: Callable[[TrainingProgress], object],
-    *,
-    corpus_format: CorpusFormat = BY_NAME,
 ) -> TrainingResult:
     """As `train`: the cluster's workers count, and this process learns from the merged counts."""
     from tokenizer_core.distributed import count_distributed
@@ -81,16 +78,17 @@ def train_on_cluster(
     plan.n_merges(request["vocab_size"])  # raises for a wrong size before the counting
     started = time.perf_counter()
     output = job.folder.scratch_path / "pretokens.counts"
+    sources = _sources_of(job, files)
     with connect_to_ray(request["ray_address"]) as executor:
         bad = count_distributed(
-            [_source_of(file) for file in files],
+            sources,
             pattern=pattern,
             special_tokens=plan.special_tokens,
             storage=request["run_storage"] or job.folder.run_path,
             executor=executor,
             output=output,
             engine=engine,
-            corpus_format=corpus_format,
+            corpus_format=corpus_format_of(job, [source.path for source in sources]),
             max_bad=request["max_bad"],
             progress=lambda phase, done, total: progress(TrainingProgress(phase, done, total)),
         )
@@ -111,15 +109,21 @@ def cluster_encoder(
     from tokenizer_core.distributed import encode_distributed
     from tokenizer_core.parallel.ray_cluster import connect_to_ray
 
-    sources = [_source_of(file) for file in files]
-    job.names.update((source.path, source.shown) for source in sources)
+    sources = _sources_of(job, files)
     with connect_to_ray(job.request["ray_address"]) as executor:
         yield partial(
             encode_distributed,
             files=sources,
+            corpus_format=corpus_format_of(job, [source.path for source in sources]),
             storage=job.request["run_storage"] or job.folder.run_path,
             executor=executor,
         )
+
+
+def _sources_of(job: WorkerJob, files: Sequence[InputFile]) -> list[SourceFile]:
+    sources = [_source_of(file) for file in files]
+    job.names.update((source.path, source.shown) for source in sources)
+    return sources
 
 
 def _source_of(file: InputFile) -> SourceFile:

@@ -9,12 +9,12 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.documents import corpus_file_names, format_of_name
+from tokenizer_core.documents import CorpusFormat, corpus_file_names, format_of_name
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.input_files import (
     InputFile,
@@ -144,6 +144,14 @@ def name_inputs(
         job.names[str(path)] = file.name
         paths.append(path)
     return paths
+
+
+def corpus_format_of(job: WorkerJob, paths: Iterable[str | os.PathLike[str]]) -> CorpusFormat:
+    """How the files of the job, which it reads at these paths, hold documents."""
+    how: dict[str, Any] = dict(job.request["corpus_format"])
+    if isinstance(field := how.get("field"), dict):
+        how["field"] = {os.fspath(path): field[job.names[os.fspath(path)]] for path in paths}
+    return CorpusFormat(**how)
 
 
 def check_inputs(files: Sequence[InputFile], descriptors: Sequence[int]) -> None:

@@ -17,7 +17,6 @@ from typing import Final
 from tokenizer_core.blobs.atomic_files import remove_folder, replace_synced
 from tokenizer_core.corpus import (
     ConversationEncoder,
-    CorpusFormat,
     EncodingProgress,
     TokenFiles,
     TokenFilesPlan,
@@ -37,7 +36,13 @@ from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.jobs.input_files import InputFile
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 from tokenizer_service.jobs.worker.cluster import cluster_encoder
-from tokenizer_service.jobs.worker.context import WorkerJob, name_inputs, open_inputs, say
+from tokenizer_service.jobs.worker.context import (
+    WorkerJob,
+    corpus_format_of,
+    name_inputs,
+    open_inputs,
+    say,
+)
 
 PHASES: Final = {"encoding": "encode", "shuffling": "shuffle"}
 """Phase of the library -> phase of the job."""
@@ -136,7 +141,6 @@ def _encode(
             tokenizer,
             folder=growing,
             plan=plan,
-            corpus_format=CorpusFormat(**request["corpus_format"]),
             max_bad=request["max_bad"],
             validation_share=request["validation_share"],
             shuffle=request["shuffle"],
@@ -162,7 +166,12 @@ def _encoder(job: WorkerJob, files: list[InputFile]) -> Iterator[Callable[..., T
         return
     with open_inputs(files) as descriptors:
         paths = name_inputs(job, files, descriptors)
-        yield partial(encode_corpus, files=paths, workers=job.request["num_workers"])
+        yield partial(
+            encode_corpus,
+            files=paths,
+            corpus_format=corpus_format_of(job, paths),
+            workers=job.request["num_workers"],
+        )
 
 
 def _reporter(job: WorkerJob) -> Callable[[EncodingProgress], None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
@@ -16,6 +15,7 @@ from tokenizer_service.jobs.worker.cluster import train_on_cluster
 from tokenizer_service.jobs.worker.context import (
     WorkerJob,
     check_inputs,
+    corpus_format_of,
     name_inputs,
     open_inputs,
     say,
@@ -43,13 +43,12 @@ def train_and_publish(job: WorkerJob) -> None:
                 is_read = True
             events.report(progress.phase, progress.done, progress.total, progress.message)
 
-        how = CorpusFormat(**request["corpus_format"])
         store, base = open_artifacts(request["store"], job.artifacts_dir), None
         if request.get("extend"):
             base = store.load(store.resolve(request["extend"])).spec
         is_plain = base is None and request["superwords_from"] is None
         if "ray_address" in request and is_plain:
-            result = train_on_cluster(job, files, engine.name, report, corpus_format=how)
+            result = train_on_cluster(job, files, engine.name, report)
         else:
             result = train(
                 paths,
@@ -61,7 +60,7 @@ def train_and_publish(job: WorkerJob) -> None:
                     vocabulary=vocabulary_options(request),
                     engine=engine.name,
                     num_workers=request["num_workers"],
-                    corpus_format=how,
+                    corpus_format=corpus_format_of(job, paths),
                     max_bad=request["max_bad"],
                     scratch_folder=job.folder.scratch_path,
                 ),

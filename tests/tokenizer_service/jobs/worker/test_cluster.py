@@ -44,23 +44,25 @@ def job(tmp_path, corpus, monkeypatch):
     monkeypatch.setattr(ray_module, "connect_to_ray", connect)
     settings = Settings(executor="ray", ray_address="head:6379")
     folder = JobFolder.of(tmp_path / "artifacts", ID)
-    folder.write_request(ASKED | cluster_settings(settings, ID))
+    folder.write_request(ASKED | {"corpus_format": {}} | cluster_settings(settings, ID))
     return WorkerJob(folder, folder.read_request(), Mock(), threading.Event())
 
 
 def test_a_cluster_trains_the_same_tokenizer(job, corpus):
-    lines = corpus / "news.jsonl.gz"
-    lines.write_bytes(gzip.compress(b'{"body": "low lower"}\n{"body": "lowest newest"}\n' * 40))
-    how = CorpusFormat(field="body")
+    lines, more = corpus / "news.jsonl.gz", corpus / "more.jsonl"
+    lines.write_bytes(gzip.compress(b'{"body": "low lower", "text": "x"}\n' * 40))
+    more.write_bytes(b'{"text": "lowest newest", "body": "y"}\n' * 40)
+    job.request["corpus_format"]["field"] = {lines.name: "body", more.name: "text"}
+    how = CorpusFormat(field={str(lines): "body", str(more): "text"})
     seen = []
-    file = find_input_file([corpus], lines.name)
-    result = train_on_cluster(job, [file], "auto", seen.append, corpus_format=how)
+    files = [find_input_file([corpus], path.name) for path in (lines, more)]
+    result = train_on_cluster(job, files, "auto", seen.append)
     options = TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"], corpus_format=how)
-    expected = train([lines], options)
+    expected = train([lines, more], options)
     assert result.spec.fingerprint == expected.spec.fingerprint
     assert result.report.seconds_counting > 0
     assert result.counts.n_bytes == expected.counts.n_bytes == 40 * len("low lowerlowest newest")
-    (source,) = result.counts.sources
+    source, _ = result.counts.sources
     assert (source.path, source.sha256) == (lines.name, expected.counts.sources[0].sha256)
     assert {progress.phase for progress in seen} >= {"count", "merge"}
     assert (job.folder.path / "run" / "run.json").exists()

@@ -99,6 +99,26 @@ def test_all_options_reach_the_files(shared_service):
     assert not JobFolder.of(service.settings.artifacts_dir, job["id"]).scratch_path.exists()
 
 
+def test_each_corpus_is_read_with_its_own_field(shared_service):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
+    service = shared_service
+    service.put("stories?format=jsonl&field=story", '{"story": "one", "body": "no"}\n')
+    service.put("bodies?format=jsonl&field=body", '{"body": "two", "story": "no"}\n')
+    ids = ["stories", "bodies"]
+    body = {"further_corpora": ids[1:], "end_of_document": "", "layout": "parquet"}
+    job = service.wait(service.encode(ids[0], token_files_id="own", **body))
+    assert job["state"] == "succeeded", job
+    tokenizer, _ = tokenizer_of(service)
+    files = TokenFiles.open(folder_of(service).path("own"), tokenizer)
+    assert [files.decode_document(n, tokenizer) for n in range(2)] == ["one", "two"]
+    rows = parquet.read_table(files.folder / "train.parquet").column("input_ids").to_pylist()
+    assert [tokenizer.decode(row) for row in rows] == ["one", "two"]
+    job = service.wait(service.start(input_paths=None, corpus_ids=ids, name="own", vocab_size=261))
+    assert job["error"] is None
+    learned = service.store.open(service.store.resolve("own")).vocab.values()
+    assert {b"one", b"two"} <= {*learned}
+
+
 def test_conversations_become_ids_and_masks(shared_service):
     service = shared_service
     template = "{% for m in messages %}{{ m.content + '<|endoftext|>' }}{% endfor %}"
