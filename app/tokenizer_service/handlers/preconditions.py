@@ -15,6 +15,7 @@ from tokenizer_core.errors import UnknownSpecialTokenError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.handlers.known_fields import BODY_FIELDS
 from tokenizer_service.http.bodies import require_acceptable, require_json
+from tokenizer_service.http.dialect_errors import OF_ROUTE
 from tokenizer_service.http.headers import header_fields, header_of
 from tokenizer_service.http.id_formats import IdsForm, choose_ids_form
 from tokenizer_service.http.problem import MAX_NAME_CHARS, Problem, describe_unknown
@@ -33,15 +34,13 @@ _TAKES_ANY_QUERY: Final = frozenset(
     {
         # Links to pages and monitors of probes have parameters of their own.
         *("/", "/playground/{file}", "/docs", "/docs/{file}", "/livez", "/readyz", "/health"),
-        # Clients send theirs: Claude Code `beta`, Codex `client_version`, Google's `key` and `alt`.
-        *("/models", "/models/{model:path}", "/models/{model:path}:countTokens"),
-        *("/messages/count_tokens", "/responses/input_tokens", "/chat/completions/input_tokens"),
-        # A gateway passes on the query that it got.
-        *("/messages/render", "/responses/render", "/apply-template"),
-        *("/chat/completions/render", "/completions/render"),
+        # Clients send theirs: Claude Code `beta`, Codex `client_version`, Google's `key` and `alt`;
+        # a gateway passes on the query that it got.
+        *("/models", "/models/{model:path}", *OF_ROUTE),
     }
 )
-"""Routes that ignore a query of GET and POST, unless it names a field of the body."""
+"""Routes that ignore a query of GET and POST, unless they have parameters, or it names a field of
+the body."""
 
 
 async def require_known_query(request: Request) -> None:
@@ -58,10 +57,11 @@ def check_query(request: HTTPConnection) -> None:
     names = [name for name, _ in request.query_params.multi_items()]
     described = getattr(route, "openapi_extra", None) or {}
     has_json = "application/json" in described.get("requestBody", {}).get("content", ())
-    if route.path in _TAKES_ANY_QUERY and request.scope["method"] in ("GET", "POST"):
-        names = [name for name in names if has_json and name in BODY_FIELDS]
     dependant = getattr(route, "dependant", None)
     fields = [] if dependant is None else dependant.query_params
+    is_lenient = route.path in _TAKES_ANY_QUERY and not fields
+    if is_lenient and request.scope["method"] in ("GET", "POST"):
+        names = [name for name in names if has_json and name in BODY_FIELDS]
     known = [field.alias for field in fields]
     known += [parameter["name"] for parameter in described.get("parameters", ())]
     refuse_unknown_query(names, known, has_json=has_json)

@@ -170,7 +170,7 @@ DIALECTS: Final = {
 }
 """The dialects by their names in `/as/{name}`."""
 
-_OF_ROUTE: Final = {
+OF_ROUTE: Final = {
     "/tokenizer_info": VLLM,
     "/chat/completions/derender": VLLM,
     "/completions/derender": VLLM,
@@ -185,6 +185,9 @@ _OF_ROUTE: Final = {
     "/responses/input_tokens": OPENAI,
     "/models/{model:path}:countTokens": GEMINI,
 }
+"""Each route of one other server alone -> its dialect. Unknown query parameters change nothing
+there."""
+
 _OF_KEY: Final = {
     "prompt": VLLM,
     "messages": VLLM,
@@ -199,7 +202,7 @@ _SHARED: Final = {"/tokenize": (VLLM, LLAMA_CPP, TEI, COHERE), "/decode": (TEI,)
 """Route -> the dialects that the keys of its bodies name."""
 
 _BEHIND_PREFIX: Final = {
-    path.split("/")[1] for path in (*_OF_ROUTE, *_SHARED, "/detokenize", "/health", "/info")
+    path.split("/")[1] for path in (*OF_ROUTE, *_SHARED, "/detokenize", "/health", "/info")
 }
 """The first parts of the paths that may follow a prefix. Not those of jobs, of the tokenizers or of
 the metrics: a proxy in front may guard these by their paths."""
@@ -207,14 +210,14 @@ the metrics: a proxy in front may guard these by their paths."""
 
 def dialects_of_route(path: str) -> tuple[Dialect, ...]:
     """The dialects in which a route may respond to errors without a prefix."""
-    own = _OF_ROUTE.get(path)
+    own = OF_ROUTE.get(path)
     return _SHARED.get(path, ()) if own is None else (own,)
 
 
 def dialect_of(scope: Scope) -> Dialect | None:
     """The dialect of a request: that of its prefix, of a key of its body, or of its route."""
     chosen: Dialect | None = prefix_of(scope) or scope.get("state", {}).get(_BY_KEY)
-    return chosen or _OF_ROUTE.get(getattr(scope.get("route"), "path", ""))
+    return chosen or OF_ROUTE.get(getattr(scope.get("route"), "path", ""))
 
 
 def prefix_of(scope: Scope) -> Dialect | None:

@@ -83,7 +83,7 @@ def test_every_route_of_our_own_refuses_an_unknown_query_parameter(client):
             assert "/beta" in response.text
     others = {("GET", "/models"), ("GET", "/models/{model:path}"), ("GET", "/docs")}
     others.add(("GET", "/docs/{file}"))
-    conversations = ("/render", "input_tokens", "count_tokens", ":countTokens", "apply-template")
+    conversations = ("render", "input_tokens", "count_tokens", ":countTokens", "apply-template")
     assert ignoring == {
         *(PUBLIC | others),
         *(route for route in READ if route[1].endswith(conversations)),
