@@ -9,6 +9,7 @@ file of a Unix socket and removes it at the end.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import gc
 import json
@@ -27,9 +28,11 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import uvicorn
@@ -154,7 +157,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
                 supervisor.run()
                 has_failed = supervisor.has_failed
             else:
-                server = uvicorn.Server(config)
+                server = _Server(config)
                 server.run(sockets=accepting(listener))
                 has_failed = not server.started
             if has_failed:
@@ -239,6 +242,26 @@ def _check_default(settings: Settings) -> None:
         return  # the serving processes keep trying
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's, but it wakes once a second and for signals, not ten times a second."""
+
+    _signalled: Callable[[], object] | None = None
+
+    async def main_loop(self) -> None:
+        """Return when the server shall stop."""
+        loop, signalled = asyncio.get_running_loop(), asyncio.Event()
+        self._signalled = partial(loop.call_soon_threadsafe, signalled.set)
+        while not await self.on_tick(0):  # 0: it also renews the Date
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(signalled.wait(), 1)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop, for a signal."""
+        super().handle_exit(sig, frame)
+        if self._signalled is not None:
+            self._signalled()
+
+
 class _Fork(Process):
     """A serving process with the modules of its supervisor. A new one needs 2 s to import them."""
 
@@ -259,6 +282,7 @@ class _Fork(Process):
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        self._server = _Server(self.config)
         self.target(sockets)
 
 

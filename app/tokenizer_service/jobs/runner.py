@@ -58,7 +58,7 @@ log = logging.getLogger("tokenizer_service.jobs")
 
 Written = TypeVar("Written")
 
-POLL_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 1.0
 """How often a process looks for jobs that another process queued, and for dead owners."""
 
 RENEWALS: Final = 12
