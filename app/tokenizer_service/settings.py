@@ -153,7 +153,8 @@ class Settings(BaseSettings):
     """Address to listen on, or `unix:/path` for a Unix socket."""
 
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    """Port to listen on; 0 takes a free one. A Unix socket has none."""
+    """Port to listen on; 0 takes a free one. A Unix socket has none. If Kubernetes sets it, to
+    `tcp://...`, set `enableServiceLinks: false`."""
 
     socket_mode: Annotated[str, Field(pattern="^0?[0-7]{3}$")] = "660"
     """Permissions of the Unix socket, in octal; who may write to it may connect. `660`: the

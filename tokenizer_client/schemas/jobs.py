@@ -259,6 +259,15 @@ class TrainRequest(BaseModel):
         TrainLimits(seconds=None, memory_bytes=None), description="Limits that stop the run."
     )
 
+    @field_validator("vocab_size", "format", mode="before")
+    @classmethod
+    def _name_the_command(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            raise invalid("one number; `tokenizer train --vocab-size 8k,16k` learns several sizes")
+        if value == "chat":
+            raise invalid("training reads texts; `tokenizer chat FILE --text` writes them")
+        return value
+
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:

@@ -168,7 +168,8 @@ def one_field(field: str | Sequence[str], names: Iterable[str], what: str = "fie
     if {"messages", "conversations"} & set(names):
         remedy = (
             "corpus encode and corpus sample read conversations with --format chat (in Python "
-            "field=None); the other commands read texts, which tokenizer chat FILE --text writes"
+            'field=None), and encoding jobs with "format": "chat"; the other commands and training '
+            "read texts, which tokenizer chat FILE --text writes"
         )
     else:
         remedy = (

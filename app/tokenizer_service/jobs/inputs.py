@@ -175,7 +175,7 @@ def plan_encoding(
         listed = f"it has {', '.join(templates)}" if templates else "it has none"
         reason = (
             f"the tokenizer has no chat template of this name, {listed}; a request names a "
-            f"template and never holds its source"
+            f"template and never holds its source; `tokenizer import --chat-template FILE` adds one"
         )
         raise InvalidInputsError(
             "chat_template_missing", f"/chat_template: {reason}.", [("/chat_template", reason)]

@@ -475,7 +475,7 @@ def test_a_sample_of_conversations_has_whole_records(samples):
     ):
         said = samples.fail(*command)
         assert "corpus encode and corpus sample read conversations with --format chat" in said
-        assert "the other commands read texts, which tokenizer chat FILE --text writes" in said
+        assert "commands and training read texts, which tokenizer chat FILE --text writes" in said
 
 
 SAMPLE_ERRORS = [

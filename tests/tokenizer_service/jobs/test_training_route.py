@@ -61,6 +61,10 @@ def test_a_wrong_request_is_422_and_names_the_field(refusing):
     for body, pointer in WRONG_BODIES:
         found = problem(refusing.train(body), 422, "invalid_request")
         assert pointer in [error["pointer"] for error in found["errors"]], (body, found)
+    # What only commands do.
+    for option, value in (("vocab_size", [300, 400]), ("format", "chat")):
+        answer = refusing.train({"input_paths": ["small.txt"], option: value})
+        assert "`tokenizer " in problem(answer, 422, "invalid_request")["detail"]
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,9 @@ def test_wrong_requests_are_refused_by_their_place(client):
     problem(encode(client, format="chat"), 422, "chat_template_missing")
     for name in ("other", "{{ messages }}"):
         answer = encode(client, format="chat", chat_template=name)
-        assert pointer(problem(answer, 422, "chat_template_missing")) == "/chat_template"
+        found = problem(answer, 422, "chat_template_missing")
+        assert pointer(found) == "/chat_template"
+        assert "`tokenizer import --chat-template FILE` adds one" in found["detail"]
     for field in ("begin_of_document", "end_of_document", "allowed_special", "disallowed_special"):
         value = "<|secret|>" if field.endswith("document") else ["<|a|>", "<|secret|>"]
         answer = encode(client, **{field: value})
