@@ -311,7 +311,8 @@ class _Supervisor(Multiprocess):
     uvicorn's waits 30 seconds for the answer of a process that has ended meanwhile, or while a
     signal waits for it, and without limit for the end of a process that a long regular expression
     keeps busy. It restarts processes that never served, or ends as if all were well; and it ends
-    those that serve if one cannot be replaced. (SIGHUP, SIGTTIN and SIGTTOU are uvicorn's.)
+    those that serve if one cannot be replaced. After SIGHUP its processes share no memory.
+    (SIGTTIN and SIGTTOU are uvicorn's.)
     """
 
     has_failed = False
@@ -351,14 +352,25 @@ class _Supervisor(Multiprocess):
             log.warning("process %d ended (%s); another takes its place", process.pid, status)
             self.processes[index] = self._start_one()
 
+    def restart_all(self) -> None:
+        """Replace each process by one that serves already."""
+        for index, before in enumerate(self.processes):
+            if self.signal_queue:
+                return  # SIGTERM does not wait; another SIGHUP begins anew
+            process = self._start_one()
+            if not process.wait_until_ready(_HEALTH_CHECK_SECONDS, self.should_exit):
+                process.kill()
+                process.join()
+                log.error("process %d did not serve in time; %d stays", process.pid, before.pid)
+                return
+            self.processes[index] = process
+            before.terminate()
+            _join(before, time.monotonic() + _KILL_SECONDS)
+
     def join_all(self) -> None:
         deadline = time.monotonic() + _KILL_SECONDS
         for process in self.processes:
-            process.process.join(max(0.0, deadline - time.monotonic()))
-            if process.process.exitcode is None:
-                log.warning("process %d did not end in time; it is killed", process.pid)
-                process.process.kill()
-                process.process.join()
+            _join(process, deadline)
 
     def _answers(self, process: Process) -> bool:
         """Whether it answers in time; True without an answer if a signal arrives meanwhile."""
@@ -375,6 +387,14 @@ class _Supervisor(Multiprocess):
             return bool(self.signal_queue)
         except (OSError, EOFError):
             return False
+
+
+def _join(process: Process, deadline: float) -> None:
+    process.process.join(max(0.0, deadline - time.monotonic()))
+    if process.process.exitcode is None:
+        log.warning("process %d did not end in time; it is killed", process.pid)
+        process.process.kill()
+        process.process.join()
 
 
 def create_worker_app() -> FastAPI:

@@ -192,6 +192,20 @@ def test_a_killed_worker_loses_its_requests_and_a_killed_supervisor_ends_all(art
     artifacts.check_database()
 
 
+def test_sighup_replaces_each_worker_and_loses_no_request(artifacts):
+    answers = Counter()
+    with artifacts.serve(workers=2) as server:
+        before = set(server.serving_pids())
+        os.kill(server.process.pid, signal.SIGHUP)
+        while len(server.serving_pids()) < 4 or any(map(psutil.pid_exists, before)):
+            answers[server.encode_on_new_connection("a b c").status_code] += 1
+        assert set(answers) == {200}
+        # They share the memory of the supervisor, as the first ones did.
+        names = {tuple(each.cmdline()) for each in server.processes()}
+        assert len(names) == 1
+        assert train_small(server) == ("live", None)
+
+
 @pytest.mark.promise(5)
 def test_the_service_ends_with_its_parent(artifacts):
     program = (
