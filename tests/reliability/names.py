@@ -47,6 +47,7 @@ ROWS = {
     36: "disks that fail",
     37: "the active version is damaged, then a restart",
     38: "control tokens that a user types",
+    39: "100 clients of a route",
     42: "changed and foreign states of derender",
     44: "unknown and contradictory models",
     45: "unknown fields on other servers' routes",

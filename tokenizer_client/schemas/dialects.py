@@ -94,6 +94,11 @@ class MessagesRequest(CompletionRequest):
 
     return_token_strs: bool = False
 
+    @property
+    def wants_more_than_ids(self) -> bool:
+        """Whether the response has the tokens as text too."""
+        return self.return_token_strs
+
 
 TokenizeRequest = (
     PromptRequest | ContentRequest | InputsRequest | PlainTextRequest | MessagesRequest

@@ -307,6 +307,10 @@ def _render_here(
         return None
     if len(text) > limits.chars:
         return None  # the child process refuses it
+    if _calling.budget is not None:
+        _calling.bytes_left -= len(text.encode(errors="replace"))
+        if _calling.bytes_left < 0:
+            return None
     lengths, origins = (np.array([run[at] for run in runs], np.int32) for at in (0, 1))
     tags = has_generation_tags(template)
     return RenderedChat(text, lengths, origins, tags, messages=request["messages"])
@@ -320,22 +324,25 @@ class _Calling(threading.local):
     without_child = False
     budget: Budget | None = None
     """Of all renderings in a block that must not wait."""
+    bytes_left = 0
+    """Of the text that they may have."""
 
 
 _calling = _Calling()
 
 
 @contextlib.contextmanager
-def without_child(units: int | None = None) -> Iterator[None]:
+def without_child(units: int | None = None, text_bytes: int = sys.maxsize) -> Iterator[None]:
     """In the block, this thread renders in its own process or raises ChildNeededError.
 
-    With `units`, for a thread that must not wait, all renderings together take at most so many, and
-    no template is compiled.
+    With `units`, for a thread that must not wait, all renderings together take at most so many and
+    have at most `text_bytes` of text, and no template is compiled.
     """
     from tokenizer_core.chat.checked_operations import Budget
 
     _calling.without_child = True
     _calling.budget = None if units is None else Budget(units)
+    _calling.bytes_left = text_bytes
     try:
         yield
     finally:

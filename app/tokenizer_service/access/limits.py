@@ -14,9 +14,11 @@ from typing import Final
 
 from tokenizer_service.access.errors import OverloadedError
 
-INLINE_BODY_BYTES: Final = 2048
+INLINE_BODY_BYTES: Final = 1920
 """Bodies up to this size are processed on the event loop: a thread costs more than the work. Each
-byte gives at most one id of seven digits and a comma, so the response has at most 16 KiB."""
+byte gives at most one id of seven digits and a comma, so the response has at most 15 KiB and a few
+hundred bytes. Where a byte gives more, and in conversations, the text has less: see
+`Plan.inline_bytes`."""
 
 INLINE_ITEMS: Final = 8
 INLINE_DETAILED_BYTES: Final = 128

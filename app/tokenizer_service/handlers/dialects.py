@@ -132,8 +132,7 @@ def _tokenize_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
         raise Problem(400, "empty_inputs", "`inputs` cannot be empty")
     inputs = request.inputs if isinstance(request.inputs, list) else [request.inputs]
     placed: list[Encoded] = []
-    adds, spec = request.add_special_tokens, live.tokenizer.spec
-    n_around = len(spec.prefix_ids), len(spec.suffix_ids)
+    adds = request.add_special_tokens
     encoded = encode_all(
         sources_of(inputs), live, is_detailed=True, unit="byte", add_special_tokens=adds
     )
@@ -147,6 +146,6 @@ def _tokenize_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
             stops = bounds[np.searchsorted(bounds, stops, side="left")]
             offsets = np.stack([starts, stops], axis=1)
         if adds:
-            place_around(offsets, n_around, -1)
+            place_around(offsets, live.around, -1)
         placed.append(Encoded(ids, n_bytes, offsets))
     return render_inputs(inputs, placed, live)

@@ -93,8 +93,7 @@ def encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) ->
     if form.kind == NPY:
         detail = f"An .npy file holds the ids of one text; for a batch, ask for {OCTETS}."
         raise Problem(406, "not_acceptable", detail)
-    spec = live.tokenizer.spec
-    if adds and (spec.prefix_ids or spec.suffix_ids):
+    if adds and any(live.around):
         encoded = encode_all(sources, live, policy, add_special_tokens=True)
         parts = [one.ids for one in encoded]
         lengths = np.array([len(part) for part in parts], dtype=np.uint64)
@@ -135,8 +134,7 @@ def encode_all(
     """Encode texts or segments, each at its JSON pointer, with offsets in `unit` if given."""
     encoded: list[Encoded] = []
     n_tokens = 0
-    spec = live.tokenizer.spec
-    n_around = len(spec.prefix_ids) + len(spec.suffix_ids) if add_special_tokens else 0
+    n_around = sum(live.around) if add_special_tokens else 0
     for pointer, source in sources:
         check_not_abandoned()
         if n_around:

@@ -4,12 +4,13 @@ where                     | what runs there                               | deci
 --------------------------|-----------------------------------------------|------------------------
 in one step, no task      | as the next, if the body came with its head   | `server_of`
                           | and the tokenizer is in memory                |
-on the event loop         | bodies up to INLINE_BODY_BYTES, of up to      | `Plan.may_run_inline`,
+on the event loop         | bodies up to `Plan.inline_bytes`, of up to    | `Plan.may_run_inline`,
                           | INLINE_ITEMS texts; with details, bodies up   | `runs_inline`
                           | to INLINE_DETAILED_BYTES; ids of up to        |
                           | INLINE_DECODED_BYTES of text; of conversations|
                           | INLINE_CONVERSATIONS a turn, each with up to  |
-                          | INLINE_TEMPLATE_UNITS                         |
+                          | INLINE_TEMPLATE_UNITS, and with a text as     |
+                          | large as a body                               |
 thread for small requests | other bodies up to SMALL_BODY_BYTES are read  | `seconds_of`
                           | there, and served if the work takes up to     |
                           | SMALL_SECONDS                                 |
@@ -49,6 +50,9 @@ SMALL_BODY_BYTES: Final = 1 << 16
 SMALL_SECONDS: Final = 0.05
 """How long the one thread for small requests may be held."""
 
+BYTES_PER_ID: Final = 8
+"""Seven digits and a comma."""
+
 _TEMPLATE: Final = "chat_template"
 """Field of all requests that render a chat template."""
 
@@ -81,9 +85,17 @@ class Plan(NamedTuple):
     is_decoding: bool = False
     """Whether the metrics count the tokens as decoded ones."""
 
+    bytes_per_byte: int = BYTES_PER_ID
+    """The most that the response has for a byte of text, which may be a token."""
+
+    @property
+    def inline_bytes(self) -> int:
+        """The largest text that is processed on the event loop."""
+        return INLINE_BODY_BYTES * BYTES_PER_ID // self.bytes_per_byte
+
     def may_run_inline(self, n_bytes: int) -> bool:
         """Whether to parse a body of `n_bytes` on the event loop; `runs_inline` decides then."""
-        return self.is_cheap and n_bytes <= INLINE_BODY_BYTES
+        return self.is_cheap and n_bytes <= self.inline_bytes
 
 
 class PlannedRoute(NamedTuple):
@@ -100,20 +112,26 @@ def is_conversation(request: ParsedRequest) -> bool:
     return _TEMPLATE in vars(request)
 
 
-def runs_inline(request: ParsedRequest, live: LiveTokenizer, n_bytes: int) -> bool:
+def inline_bytes_of(request: ParsedRequest, plan: Plan) -> int:
+    """The largest text that `plan` processes on the event loop for the parsed `request`."""
+    return INLINE_DETAILED_BYTES if request.wants_more_than_ids else plan.inline_bytes
+
+
+def runs_inline(request: ParsedRequest, live: LiveTokenizer, plan: Plan, n_bytes: int) -> bool:
     """Whether to serve the parsed `request`, whose body of `n_bytes` may run inline, there."""
     fields = vars(request)  # a missing attribute of a model costs an exception
     if _count_items(fields) > INLINE_ITEMS:
         return False
     if _count_text_bytes(fields, live) > INLINE_DECODED_BYTES:
         return False
-    return n_bytes <= INLINE_DETAILED_BYTES or not request.wants_more_than_ids
+    return n_bytes + _count_around(fields, live) <= inline_bytes_of(request, plan)
 
 
-def seconds_of(request: ParsedRequest, n_bytes: int) -> float:
+def seconds_of(request: ParsedRequest, live: LiveTokenizer, n_bytes: int) -> float:
     """About how long the work of the parsed `request` takes, whose body has `n_bytes`."""
     fields = vars(request)
     has_details = _TEMPLATE not in fields and request.wants_more_than_ids
+    n_bytes += _count_around(fields, live)
     seconds = n_bytes * (_SECONDS_PER_DETAILED_BYTE if has_details else SECONDS_PER_BYTE)
     seconds += _SECONDS_PER_ITEM * _count_items(fields)
     if fields.get("overlap_tokens"):
@@ -129,6 +147,14 @@ def _count_text_bytes(fields: dict[str, Any], live: LiveTokenizer) -> int:
             if type(ids) is np.ndarray:
                 n_bytes += int(lengths[ids[ids < len(lengths)]].sum(dtype=np.uint64))
     return n_bytes
+
+
+def _count_around(fields: dict[str, Any], live: LiveTokenizer) -> int:
+    """The ids that the post-processor puts around the texts of a request. Each costs as much as a
+    byte of text, which gives at most one."""
+    if not (fields.get("add_special_tokens") or fields.get("add_special")):
+        return 0
+    return sum(live.around) * max(1, _count_items(fields))
 
 
 def _count_items(fields: dict[str, Any]) -> int:

@@ -264,8 +264,9 @@ def render_chat_completion(
     sampling = _sampling_parameters(fields, live)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
     chat = encode_chat_completion(request, live, limits, kwargs)
-    adds, with_offsets = request.add_special_tokens, bool(request.return_token_offsets)
-    prompt = _prompt_of(chat, "/messages", _n_around(live, adds), with_offsets=with_offsets)
+    around = live.around if request.add_special_tokens else (0, 0)
+    with_offsets = bool(request.return_token_offsets)
+    prompt = _prompt_of(chat, "/messages", around, with_offsets=with_offsets)
     wanted = sampling.get("max_tokens")
     cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
     prompt = cut.apply(prompt, live)
@@ -394,7 +395,7 @@ def _prompts(request: CompletionRenderRequest, live: LiveTokenizer) -> Iterator[
         ("/prompt" if isinstance(given, str) else f"/prompt/{index}", text)
         for index, text in enumerate(texts)
     ]
-    n_around = _n_around(live, adds)
+    n_around = live.around if adds else (0, 0)
     with_offsets = bool(request.return_token_offsets)
     encoded = encode_all(
         sources,
@@ -407,12 +408,6 @@ def _prompts(request: CompletionRenderRequest, live: LiveTokenizer) -> Iterator[
         if with_offsets:
             place_around(found, n_around, 0)
         yield _Prompt(pointer, ids, found if with_offsets else None, *n_around, n_bytes)
-
-
-def _n_around(live: LiveTokenizer, adds: bool) -> tuple[int, int]:
-    """How many ids the post-processor puts before and after a text, if it `adds` them."""
-    spec = live.tokenizer.spec
-    return (len(spec.prefix_ids), len(spec.suffix_ids)) if adds else (0, 0)
 
 
 def _prompt_of(

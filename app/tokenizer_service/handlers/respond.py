@@ -35,6 +35,7 @@ from tokenizer_service.handlers.plan import (
     ParsedRequest,
     Plan,
     PlannedRoute,
+    inline_bytes_of,
     is_conversation,
     runs_inline,
     seconds_of,
@@ -135,7 +136,7 @@ class PlannedRoutes:
         if rendered is None:
             request = plan.parse(body, services.engine)
             live = find_tokenizer(connection, request.tokenizer, vars(request).get("model"))
-            if live is None or not runs_inline(request, live, len(body)):
+            if live is None or not runs_inline(request, live, plan, len(body)):
                 return None
             rendered = _run_inline(services, plan, request, live)
         if live is None or isinstance(rendered, str):
@@ -178,7 +179,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
             lease = None
         request = plan.parse(bytes(body), services.engine)
         live = await choose_tokenizer(connection, request.tokenizer, vars(request).get("model"))
-        if runs_inline(request, live, n_bytes):
+        if runs_inline(request, live, plan, n_bytes):
             rendered = _run_inline(services, plan, request, live)
     else:
         lease = lease or services.budget.lease()
@@ -201,7 +202,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
             lease = services.budget.lease()
             n_expected = _CHAT_BYTES_PER_BODY_BYTE * n_bytes if is_conversation(request) else 0
         if rendered == "thread":
-            seconds = seconds_of(request, n_bytes)
+            seconds = seconds_of(request, live, n_bytes)
             queue = services.quick_queue if seconds <= SMALL_SECONDS else services.queue
             rendered = await queue.run_for(
                 departure,
@@ -256,7 +257,7 @@ def _run_body(
     live = choose_tokenizer_on_thread(connection, request.tokenizer, vars(request).get("model"))
     if is_conversation(request):
         lease.expect(_CHAT_BYTES_PER_BODY_BYTE * n_bytes)
-    if seconds_of(request, n_bytes) > most_seconds:
+    if seconds_of(request, live, n_bytes) > most_seconds:
         return request, live, "thread"
     rendered = _run_here(plan, request, live)
     return request if rendered == "child" else None, live, rendered
@@ -266,13 +267,13 @@ def _run_inline(
     services: Services, plan: Plan, request: ParsedRequest, live: LiveTokenizer
 ) -> Rendered | Elsewhere:
     """Run the plan on the event loop, unless this turn of it has rendered enough, or the template
-    needs more than a few units."""
+    needs more than a few units or renders much."""
     if not is_conversation(request):
         return plan.run(request, live)
     if not services.inline_conversations.take():
         return "thread"
     try:
-        with without_child(INLINE_TEMPLATE_UNITS):
+        with without_child(INLINE_TEMPLATE_UNITS, inline_bytes_of(request, plan)):
             return plan.run(request, live)
     except ChildNeededError:
         return "thread"

@@ -32,6 +32,7 @@ from tokenizer_client.schemas.chat import (
 from tokenizer_client.schemas.dialects import CompletionRenderRequest, RenderResponses
 from tokenizer_core.engines import EngineChoice
 from tokenizer_service.access.auth import require_read
+from tokenizer_service.access.limits import INLINE_ITEMS
 from tokenizer_service.handlers.chat import (
     apply_template,
     count_chat,
@@ -44,7 +45,7 @@ from tokenizer_service.handlers.chat import (
 )
 from tokenizer_service.handlers.chat import encode_chat as run_encode_chat
 from tokenizer_service.handlers.known_fields import reporting_ignored
-from tokenizer_service.handlers.plan import Plan
+from tokenizer_service.handlers.plan import BYTES_PER_ID, Plan
 from tokenizer_service.handlers.preconditions import require_json_for_ids
 from tokenizer_service.handlers.render import (
     Caller,
@@ -102,8 +103,10 @@ def render_completion_prompts(request: HTTPConnection) -> Plan:
     response is a list of requests that vLLM's `/inference/v1/generate` takes. Special tokens in a
     text are recognised."""
     maximum = services_of(request).settings.response_limit
-    run = partial(_render, request, partial(render_completion, max_bytes=maximum))
-    return _plan(request, CompletionRenderRequest, run)
+    run = partial(render_completion, max_bytes=maximum)
+    plan = _plan(request, CompletionRenderRequest, partial(_render, request, run))
+    # The fields of the request are in each of its requests.
+    return plan._replace(bytes_per_byte=INLINE_ITEMS * BYTES_PER_ID)
 
 
 @planned(
@@ -218,7 +221,8 @@ async def count_gemini_tokens(request: Request, model: str) -> Response:
 def _plan_render(
     request: HTTPConnection, model: type[BaseModel], run: Callable[..., Rendered]
 ) -> Plan:
-    return _plan_conversation(request, model, partial(_render, request, run))
+    plan = _plan_conversation(request, model, partial(_render, request, run))
+    return plan._replace(bytes_per_byte=2 * BYTES_PER_ID)  # the ids have two names
 
 
 def _render(

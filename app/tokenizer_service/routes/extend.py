@@ -19,7 +19,7 @@ from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers.chat import render_limits_of
 from tokenizer_service.handlers.extend import extend as run_extend
 from tokenizer_service.handlers.extend import parse_extend
-from tokenizer_service.handlers.plan import Plan
+from tokenizer_service.handlers.plan import BYTES_PER_ID, Plan
 from tokenizer_service.handlers.preconditions import require_json_exchange
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import json_request
@@ -47,4 +47,5 @@ def extend(request: HTTPConnection) -> Plan:
     run = partial(
         run_extend, max_decoded_bytes=settings.response_limit, limits=render_limits_of(settings)
     )
-    return Plan(parse_extend, run)
+    # The mask has two bytes for each id.
+    return Plan(parse_extend, run, bytes_per_byte=BYTES_PER_ID + 2)

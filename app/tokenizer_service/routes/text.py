@@ -23,7 +23,7 @@ from tokenizer_client.schemas.text import (
 )
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers import text
-from tokenizer_service.handlers.plan import Plan
+from tokenizer_service.handlers.plan import BYTES_PER_ID, Plan
 from tokenizer_service.handlers.preconditions import require_json_exchange
 from tokenizer_service.handlers.respond import planned
 from tokenizer_service.http.bodies import json_request, read_model
@@ -32,7 +32,9 @@ from tokenizer_service.services import services_of
 router = APIRouter(dependencies=[Depends(require_read)], tags=["text"])
 
 _COUNT: Final = Plan(partial(read_model, CountRequest), text.count)
-_TRUNCATE: Final = Plan(partial(read_model, TruncateRequest), text.truncate)
+_TRUNCATE: Final = Plan(
+    partial(read_model, TruncateRequest), text.truncate, bytes_per_byte=BYTES_PER_ID + 1
+)
 
 
 def _documented(request: type[TextRequest], response: type[object]) -> dict[str, Any]:

@@ -42,6 +42,11 @@ class LiveTokenizer:
     encode_body: BodyEncoder = field(repr=False)
     """Encodes bodies of `/encode` with one text whose ids alone are wanted."""
 
+    @property
+    def around(self) -> tuple[int, int]:
+        """How many ids the post-processor puts before and after a text."""
+        return len(self.tokenizer.spec.prefix_ids), len(self.tokenizer.spec.suffix_ids)
+
     @classmethod
     def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
         """Prepare the headers and lengths that every response needs."""

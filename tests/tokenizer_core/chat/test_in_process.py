@@ -373,8 +373,8 @@ def test_a_thread_that_must_not_wait_renders_little_and_compiles_nothing(monkeyp
     monkeypatch.setattr(in_process, "_admitted", {})
     messages = [{"role": "user", "content": "hi"}]
 
-    def render(units, times=1):
-        with renderer.without_child(units):
+    def render(units, times=1, text_bytes=1000):
+        with renderer.without_child(units, text_bytes):
             for _ in range(times):
                 renderer.render_chat(CHATML, messages, variables={}, may_run_here=True)
 
@@ -384,4 +384,8 @@ def test_a_thread_that_must_not_wait_renders_little_and_compiles_nothing(monkeyp
     render(None)
     render(1 << 17)
     with pytest.raises(renderer.ChildNeededError):
-        render(1 << 17, times=1000)  # all of them together
+        render(1 << 17, times=1000, text_bytes=1 << 20)  # all of them together
+    n_bytes = len(renderer.render_chat(CHATML, messages, variables={}, may_run_here=True).text)
+    render(1 << 17, times=2, text_bytes=2 * n_bytes)
+    with pytest.raises(renderer.ChildNeededError):
+        render(1 << 17, times=2, text_bytes=2 * n_bytes - 1)

@@ -19,6 +19,7 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
 """How the names of the threads begin; the test client runs the event loop in the first."""
 
 
+@pytest.mark.row(39)
 @pytest.mark.parametrize(
     ("path", "body", "thread"),
     [
