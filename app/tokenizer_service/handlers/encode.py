@@ -29,8 +29,12 @@ Source = str | Segments
 """A text, or the segments of one."""
 
 _DEFAULT: Final = Policy()
-_BYTES_PER_ID: Final = 8
-"""Of the post-processor's ids as JSON, which a batch repeats for each text."""
+BYTES_PER_ID: Final = 16
+"""Of memory for ids that no body sent, as an array and as JSON: those of the post-processor, which
+a batch repeats for each text, and those of a template."""
+
+_BYTES_PER_OFFSETS: Final = 32
+"""Of the places of a token in a text, as the engine and as other servers write them."""
 
 
 def encode_body(body: bytes, live: LiveTokenizer, form: IdsForm | None = None) -> Rendered | None:
@@ -135,10 +139,11 @@ def encode_all(
     encoded: list[Encoded] = []
     n_tokens = 0
     n_around = sum(live.around) if add_special_tokens else 0
+    n_reserved = n_around * (BYTES_PER_ID + (0 if unit is None else _BYTES_PER_OFFSETS))
     for pointer, source in sources:
         check_not_abandoned()
-        if n_around:
-            reserve_memory(_BYTES_PER_ID * n_around)
+        if n_reserved:
+            reserve_memory(n_reserved)
         try:
             if unit is None:
                 ids = live.tokenizer.encode_source(

@@ -22,7 +22,7 @@ from tokenizer_core.text.drift import Extension
 from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.handlers.chat import find_template, placing_errors
 from tokenizer_service.handlers.conversations import RequestedConversation, require_shallow
-from tokenizer_service.handlers.encode import check_count, policy_of
+from tokenizer_service.handlers.encode import BYTES_PER_ID, check_count, policy_of
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.json import parse_body_json
 from tokenizer_service.responses.decode import check_decoded_size
@@ -79,7 +79,7 @@ def extend(
             found = _extend_text(place, item, request, live)
         check_count(len(found.ids), request.max_tokens, f"{place}/tokens")
         ids = np.array(found.ids, dtype=np.uint32)
-        reserve_memory(ids.nbytes)
+        reserve_memory(BYTES_PER_ID * len(ids))
         extended.append(Extended(ids, len(item.tokens), item.mask, found.drift_at, template))
     return render_extended(extended, live, is_batch=is_batch)
 

@@ -8,7 +8,6 @@ or it fails.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -184,8 +183,9 @@ async def respond(connection: Request, plan: Plan) -> Response:
     else:
         lease = lease or services.budget.lease()
         is_small = n_bytes <= SMALL_BODY_BYTES
+        seconds = SECONDS_PER_BYTE * n_bytes
         queue, most_seconds = (
-            (services.quick_queue, SMALL_SECONDS) if is_small else (services.queue, math.inf)
+            (services.quick_queue, SMALL_SECONDS) if is_small else (services.queue, 2 * seconds)
         )
         parts = [bytes(body)]
         del body
@@ -194,7 +194,7 @@ async def respond(connection: Request, plan: Plan) -> Response:
             lease,
             _run_body,
             *(connection, plan, parts, lease, most_seconds),
-            seconds=SECONDS_PER_BYTE * n_bytes,
+            seconds=seconds,
         )
     if isinstance(rendered, str):
         n_expected = 0

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from tokenizer_service.access.work_queue import reserve_memory
 from tokenizer_service.http.id_formats import render_ids_form
 from tokenizer_service.responses.json_values import (
     Rendered,
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from tokenizer_service.http.id_formats import IdsForm
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
-_BYTES_PER_DETAILED_TOKEN: Final = 100
 _NO_OFFSETS: Final = np.empty((0, 2), dtype=np.uint64)
 
 
@@ -55,8 +53,6 @@ def render_encoded(
 ) -> Rendered:
     """The parts `returned` of one text or of a batch as JSON."""
     n_tokens = sum(len(text.ids) for text in texts)
-    if is_detailed(returned):
-        reserve_memory(n_tokens * _BYTES_PER_DETAILED_TOKEN)
     chunks = list(_render_parts(texts, returned, live, is_batch=is_batch))
     return Rendered(chunks, n_tokens, sum(text.n_bytes for text in texts))
 

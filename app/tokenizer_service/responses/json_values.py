@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer_core.engines import json_of_ids
-from tokenizer_service.access.work_queue import check_not_abandoned
+from tokenizer_service.access.work_queue import check_not_abandoned, reserve_memory
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 _ID_WINDOW: Final = 1 << 15
@@ -57,17 +57,21 @@ def render_ids(ids: NDArray[np.uint32]) -> Iterator[bytes]:
 def render_described(
     rows: NDArray[np.integer], describe: Callable[[Any], object]
 ) -> Iterator[bytes]:
-    """Apply `describe` to each entry of `rows` (an int or a list of ints); render a JSON list.
+    """Apply `describe` to each entry of `rows` (an int or a list of ints); render a JSON list, for
+    which memory is reserved.
 
     Example:
         >>> import numpy as np
         >>> b"".join(render_described(np.array([1, 2]), lambda id_: {"id": id_}))
         b'[{"id":1},{"id":2}]'
     """
-    yield from render_windows(
-        dump([describe(row) for row in rows[start : start + _DESCRIBED_WINDOW].tolist()])
-        for start in range(0, len(rows), _DESCRIBED_WINDOW)
-    )
+
+    def dump_window(start: int) -> bytes:
+        window = dump([describe(row) for row in rows[start : start + _DESCRIBED_WINDOW].tolist()])
+        reserve_memory(len(window))
+        return window
+
+    yield from render_windows(map(dump_window, range(0, len(rows), _DESCRIBED_WINDOW)))
 
 
 def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
