@@ -167,7 +167,8 @@ def _open(descriptor: int, key: bytes) -> tuple[TokenizerSpec, Engine] | None:
         return None
     encoder, read_section = compiled.encoder, compiled.extra
 
-    def read_tables() -> tuple[Mapping[int, bytes], tuple[Merge, ...]]:
+    # Takes the spec: with it in its closure, both would wait for a collection of garbage.
+    def read_tables(spec: TokenizerSpec) -> tuple[Mapping[int, bytes], tuple[Merge, ...]]:
         vocab = encoder.vocab() | dict.fromkeys(spec.empty_ids, b"")
         sides = map(vocab.__getitem__, array("I", read_section("merges")))
         return dict(sorted(vocab.items())), tuple(zip(sides, sides, strict=True))

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import weakref
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -147,6 +148,13 @@ def test_a_compiled_tokenizer_is_that_of_its_source(name, tmp_path):
         found.decode(found.encode("low"))
         assert not {"vocab", "merges"} & vars(found.spec).keys(), "nobody has asked for them"
     check_equal(found, Tokenizer.from_spec(spec))
+
+
+def test_a_compiled_tokenizer_is_freed_with_its_last_reference(tmp_path):
+    found = compile_spec(SPECS["chat"], tmp_path)
+    spec = weakref.ref(found.spec)  # it holds the mapping
+    del found
+    assert spec() is None
 
 
 def test_files_of_a_compiled_tokenizer_are_those_of_its_source(tmp_path):

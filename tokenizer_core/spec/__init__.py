@@ -88,12 +88,12 @@ class TokenizerSpec:
     @classmethod
     def with_tables(
         cls,
-        read_tables: Callable[[], tuple[Mapping[int, bytes], tuple[Merge, ...]]],
+        read_tables: Callable[[TokenizerSpec], tuple[Mapping[int, bytes], tuple[Merge, ...]]],
         known: Mapping[str, object],
         **others: Any,
     ) -> TokenizerSpec:
-        """A spec whose vocabulary and merges `read_tables` returns when they are first used. The
-        other arguments are those of the constructor."""
+        """A spec whose vocabulary and merges `read_tables` returns for it when they are first
+        used. The other arguments are those of the constructor."""
         spec = cls(vocab={}, merges=(), known=known, **others)
         for name in ("vocab", "merges"):
             object.__delattr__(spec, name)
@@ -106,7 +106,7 @@ class TokenizerSpec:
             """The tables of `with_tables`; called for attributes that are not there."""
             if name not in ("vocab", "merges") or "_read_tables" not in vars(self):
                 raise AttributeError(f"a TokenizerSpec has no attribute {name!r}")
-            vocab, merges = self._read_tables()
+            vocab, merges = self._read_tables(self)
             object.__setattr__(self, "vocab", MappingProxyType(vocab))
             object.__setattr__(self, "merges", merges)
             return getattr(self, name)

@@ -50,10 +50,11 @@ def render_spec(spec: TokenizerSpec) -> bytes:
 
 
 def parse_spec(
-    data: bytes, read_tables: Callable[[], tuple[Mapping[int, bytes], tuple[Merge, ...]]]
+    data: bytes,
+    read_tables: Callable[[TokenizerSpec], tuple[Mapping[int, bytes], tuple[Merge, ...]]],
 ) -> TokenizerSpec:
     """The spec of `render_spec`. `read_tables` returns its vocabulary and merges, once somebody
-    asks for them."""
+    asks for them; it gets the spec."""
     table: dict[str, Any] = json.loads(data)
     missing, (normalizer, steps), chat = table["missing"], table["normalizer"], table["chat"]
     return TokenizerSpec.with_tables(
