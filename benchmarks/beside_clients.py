@@ -33,6 +33,8 @@ TEMPLATE = """{% for message in messages %}{{ '<|im_start|>' + message['role'] +
 CHILD_TEMPLATE = TEMPLATE + "{{ messages | map(attribute='role') | list | tojson(indent=2) }}"
 """A child process renders it."""
 
+LONG_TEMPLATE = "{{ '" + "s" * 60_000 + "' }}" + TEMPLATE
+
 
 def requests_of_routes():
     """Name -> lines of requests as `http_load` reads them."""
@@ -49,6 +51,8 @@ def requests_of_routes():
         "docs": "GET /docs/swagger-ui-bundle.js",
         "page": "GET /playground/main.js",
         "tokenizers": "GET /tokenizers",
+        "active": "GET /tokenizers/active",
+        "as a model": "GET /tokenizer_info",
         "versions": "GET /tokenizers/bench",
         "file": "GET /tokenizers/bench/{version}/tokenizer.json",
         "models": "GET /models",
@@ -68,14 +72,27 @@ def requests_of_routes():
         "tokenize": post("/tokenize", inputs=["a"] * 800),
         "decode": post("/decode", tokens=[220] * 900),
         "decode batch": post("/decode", tokens=[[1]] * 900),
+        "detokenize": post("/detokenize", tokens=[220] * 900),
         "truncate": post("/truncate", text=letters[:3900], max_tokens=1900),
         "chunk": post(
             "/chunk", text="some words of text " * 800, max_tokens=500, overlap_tokens=480
         ),
+        "import refused": post("/tokenizers/other"),
         "refused": post("/chunk", text="a " * 15_000, max_tokens=3000, overlap_tokens=2999),
+        "align": post("/align", text="a b " * 1000, other="active"),
         "verify": post("/verify", text=letters[:4000]),
         "chat": post("/chat/encode", messages=chat),
+        "chat long": post("/chat/encode", messages=chat, chat_template="long"),
         "chat child": post("/chat/encode", messages=chat, chat_template="child"),
+        "documents": post("/chat/encode", messages=chat, documents=[{"text": "a " * 1000}] * 20),
+        "chat render": post("/chat/completions/render", messages=chat, return_token_offsets=True),
+        "chat render long": post("/chat/completions/render", messages=chat, chat_template="long"),
+        "prompts": post("/completions/render", prompt=["a"] * 800),
+        "count tokens": post("/messages/count_tokens", messages=chat, max_tokens=9),
+        "extend": post("/extend", tokens=[220] * 900, mask=[1] * 900, text="a b " * 100),
+        "extend chats": post(
+            "/extend", batch=[{"tokens": [], "messages": chat}] * 40, chat_template="long"
+        ),
         "derender": post(
             "/completions/derender",
             generate_responses=[
@@ -89,7 +106,8 @@ def requests_of_routes():
 def service(folder):
     """Start the service; yield its port."""
     templates = []
-    for name, source in ("default", TEMPLATE), ("child", CHILD_TEMPLATE):
+    sources = {"default": TEMPLATE, "child": CHILD_TEMPLATE, "long": LONG_TEMPLATE}
+    for name, source in sources.items():
         file = folder / f"{name}.jinja"
         file.write_text(source)
         templates += ["--chat-template", f"{name}={file}"]
