@@ -48,6 +48,7 @@ ROWS = {
     37: "the active version is damaged, then a restart",
     38: "control tokens that a user types",
     39: "100 clients of a route",
+    40: "compiled tokenizers that are cut, changed, replaced",
     42: "changed and foreign states of derender",
     44: "unknown and contradictory models",
     45: "unknown fields on other servers' routes",

@@ -61,6 +61,7 @@ def memfd_of(content: bytes, seals: int) -> int:
     return descriptor
 
 
+@pytest.mark.row(40)
 @pytest.mark.parametrize("damage", ["truncated", "cut", "changed", "replaced", "removed"])
 def test_what_happens_to_a_file_does_not_reach_those_who_opened_it(
     native, encoder, content, tmp_path, damage
