@@ -43,7 +43,8 @@ class BuildWithArtifacts(build_py):
         built = Path(self.build_lib, "tokenizer_core", "artifacts")
         shutil.rmtree(built, ignore_errors=True)
         for folder in (Path("tokenizers", "starter"), Path("presets")):
-            shutil.copytree(HERE / "artifacts" / folder, built / folder)
+            left_out = shutil.ignore_patterns("compiled")
+            shutil.copytree(HERE / "artifacts" / folder, built / folder, ignore=left_out)
 
 
 class EditableByPath(editable_wheel):

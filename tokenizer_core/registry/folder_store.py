@@ -148,7 +148,8 @@ class ArtifactStore(Artifacts):
             raise storage_error("list", error) from error
 
     def _version_names(self, name: str) -> Names:
-        return self._entries(self._tokenizers / name, VERSION)
+        versions = self._tokenizers / name
+        return [v for v in self._entries(versions, VERSION) if not _is_left_over(versions / v)]
 
     @contextlib.contextmanager
     def _version_folder(self, name: str, version: str) -> Iterator[Folder]:
@@ -211,3 +212,10 @@ class ArtifactStore(Artifacts):
         """Remove what dead publishers left. The caller holds the lock, so no publisher is alive."""
         for leftover in self._staging.iterdir():
             atomic_files.remove_folder(leftover)
+
+
+def _is_left_over(version: Path) -> bool:
+    """Whether a folder has only a compiled file: git leaves that when it removes a version."""
+    with contextlib.suppress(OSError):
+        return [entry.name for entry in version.iterdir()] == [COMPILED_NAME]
+    return False

@@ -486,6 +486,14 @@ def test_chat_templates_belong_to_a_version(store):
     assert not folder_of(store, talking).exists()
 
 
+def test_a_folder_that_has_only_a_compiled_file_is_no_version(store):
+    ref = store.publish(A, name="t")
+    left = folder_of(store, ref).with_name(f"2999{ref.version[4:]}")
+    left.mkdir()
+    (left / "compiled").touch()
+    assert (store.resolve("t"), store.list(), store.damaged()) == (ref, [ref], {})
+
+
 def test_a_version_removed_during_a_listing_is_not_damaged(store, monkeypatch):
     gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
     listed = store._version_names
