@@ -267,12 +267,12 @@ def remove_synced(path: Path) -> None:
 def make_folder(path: Path, *, mode: int = 0o777) -> None:
     """Make `path` and its missing parents, each entry synced to the disk.
 
-    The umask applies to `mode`, the permissions of `path` itself.
+    The umask applies to `mode`, the permissions of each new folder.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode if folder == path else 0o777)
+            folder.mkdir(mode)
         sync_folder(folder.parent)
 
 

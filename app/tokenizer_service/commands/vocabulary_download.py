@@ -90,7 +90,7 @@ def run_pull(arguments: argparse.Namespace) -> None:
                 f"what {_url_of(preset)} gave is not {preset.file_name} as published (sha256 "
                 f"{preset.sha256}); nothing was kept. Check {URL_VARIABLE} and the proxy"
             )
-        make_folder(path.parent)
+        make_folder(path.parent, mode=0o700)
         write_whole_file(path, data)
         print(path)
 
