@@ -266,9 +266,19 @@ class Tokenizer:
         both."""
         from tokenizer_core.formats.tiktoken_file import load_tiktoken_ranks
 
-        ranks = load_tiktoken_ranks(path)
-        spec = TokenizerSpec.from_ranks(ranks, special_tokens, pattern=pattern)
-        return cls.from_spec(spec, engine=engine)
+        def find_key() -> bytes | None:
+            if not (isinstance(pattern, str) and isinstance(special_tokens, dict)):
+                return None
+            given = repr([pattern, *special_tokens.items()])
+            key = compiled.key_of_path(path)
+            return key and compiled.key_of(b"ranks", key, given.encode())
+
+        def read() -> TokenizerSpec:
+            ranks = load_tiktoken_ranks(path)
+            return TokenizerSpec.from_ranks(ranks, special_tokens, pattern=pattern)
+
+        spec, made = compiled.load(find_key, read, engine)
+        return cls.from_spec(spec, engine=made)
 
     def save_files(self, vocab_filepath: Path, merges_filepath: Path) -> None:
         """Write the vocabulary and merges as pickles."""

@@ -42,7 +42,8 @@ _OTHER_VARIABLES: Final = {
     "TOKENIZER_KERNEL": "The native engine: `avx512`, `avx2`, `neon` or `portable`, to compare "
     "them. The ids are the same. Unset: the fastest that the processor has.",
     "TOKENIZER_COMPILED": "`off`: neither write nor use compiled tokenizers, which make the next "
-    "start of a process fast. They are in the user's cache folder, at most 512 MB.",
+    "start of a process fast. They are in the folders of published versions and in the user's "
+    "cache folder, there at most 512 MB.",
     "TOKENIZER_REQUIRE_NATIVE": "The build and the tests: fail if the native engine is missing.",
     "TOKENIZER_TEST_DATA": "The tests: folder of the larger corpora and vocabularies.",
     "TOKENIZER_CHAT_TEMPLATES": "The tests: folder of public chat templates, `*.jinja`.",

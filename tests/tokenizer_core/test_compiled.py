@@ -6,11 +6,13 @@ import errno
 import gc
 import os
 import pickle
+import pwd
 import subprocess
 import sys
 import weakref
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,7 +29,7 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer, TokenizerSpec, compiled
 from tokenizer_core.blobs import atomic_files
 from tokenizer_core.engines.native_engine import NativeEngine
-from tokenizer_core.errors import ArtifactCorruptError, FormatError
+from tokenizer_core.errors import ArtifactCorruptError, EngineUnavailableError, FormatError
 from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.manifest_fields import render_spec_fields
 from tokenizer_core.formats.model_folder import FILE_NAMES
@@ -47,6 +49,7 @@ TEXTS = [
     "  a\n\n b\x00\ufffd🙂",
 ]
 KEY = bytes(range(32))
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="a memfd is of Linux")
 TRUNCATION = {"direction": "Right", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
 STEPS = (NormalizerStep("Lowercase"), NormalizerStep("Replace", " +", is_regex=True, content=" "))
 TOKENS = [AddedToken("<mask>", 356, lstrip=True), AddedToken("think", 357, special=False)]
@@ -163,25 +166,38 @@ def test_files_of_a_compiled_tokenizer_are_those_of_its_source(tmp_path):
 
 
 def test_the_second_load_compiles_and_the_third_uses_it(cache, source):
+    usual = os.umask(0o002)
     loaded = [Tokenizer.load(source) for _ in range(4)]
+    os.umask(usual)
     assert list(map(is_compiled, loaded)) == [False, False, True, True]
     (file,) = cache.iterdir()
-    assert file.stat().st_mode & 0o777 == 0o444
+    modes = [
+        path.stat().st_mode & 0o777 for path in (file, cache, cache.parent, cache.parent.parent)
+    ]
+    assert modes == [0o444, 0o700, 0o700, 0o700]
     check_equal(loaded[3], loaded[0])
 
 
-@pytest.mark.parametrize("kind", ["preset", "folder"])
+@pytest.mark.parametrize("kind", ["preset", "folder", "ranks"])
 def test_presets_and_folders_are_compiled(kind, cache, source):
     folder = source.parent / "folder"
     folder.mkdir()
     source.rename(folder / "tokenizer.json")
+    ranks = folder / "ranks.tiktoken"
+    write_files("tiktoken", SPECS["ranks"], ranks)
+
+    def of_ranks(token="<|endoftext|>"):
+        return Tokenizer.from_tiktoken(ranks, pattern="cl100k", special_tokens={token: 900})
+
     make = {
+        "ranks": of_ranks,
         "preset": lambda: Tokenizer.from_preset("gpt2"),
         "folder": lambda: Tokenizer.load(folder),
     }
     plain, _, found = (make[kind]() for _ in range(3))
     assert is_compiled(found)
     check_equal(found, plain)
+    assert of_ranks("<other>").special_tokens == {"<other>": 900}
 
 
 def test_another_source_is_another_tokenizer(cache, source):
@@ -229,15 +245,14 @@ def _damage(data):
         lambda file: file.write_bytes(b""),
         lambda file: file.write_bytes(file.read_bytes()[:-1]),
         lambda file: file.write_bytes(_damage(file.read_bytes())),
-        lambda file: file.chmod(0o464),
-        lambda file: file.parent.chmod(0o770),
-        lambda file: file.parent.parent.chmod(0o777),
+        lambda file: file.chmod(0o446),
+        lambda file: file.parent.parent.chmod(0o707),
         lambda file: file.chmod(0o000) if os.geteuid() else file.unlink(),
         lambda file: (file.unlink(), file.mkdir()),
     ],
-    ids=["empty", "cut", "damaged", "file of a group", "folder of a group", "folder of all",
-         "unreadable", "a folder"],
+    ids=["empty", "cut", "damaged", "file of all", "folder of all", "unreadable", "a folder"],
 )  # fmt: skip
+@pytest.mark.row(40)
 def test_a_file_that_cannot_be_trusted_is_not_used(change, cache, source):
     plain, *_ = (Tokenizer.load(source) for _ in range(3))
     (file,) = cache.iterdir()
@@ -248,39 +263,108 @@ def test_a_file_that_cannot_be_trusted_is_not_used(change, cache, source):
     assert found.encode(TRAINING_TEXT) == plain.encode(TRAINING_TEXT)
 
 
+def pretend(monkeypatch, path, **shown):
+    """Let the file or folder at `path` seem to have these fields of a status."""
+    target, names = path.stat(), ("st_mode", "st_ino", "st_dev", "st_nlink", "st_uid", "st_gid")
+
+    def patched(original):
+        def read(*arguments, **options):
+            status = original(*arguments, **options)
+            if not os.path.samestat(status, target):
+                return status
+            values = [shown.get(name, getattr(status, name)) for name in names]
+            return os.stat_result([*values, *status[6:]])
+
+        return read
+
+    for name in ("stat", "fstat"):
+        monkeypatch.setattr(os, name, patched(getattr(os, name)))
+
+
+@pytest.mark.row(40)
+@pytest.mark.parametrize("which", ["file", "folder", "folder above"])
+@pytest.mark.parametrize("who", ["own group", "owner", "group", "group with a member", "ACL"])
+def test_a_file_that_another_user_can_replace_is_not_used(which, who, cache, source, monkeypatch):
+    for _ in range(3):
+        Tokenizer.load(source)
+    (file,) = cache.iterdir()
+    path = {"file": file, "folder": cache, "folder above": cache.parent}[which]
+    user = os.geteuid()
+    bob = pwd.struct_passwd(("bob", "x", user + 1, user, "", "", ""))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [bob] if "member" in who else [])
+    if who == "owner":
+        pretend(monkeypatch, path, st_uid=user + 1)
+    else:
+        path.chmod(path.stat().st_mode | 0o020)
+        pretend(monkeypatch, path, st_gid=user + (who == "group"))
+    if who == "ACL":
+        monkeypatch.setattr(os, "listxattr", lambda path: ["system.posix_acl_access"])
+    is_used = who == "own group" and hasattr(os, "listxattr")
+    assert is_compiled(Tokenizer.load(source)) == is_used
+
+
 def _is_full(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("trouble", ["full", "read-only", "no home", "off"])
+@pytest.mark.parametrize(
+    "trouble",
+    ["full", "small", "read-only", "of all", "no home", "empty home", "relative", "off", "False"],
+)
 def test_trouble_with_the_cache_is_silent(trouble, cache, source, monkeypatch, recwarn):
     if trouble == "full":
         monkeypatch.setattr(atomic_files.os, "write", _is_full)
     elif trouble == "read-only":
         monkeypatch.setattr(Path, "mkdir", _is_full)
-    elif trouble == "no home":
+    elif trouble == "small":
+        free = SimpleNamespace(f_bavail=1, f_frsize=4096)
+        monkeypatch.setattr(os, "statvfs", lambda path: free)
+        monkeypatch.setattr(compiled, "write_synced", None)  # nothing is written to be removed
+    elif trouble == "of all":
+        source.parent.chmod(0o777)
+    elif trouble in ("no home", "empty home", "relative"):
         monkeypatch.delenv("XDG_CACHE_HOME")
-        monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+        monkeypatch.setenv("HOME", "")
+        if trouble == "no home":
+            monkeypatch.setattr(Path, "home", _has_no_home)
+        elif trouble == "relative":
+            monkeypatch.chdir(source.parent)
+            monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     else:
-        monkeypatch.setenv(compiled.COMPILED_VARIABLE, "off")
+        monkeypatch.setenv(compiled.COMPILED_VARIABLE, trouble)
     loaded = [Tokenizer.load(source) for _ in range(3)]
     assert not any(map(is_compiled, loaded))
     assert not recwarn.list
     assert not [path for path in cache.glob("*") if path.suffix != ".seen"]
+    assert cache.exists() == (trouble in ("full", "small")), "nothing is written in vain"
+
+
+def _has_no_home():
+    raise RuntimeError("no home")
+
+
+def test_another_word_than_on_or_off_is_refused(source, monkeypatch):
+    monkeypatch.setenv(compiled.COMPILED_VARIABLE, "none")
+    with pytest.raises(EngineUnavailableError, match="TOKENIZER_COMPILED is 'none', and may be"):
+        Tokenizer.load(source)
 
 
 def test_the_least_recently_used_file_is_removed_first(cache, source, monkeypatch):
     sources = []
-    for n_merges in (10, 20, 30):
+    for n_merges in (28, 29, 30):  # their files have about the same size
         sources.append(source.with_name(f"{n_merges}.json"))
         write_files("tokenizer.json", trained_spec(n_merges), sources[-1])
     for path in (sources[0], sources[0], sources[1], sources[1]):
         Tokenizer.load(path)
-    for number, path in enumerate(cache.iterdir()):
+    files = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    for number, path in enumerate(files):
         os.utime(path, (number, number))
     assert is_compiled(Tokenizer.load(sources[0]))  # used later than the other
-    size = sum(path.stat().st_size for path in cache.iterdir())
-    monkeypatch.setattr(compiled, "MAX_CACHE_BYTES", size * 5 // 4)
+    size = files[0].stat().st_size
+    with (cache / "large").open("wb") as file:  # it has no content, and takes no space
+        file.truncate((512 << 20) - 2 * size - size // 2)
+    free = SimpleNamespace(f_bavail=1 << 30, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda path: free)
     for _ in range(2):
         Tokenizer.load(sources[2])
     there = [is_compiled(Tokenizer.load(path)) for path in sources]
@@ -302,24 +386,32 @@ def test_public_vocabularies_are_compiled_exactly(name, shared_data, cache):
     check_equal(found, plain)
 
 
-def test_processes_of_a_host_share_one_copy(cache, source, tmp_path):
+LOAD = """
+import sys; from pathlib import Path; from tokenizer_core import Tokenizer, compiled
+shared, key = Path(sys.argv[1]), bytes.fromhex(sys.argv[2])
+spec, engine = compiled.load(lambda: key, None, shared=shared)
+print(Tokenizer.from_spec(spec, engine=engine).encode('low lower'), *shared.iterdir())
+"""
+
+
+@linux_only
+@pytest.mark.parametrize("is_of_file", [True, False])
+def test_processes_of_a_host_share_one_copy(is_of_file, cache, source, tmp_path, monkeypatch):
     plain, _ = (Tokenizer.load(source) for _ in range(2))
     key, shared = compiled.key_of_path(source), tmp_path / "run"
-    path = cache / key.hex()
-    _, first = compiled.find(path, key, shared)
+    if not is_of_file:  # it is nowhere to be kept
+        (cache / key.hex()).unlink()
+        monkeypatch.setenv("XDG_CACHE_HOME", "")
+        monkeypatch.setenv("HOME", "")
+    spec, first = compiled.load(lambda: key, lambda: plain.spec, shared=shared)
+    assert is_compiled(Tokenizer.from_spec(spec, engine=first))
     (told,) = shared.glob("*.*[0-9]")
-    path.unlink()
+    (cache / key.hex()).unlink(missing_ok=True)
     with pytest.raises(OSError):  # nobody can write to the memory
         Path(f"/proc/{os.getpid()}/fd/{told.read_text()}").write_bytes(b"x")
-    code = (
-        "import sys; from pathlib import Path; from tokenizer_core import Tokenizer, compiled\n"
-        "path, shared, key = Path(sys.argv[1]), Path(sys.argv[2]), bytes.fromhex(sys.argv[3])\n"
-        "spec, engine = compiled.find(path, key, shared)\n"
-        "print(Tokenizer.from_spec(spec, engine=engine).encode('low lower'), *shared.iterdir())"
-    )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", code, path, shared, key.hex()],
+        [sys.executable, "-c", LOAD, shared, key.hex()],
         capture_output=True,
         text=True,
         env=environment,
@@ -333,20 +425,34 @@ def test_processes_of_a_host_share_one_copy(cache, source, tmp_path):
     assert not list(shared.glob("*.*[0-9]"))
 
 
-def test_a_process_that_ended_without_a_word_shares_nothing(cache, source, tmp_path):
+@linux_only
+def test_only_sealed_memory_of_this_user_and_key_is_shared(cache, source, tmp_path, monkeypatch):
     for _ in range(2):
         plain = Tokenizer.load(source)
     key, shared = compiled.key_of_path(source), tmp_path / "run"
-    shared.mkdir()
-    other = tmp_path / "other"
-    other.write_bytes(b"no compiled tokenizer")
-    with other.open("rb") as file:  # the number is of another file by now
-        (shared / f"{key.hex()}.{os.getpid()}").write_text(str(file.fileno()))
-        (shared / f"{key.hex()}.{2**22}").write_text("0")
-        (shared / f"{key.hex()}.text").write_text("none")
-        spec, engine = compiled.find(cache / key.hex(), key, shared)
+    other = compiled.load(lambda: bytes(32), lambda: SPECS["chat"], shared=shared)
+    (told,) = shared.glob("*.*[0-9]")
+    host, _, pid = told.suffix[1:].rpartition("-")
+    compiled.keep(tmp_path / "forged", key, SPECS["chat"], NativeEngine(SPECS["chat"]))
+    forged = os.open(tmp_path / "forged", os.O_RDONLY)
+    # A process ended without a word. By now the numbers are of another tokenizer, of a file, of
+    # nothing, and of no process.
+    numbers = {pid: told.read_text(), f"0{pid}": f"{forged}", f"{2**22}": "0", "text": "none"}
+    stale = [shared / f"{key.hex()}.{host}-{number}" for number in numbers]
+    for path, number in zip(stale, numbers.values(), strict=True):
+        path.write_text(number)
+    elsewhere = shared / f"{key.hex()}.other-{pid}"
+    elsewhere.write_text("0")
+    spec, engine = compiled.load(lambda: key, None, shared=shared)
     assert engine.encode(TRAINING_TEXT) == plain.encode_ordinary(TRAINING_TEXT)
     assert spec.fingerprint == plain.spec.fingerprint
+    assert {*shared.glob(f"{key.hex()}.*")} == {stale[0], elsewhere}
+    own = Path(f"/proc/self/fd/{stale[0].read_text()}")
+    pretend(monkeypatch, own, st_uid=os.geteuid() + 1)
+    again = compiled.load(lambda: key, None, shared=shared)
+    assert Path(f"/proc/self/fd/{stale[0].read_text()}").stat().st_ino != own.stat().st_ino
+    os.close(forged)
+    del other, again
 
 
 def test_a_published_version_is_compiled_before_anyone_sees_it(cache, tmp_path):
@@ -360,22 +466,53 @@ def test_a_published_version_is_compiled_before_anyone_sees_it(cache, tmp_path):
     assert "compiled" in {path.name for path in folder.iterdir()} - {
         *store.read_manifest(ref).files
     }
-    assert not cache.exists(), "no other file is needed"
     (folder / "vocab.pkl").write_bytes(b"damaged")
     with pytest.raises(ArtifactCorruptError):
         store.load(ref)
+    assert not cache.exists(), "no other file is needed"
     store.remove(ref.name, ref.version)
     assert not folder.exists()
 
 
-def test_a_version_is_published_where_it_cannot_be_compiled(cache, tmp_path, monkeypatch):
+@pytest.mark.row(40)
+@pytest.mark.parametrize("trouble", ["damaged", "removed", "published on a full disk", "off"])
+def test_a_service_writes_the_file_of_a_version_without_a_usable_one(
+    trouble, cache, tmp_path, monkeypatch
+):
     store = ArtifactStore(tmp_path / "artifacts")
-    monkeypatch.setattr(compiled, "write_synced", _is_full)
-    ref = store.publish(SPECS["merges"], name="full")
-    monkeypatch.undo()
-    monkeypatch.setenv(compiled.COMPILED_VARIABLE, "off")
-    of_off = store.publish(SPECS["NFC"], name="off")
-    monkeypatch.setenv(compiled.COMPILED_VARIABLE, "on")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (ref, of_off):
-        assert list(map(is_compiled, (store.load(each) for _ in range(3)))) == [False, False, True]
+    with monkeypatch.context() as patch:
+        if "full" in trouble:
+            patch.setattr(compiled, "write_synced", _is_full)
+        if trouble == "off":
+            patch.setenv(compiled.COMPILED_VARIABLE, "off")
+        ref = store.publish(SPECS["merges"], name="merges")
+    file = tmp_path / "artifacts" / "tokenizers" / ref.name / ref.version / "compiled"
+    assert file.exists() == (trouble in ("damaged", "removed"))
+    if trouble == "damaged":
+        file.chmod(0o644)
+        file.write_bytes(_damage(file.read_bytes()))
+    else:
+        file.unlink(missing_ok=True)
+    ids = Tokenizer.from_spec(SPECS["merges"]).encode(TRAINING_TEXT)
+    assert store.load(ref, shared=tmp_path / "run").encode(TRAINING_TEXT) == ids
+    found = store.load(ref)
+    assert is_compiled(found)
+    assert found.encode(TRAINING_TEXT) == ids
+    assert not cache.exists(), "no other file is needed"
+
+
+@pytest.mark.parametrize("is_of_all", [True, False])
+def test_other_versions_are_compiled_in_the_cache(is_of_all, cache, tmp_path):
+    store, folder = ArtifactStore(tmp_path / "artifacts"), tmp_path / "artifacts"
+    folder.mkdir()
+    folder.chmod(0o777 if is_of_all else 0o755)
+    ref = store.publish(SPECS["merges"], name="merges")
+    file = folder / "tokenizers" / ref.name / ref.version / "compiled"
+    assert file.exists() != is_of_all
+    file.unlink(missing_ok=True)
+    if is_of_all:
+        store.load(ref, shared=tmp_path / "run")
+        next(cache.iterdir()).unlink()  # the mark of that load
+    loaded = [store.load(ref) for _ in range(3)]
+    assert list(map(is_compiled, loaded)) == [False, False, True]
+    assert not file.exists()

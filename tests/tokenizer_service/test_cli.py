@@ -275,6 +275,7 @@ def test_the_version_names_the_engine_and_why(cli, monkeypatch):
     assert b"cannot run here" in shown
     for command in ("--version", "serve"):
         assert "an undefined symbol" in cli.fail(command, TOKENIZER_ENGINE="native")
+    assert "TOKENIZER_COMPILED is 'maybe'" in cli.fail("serve", TOKENIZER_COMPILED="maybe")
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

@@ -21,6 +21,9 @@ except ImportError:  # Windows
 HAS_OPEN_FOLDERS: Final = os.open in os.supports_dir_fd
 """Whether the system opens folders, and files relative to an open folder."""
 
+HAS_SEALED_MEMORY: Final = hasattr(os, "memfd_create")
+"""Whether the system has memory that nobody can change (Linux)."""
+
 BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 """The flag for `os.open` without which Windows changes line ends."""
 
@@ -38,13 +41,18 @@ _position_lock = threading.Lock()
 
 
 def user_cache_folder() -> Path:
-    """The folder of this program in the user's cache, by the XDG rules.
+    """The folder of this program in the user's cache, by the XDG rules: a relative path in
+    XDG_CACHE_HOME counts as none.
 
     Raises:
         RuntimeError: the user has no home folder.
     """
-    above = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(above) / "tokenizer-service"
+    above = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not above.is_absolute():
+        above = Path.home() / ".cache"
+        if os.environ.get("HOME") == "":  # `Path.home` would be the root of the file system
+            raise RuntimeError("HOME is empty")
+    return above / "tokenizer-service"
 
 
 def open_to_read(path: str | os.PathLike[str]) -> int:
@@ -69,20 +77,23 @@ def read_at(descriptor: int, n_bytes: int, position: int) -> bytes:
         return os.read(descriptor, n_bytes)
 
 
-def sealed_copy(descriptor: int) -> int | None:
-    """A descriptor of memory with the content of an open file, which nobody can change, not even
-    this process. None where the system has no such memory (all but Linux).
+def sealed_copy(content: int | bytes) -> int:
+    """A descriptor of memory with `content`, bytes or those of an open file, which nobody can
+    change, not even this process. Requires HAS_SEALED_MEMORY.
 
     Raises:
         OSError: the file cannot be read, or the memory is full.
     """
-    if not hasattr(os, "memfd_create"):
-        return None
     copy = os.memfd_create("tokenizer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        position, size = 0, os.fstat(descriptor).st_size
-        while n_sent := os.sendfile(copy, descriptor, position, size - position):
-            position += n_sent
+        if isinstance(content, bytes):
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(copy, rest) :]
+        else:
+            position, size = 0, os.fstat(content).st_size
+            while n_sent := os.sendfile(copy, content, position, size - position):
+                position += n_sent
         fcntl.fcntl(copy, fcntl.F_ADD_SEALS, _seals())
     except BaseException:
         os.close(copy)

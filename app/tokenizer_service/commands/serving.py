@@ -40,6 +40,7 @@ from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import SIGNALS, Process
 
+from tokenizer_core import compiled
 from tokenizer_core.blobs.atomic_files import write_whole_file
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
@@ -135,6 +136,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
         raise CommandError(str(error)) from None
     _check_settings(settings)
     engine = choose_engine(settings.engine)  # raises if the engine is unavailable
+    compiled.is_used(settings.engine)  # raises if its variable has another word
     made_key = _make_admin_key(settings)
     if arguments.exit_with_parent:
         _end_with(parent, grace_seconds=GRACEFUL_SECONDS + 2)

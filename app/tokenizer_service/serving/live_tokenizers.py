@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal
 from weakref import WeakValueDictionary
 
+from tokenizer_core import compiled
 from tokenizer_core.blobs.atomic_files import replacing
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -85,6 +86,7 @@ class LiveTokenizers:
         self.changing = asyncio.Lock()
         """Lock of the task that changes `active`."""
         self._run_dir = settings.artifacts_dir / "run"
+        self._shared = self._run_dir / "compiled"
         self._pointer = PointerWatch(store)
         self._states = WorkerStates(self._run_dir / "workers")
         self._promotion_lock = self._run_dir / "promotion.lock"
@@ -196,7 +198,7 @@ class LiveTokenizers:
         self._watcher = asyncio.create_task(self._watch(), name="pointer watcher")
 
     async def stop(self) -> None:
-        """End the watcher and remove the state file of this process."""
+        """End the watcher and remove the files of this process."""
         if self._watcher is not None:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -204,6 +206,7 @@ class LiveTokenizers:
         with self._publishing:
             self._published = None
             self._states.remove()
+        compiled.withdraw(self._shared)
 
     async def _stand_by(self) -> None:
         """Leave all connections to the processes that serve what this one cannot load: uvicorn
@@ -492,8 +495,7 @@ class LiveTokenizers:
 
     def _load(self, ref: ArtifactRef) -> LiveTokenizer:
         """Read a version, verify its hashes and fingerprint, build the tokenizer and test it."""
-        shared = self._run_dir / "compiled"
-        tokenizer = self._store.load(ref, engine=self._settings.engine, shared=shared)
+        tokenizer = self._store.load(ref, engine=self._settings.engine, shared=self._shared)
         check_round_trip(tokenizer)
         return LiveTokenizer.of(ref, tokenizer)
 

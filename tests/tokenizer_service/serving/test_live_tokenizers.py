@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -686,4 +687,7 @@ async def test_processes_load_a_published_version_without_its_vocabulary(
         for one in found:
             assert one.tokenizer.encode("low") == Tokenizer.from_spec(other_spec).encode("low")
             assert "vocab" not in vars(one.tokenizer.spec)
-        assert list((settings.artifacts_dir / "run" / "compiled").glob(f"*.{os.getpid()}"))
+        told = partial((settings.artifacts_dir / "run" / "compiled").glob, f"*-{os.getpid()}")
+        assert list(told())
+    assert not list(told()), "a worker ends without finalizers"
+    assert found
