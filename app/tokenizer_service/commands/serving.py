@@ -645,10 +645,12 @@ def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None)
 
 
 def _encode_sample(settings: Settings) -> list[int] | None:
+    from tokenizer_service.serving.live_tokenizers import shared_folder
+
     store = open_artifacts(settings.store, settings.artifacts_dir)
     try:
         ref = store.active() or store.resolve(settings.default)
-        return store.load(ref).encode(_TRIED_TEXT)
+        return store.load(ref, shared=shared_folder(settings)).encode(_TRIED_TEXT)
     except TokenizerCoreError as error:
         named = settings.store or settings.artifacts_dir
         variable = "TOKENIZER_STORE" if settings.store else "TOKENIZER_ARTIFACTS_DIR"

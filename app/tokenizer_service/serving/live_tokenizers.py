@@ -31,6 +31,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Final, Literal
 from weakref import WeakValueDictionary
 
@@ -71,6 +72,11 @@ _Fault = Literal["pointer", "version", "default"]
 _LOAD_ERRORS: Final = (TokenizerCoreError, OSError, MemoryError)
 
 
+def shared_folder(settings: Settings) -> Path:
+    """The folder by which the processes of this host share tokenizers in memory."""
+    return settings.artifacts_dir / "run" / "compiled"
+
+
 class LiveTokenizers:
     """The active tokenizer of this process, and the versions that requests pin."""
 
@@ -86,7 +92,7 @@ class LiveTokenizers:
         self.changing = asyncio.Lock()
         """Lock of the task that changes `active`."""
         self._run_dir = settings.artifacts_dir / "run"
-        self._shared = self._run_dir / "compiled"
+        self._shared = shared_folder(settings)
         self._pointer = PointerWatch(store)
         self._states = WorkerStates(self._run_dir / "workers")
         self._promotion_lock = self._run_dir / "promotion.lock"

@@ -15,6 +15,7 @@ import uvicorn
 import uvloop
 from uvicorn.supervisors import Multiprocess
 
+from tokenizer_core import compiled
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands.command_line import CommandError
 from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening, accepting
@@ -47,7 +48,7 @@ def test_wrong_settings_are_one_line(trained, monkeypatch):
     assert not Path("typo").exists()
 
 
-def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spec):
+def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spec, monkeypatch):
     settings = Settings(artifacts_dir=tmp_path / "artifacts")
 
     def routes():
@@ -61,8 +62,11 @@ def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spe
     routes()
     assert "tokenizer promote mine\n" in capsys.readouterr().err
     store.promote(store.publish(small_spec, name=settings.default))
+    monkeypatch.setenv("TOKENIZER_COMPILED", "on")
     assert routes()[:3] == ["/encode", "/decode", "/encode_stream"]
     assert capsys.readouterr().err == ""
+    files = list(tmp_path.glob("artifacts/tokenizers/*/*/compiled"))
+    assert bool(files) == compiled.is_used(), "the serving processes find it"
 
 
 def test_a_read_only_folder_with_a_job_database_is_served(trained, monkeypatch):
