@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a disk without space for the caller; free some."""
@@ -53,12 +53,24 @@ def _says_another_thing(word: str, name: str) -> bool:
 
 
 class TokenizerCoreError(Exception):
-    """Root of the tree; `code` is a stable word for machines."""
+    """Root of the tree; `code` is a stable word for machines. `needs_package`: a package that is
+    not installed would mend it."""
 
     code: ClassVar[str] = "tokenizer_error"
+    needs_package = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args, vars(self))
+
+
+Error = TypeVar("Error", bound=TokenizerCoreError)
+
+
+def missing_extra(kind: type[Error], what: str, extra: str) -> Error:
+    """The error of this kind where `what` needs an extra of the package that is not installed."""
+    error = kind(f"{what} needs the extra {extra}; pip install 'tokenizer-service[{extra}]'")
+    error.needs_package = True
+    return error
 
 
 def _restored(

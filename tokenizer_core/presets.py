@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.blobs.local_files import user_cache_folder
-from tokenizer_core.errors import FormatError, HubError, PresetError
+from tokenizer_core.errors import FormatError, HubError, PresetError, missing_extra
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.splitting.patterns import resolve_pattern
 
@@ -373,10 +373,7 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
     try:
         import huggingface_hub
     except ImportError as error:
-        raise HubError(
-            "downloads from the Hugging Face Hub need huggingface_hub: "
-            "pip install 'tokenizer-service[hub]'"
-        ) from error
+        raise missing_extra(HubError, "a download from the Hugging Face Hub", "hub") from error
     if not isinstance(name, str) or name.count("/") != 1 or not all(name.split("/")):
         raise HubError(
             f"the model {name!r:.80} must be owner/name, such as Qwen/Qwen3-8B{own_name(name)}"

@@ -28,6 +28,7 @@ from tokenizer_core.errors import (
 from tokenizer_service.commands.command_line import (
     FAILED,
     INTERRUPTED,
+    WRONG_USAGE,
     CommandError,
     CommandParser,
     UsageError,
@@ -94,7 +95,7 @@ output for programs.
 exit codes:
   0    done
   1    failed; one line on standard error says why and what to do
-  2    the command line is wrong
+  2    the command line is wrong, or needs a package that is not installed
   3    done, with a negative result: compare found a difference, corpus verify found
        damage, doctor something to choose or to correct, or the job that jobs watch
        waited for did not succeed
@@ -121,14 +122,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return code or 0
     except CommandError as error:
-        return _fail(command, str(error), error.exit_code)
+        return _fail(command, str(error), _exit_code(error))
     except TokenizerCoreError as error:
         remedies = getattr(error, "__notes__", [])
         if isinstance(error, ArtifactCorruptError) and error.version is not None:
             remedies = ["restore it from a backup, or publish it again"]
         if isinstance(error, CorpusDocumentError) and "skip_bad" in parsed:
             remedies = ["or leave bad documents out (--skip-bad)", *remedies]
-        return _fail(command, "; ".join([str(error), *remedies]))
+        return _fail(command, "; ".join([str(error), *remedies]), _exit_code(error))
     except BrokenPipeError:
         # The reader, for instance `head`, stopped reading: end without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -299,6 +300,17 @@ def _warnings_in_a_line() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
+
+
+def _exit_code(error: BaseException) -> int:
+    """That of the error, or of the first in its chain of causes that needs a missing package."""
+    found = error.exit_code if isinstance(error, CommandError) else FAILED
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TokenizerCoreError) and cause.needs_package:
+            return WRONG_USAGE
+        cause = cause.__cause__
+    return found
 
 
 def _fail(command: str, message: str, exit_code: int = FAILED) -> int:

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import signal
+import sys
 from importlib.metadata import version
 from unittest.mock import Mock
 
@@ -260,6 +261,50 @@ def test_an_error_is_one_line_with_the_remedy(trained):
     assert "cut off" in trained.fail("decode", "--format", "u32", stdin=b"abc")
     assert "longer than any" in trained.fail("decode", stdin=b"9" * 200_000)
     assert "TOKENIZER_ENGINE" in trained.fail("encode", "a", TOKENIZER_ENGINE="steam")
+
+
+STORED = {"TOKENIZER_STORE": "s3://a-bucket/prefix"}
+RUN = ("--executor=ray", "--checkpoint-dir=run", "--output=x.counts")
+EXTRAS = [
+    ("hub", "huggingface_hub", ("pull", "Qwen/Qwen3-8B"), {}),
+    ("parquet", "pyarrow", ("train", "a.parquet", "--vocab-size=300"), {}),
+    (
+        "parquet",
+        "pyarrow",
+        ("corpus", "encode", "corpus.txt", "--output=o", "--layout=parquet"),
+        {},
+    ),
+    ("zstd", "backports", ("counts", "make", "a.txt.zst", "--output=x.counts"), {}),
+    ("remote", "fsspec", ("report", "worked", "--corpus", "https://host/a.txt"), {}),
+    ("s3", "fsspec", ("corpus", "encode", "s3://a-bucket/a.txt", "--output=o"), {}),
+    ("s3", "s3fs", ("corpus", "encode", "s3://a-bucket/a.txt", "--output=o"), {}),
+    ("s3", "botocore", ("corpus", "encode", "corpus.txt", "--output=s3://a-bucket/o"), {}),
+    ("s3", "botocore", ("encode", "a"), STORED),
+    ("s3", "botocore", ("import", "gpt2", "--name=a"), STORED),
+    ("s3", "botocore", ("serve",), STORED),
+    ("tokenizers", "tokenizers", ("count", "a", "--tokenizer=words.json"), {}),
+    ("ray", "ray", ("counts", "make", "corpus.txt", *RUN), {}),
+    ("client", "httpx", ("encode", "a", "--server=http://host"), {}),
+    ("postgres", "psycopg", ("jobs", "list"), {"TOKENIZER_JOBS_DATABASE": "postgresql://u@h/d"}),
+]
+
+
+def test_a_command_without_its_extra_exits_with_2_and_the_line_to_install_it(trained, monkeypatch):
+    (trained.folder / "a.parquet").write_bytes(b"PAR1")
+    (trained.folder / "a.txt.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    stages = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+    words = dict.fromkeys(stages) | {"model": {"type": "WordPiece", "vocab": {"a": 0}}}
+    (trained.folder / "words.json").write_text(json.dumps(words))
+    for extra, module, arguments, environment in EXTRAS:
+        if module == "backports" and sys.version_info >= (3, 14):
+            continue
+        with monkeypatch.context() as patch:
+            for name in (module, *(name for name in sys.modules if name.startswith(f"{module}."))):
+                patch.setitem(sys.modules, name, None)
+            line = trained.fail(*arguments, code=2, **environment)
+        assert f"pip install 'tokenizer-service[{extra}]'" in line, arguments
+        assert "Errno" not in line
+        assert "no file" not in line
 
 
 def test_the_version_names_the_engine_and_why(cli, monkeypatch):

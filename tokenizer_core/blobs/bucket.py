@@ -25,7 +25,7 @@ from tokenizer_core.blobs.protocol import (
     is_storage_name,
     too_large,
 )
-from tokenizer_core.errors import StorageError, StorageMissingError
+from tokenizer_core.errors import StorageError, StorageMissingError, missing_extra
 
 _ADDRESS: Final = re.compile(
     r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[A-Za-z0-9_][A-Za-z0-9._@=-]*)*)/?"
@@ -235,9 +235,7 @@ def open_object_storage(address: str, *, probe: bool = True) -> ObjectStorage:
         from botocore.config import Config
         from botocore.session import Session
     except ImportError:
-        raise StorageError(
-            f"the storage {address} needs a package: pip install 'tokenizer-service[s3]'"
-        ) from None
+        raise missing_extra(StorageError, f"the storage {address}", "s3") from None
     config = Config(
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_SILENT_SECONDS,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tokenizer_core.engines.base import join_tokens, list_ids, require_characters
-from tokenizer_core.errors import FormatError, OtherModelError
+from tokenizer_core.errors import FormatError, OtherModelError, missing_extra
 from tokenizer_core.text.drift import decode_rows, list_rows
 from tokenizer_core.tokenizer import Tokenizer, list_texts
 
@@ -255,6 +255,5 @@ def load_library_tokenizer(path: str | PathLike[str], refused: OtherModelError) 
     try:
         return LibraryTokenizer(Path(path).read_text("utf-8"))
     except ImportError:
-        raise OtherModelError(
-            f"{refused}; for this, install its library: pip install 'tokenizer-service[tokenizers]'"
-        ) from None
+        what = f"{refused}; its library, which would run it,"
+        raise missing_extra(OtherModelError, what, "tokenizers") from None

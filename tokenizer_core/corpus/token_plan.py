@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from tokenizer_core.corpus.token_layouts import TokenLayout, Width, choose_width, find_layout
-from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.errors import TokenFilesPlanError, missing_extra
 from tokenizer_core.spec import spec_of
 from tokenizer_core.spec.document_end import choose_document_end
 from tokenizer_core.specials.policy import resolve_policy
@@ -220,9 +220,7 @@ def plan_token_files(
         ValueError: `allowed_special` names a token that the tokenizer does not have.
     """
     if layout == "parquet" and find_spec("pyarrow") is None:
-        raise TokenFilesPlanError(
-            "the layout parquet needs the extra parquet; pip install 'tokenizer-service[parquet]'"
-        )
+        raise missing_extra(TokenFilesPlanError, "the layout parquet", "parquet")
     spec = spec_of(tokenizer)
     default = find_layout(layout).default_tokens_per_shard
     recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)

@@ -101,7 +101,8 @@ class SourceFile:
                 with open_documents(self.path, corpus_format) as reader:
                     deque(reader, maxlen=0)
             except CorpusError as error:
-                raise type(error)(str(error).replace(self.path, self.shown)) from None
+                error.args = (str(error).replace(self.path, self.shown),)
+                raise
         if corpus_format.format is None and corpus_format.is_plain_text(self.path):
             with self.reading() as read:
                 check_text_content(self.shown, read(0, min(self.size_bytes, CONTENT_BYTES)))

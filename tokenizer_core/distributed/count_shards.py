@@ -88,8 +88,8 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
                 attempt.scratch / f"part-{i}", separator, skipped, rules.special_tokens
             )
         except CorpusError as error:
-            message = str(error).replace(part.source.path, part.source.shown)
-            raise type(error)(message) from None
+            error.args = (str(error).replace(part.source.path, part.source.shown),)
+            raise
         chunks.append(chunk)
         n_bytes += part_bytes
     special_bytes = 0
@@ -113,7 +113,8 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
     except CorpusError as error:
         for part in parts:
             part.source.check()
-        raise type(error)(_with_names(str(error), chunks, parts)) from None
+        error.args = (_with_names(str(error), chunks, parts),)
+        raise
     folder = attempt.scratch / "partitions"
     folder.mkdir()
     partition_bytes = _write_partitions(sorted_entries(counts), state.n_partitions, folder)

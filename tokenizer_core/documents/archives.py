@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.errors import CorpusError, missing_extra
 
 DEFAULT_MAX_EXPANSION: Final = 200.0
 """Text packs to a third or a tenth of its size, the most repetitive logs to a fiftieth."""
@@ -76,10 +76,8 @@ def unpack_zstd(blocks: Iterable[bytes], name: str, max_expansion: float) -> Ite
         else:
             from backports import zstd
     except ImportError:
-        raise CorpusError(
-            f"the corpus file {name!r} cannot be read: reading .zst needs the extra zstd; "
-            f"pip install 'tokenizer-service[zstd]'"
-        ) from None
+        what = f"the corpus file {name!r} cannot be read: .zst"
+        raise missing_extra(CorpusError, what, "zstd") from None
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_ZSTD_WINDOW_LOG}
     open_frame = partial(zstd.ZstdDecompressor, options=options)
     return _unpack(blocks, name, "zstd", open_frame, zstd.ZstdError, max_expansion)

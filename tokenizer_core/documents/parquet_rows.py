@@ -25,7 +25,7 @@ from tokenizer_core.documents.bad_documents import (
 from tokenizer_core.documents.conversations import CONVERSATION_FIELDS
 from tokenizer_core.documents.corpus_files import CorpusFileBytes
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.errors import CorpusError, missing_extra
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
 _BUFFER_BYTES: Final = 1 << 16
@@ -231,8 +231,6 @@ def _import_pyarrow(name: str) -> tuple[ModuleType, ModuleType]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise CorpusError(
-            f"the corpus file {name!r} cannot be read: reading Parquet needs the extra parquet; "
-            f"pip install 'tokenizer-service[parquet]'"
-        ) from None
+        what = f"the corpus file {name!r} cannot be read: Parquet"
+        raise missing_extra(CorpusError, what, "parquet") from None
     return pyarrow, parquet

@@ -21,7 +21,7 @@ from tokenizer_core.documents.corpus_addresses import (
     check_no_table,
     parse_address,
 )
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.errors import CorpusError, missing_extra
 
 REQUEST_BYTES: Final = 1 << 21
 """Bytes per request to a store. A web server's response takes ten times as much memory: the parts,
@@ -229,18 +229,16 @@ def _open_store(address: CorpusAddress, *, redirects: bool) -> tuple[Any, str]:
     stores."""
     try:
         import fsspec
-    except ImportError:
-        raise CorpusError(
-            f"the corpus file {address.shown!r} cannot be read: reading an address needs the extra "
-            f"remote; pip install 'tokenizer-service[remote]'"
-        ) from None
-    try:
+
         kind = fsspec.get_filesystem_class(address.scheme)
     except ImportError as error:
-        raise CorpusError(
-            f"the corpus file {address.shown!r} cannot be read: {address.scheme}:// needs another "
-            f"package ({error!s:.120})"
-        ) from None
+        what = f"the corpus file {address.shown!r} cannot be read: {address.scheme}://"
+        if address.scheme == "s3" or error.name == "fsspec":
+            extra = "s3" if address.scheme == "s3" else "remote"
+            raise missing_extra(CorpusError, what, extra) from None
+        refusal = CorpusError(f"{what} needs another package ({error!s:.120})")
+        refusal.needs_package = True
+        raise refusal from None
     except ValueError:
         raise CorpusError(
             f"no kind of store is known as {address.scheme}://; check the address, or install the "

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
-from tokenizer_core.errors import TokenizerCoreError, WorkerProcessError
+from tokenizer_core.errors import TokenizerCoreError, WorkerProcessError, missing_extra
 from tokenizer_core.parallel.executors import TaskFailure
 
 State = TypeVar("State")
@@ -47,9 +47,7 @@ def connect_to_ray(address: str = "auto") -> Iterator[RayExecutor]:
     try:
         import ray
     except ImportError:
-        raise WorkerProcessError(
-            "running on a Ray cluster needs a package: pip install 'tokenizer-service[ray]'"
-        ) from None
+        raise missing_extra(WorkerProcessError, "a run on a Ray cluster", "ray") from None
     if ray.is_initialized():
         yield RayExecutor(address)
         return

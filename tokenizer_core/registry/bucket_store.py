@@ -235,6 +235,8 @@ class BucketArtifactStore(Artifacts):
                 raise ArtifactNotFoundError(str(error)) from None
             raise ArtifactCorruptError(str(error)) from None
         except StorageError as error:
+            if error.needs_package:
+                raise
             self._unreachable_until = time.monotonic() + UNREACHABLE_SECONDS
             raise ArtifactStorageError(errno.EIO, str(error)) from None
         self._unreachable_until, self._overdue = 0.0, None

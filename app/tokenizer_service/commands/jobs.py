@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -202,6 +203,11 @@ def _open_jobs(arguments: argparse.Namespace) -> Iterator[_LocalJobs | JobResour
     path = folder / DATABASE_NAME
     try:
         if address:
+            if find_spec("psycopg") is None:
+                raise UsageError(
+                    "jobs in PostgreSQL need the extra postgres; pip install "
+                    "'tokenizer-service[postgres]'"
+                )
             from tokenizer_service.jobs.database.postgres import PostgresDatabase  # an extra
 
             yield _LocalJobs(JobStore(PostgresDatabase(address)), folder)  # adds and runs nothing

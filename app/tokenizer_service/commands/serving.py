@@ -181,7 +181,7 @@ def _check_settings(settings: Settings) -> None:
         if settings.store is not None and "://" in settings.store:
             open_object_storage(settings.store, probe=False)
     except (SettingsError, StorageError) as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error)) from error
     folder = settings.artifacts_dir
     _check_named_folder(settings)
     try:

@@ -153,9 +153,3 @@ def test_an_error_is_one_line_with_the_remedy(both):
         assert words in both.fail(*arguments, code=code)
         assert (both.folder / "a.counts").read_bytes() == content
         assert sorted(path.name for path in both.folder.iterdir()) == before
-
-
-def test_a_run_without_ray_names_the_extra(cli, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    options = ["--executor=ray", "--checkpoint-dir=run", "--output=x.counts"]
-    assert "tokenizer-service[ray]" in cli.fail("counts", "make", "corpus.txt", *options)
