@@ -291,6 +291,11 @@ def other_way(path: StrPath) -> str:
             f"; if it is a model of the Hugging Face Hub: Tokenizer.from_pretrained({name!r}), or "
             f"tokenizer pull {name}"
         )
+    if Path(name).name == name and not Path(name).suffix:
+        return (
+            "; a published tokenizer is loaded by its folder, or by its store: "
+            f"store.load(store.resolve({name!r})) of ArtifactStore(folder)"
+        )
     return ""
 
 

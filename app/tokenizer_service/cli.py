@@ -84,9 +84,9 @@ start here:
   tokenizer train corpus.txt --name my-first --vocab-size 5000
   tokenizer serve                      run the HTTP service
 
-Commands that read a tokenizer take NAME or NAME@VERSION of a published one, a preset (gpt2,
-cl100k_base, ...), or a path. Without it, most take the promoted one, or the packaged
-starter where none is published.
+Commands that read a tokenizer take NAME or NAME@VERSION of a published one, its alias, a
+preset (gpt2, cl100k_base, ...), or a path, which has a / or a suffix. Without it, most take
+the promoted one, or the packaged starter where no folder or store is named.
 
 Every command has its own --help with examples; options come after the command. Files are
 UTF-8; - is standard input or output. Progress bars appear on a terminal only; --json prints

@@ -135,6 +135,7 @@ def test_a_file_of_two_is_refused(tmp_path):
         ("./folder", r"folder: './folder'"),
         ("Qwen/Qwen3-8B", r"from_pretrained\('Qwen/Qwen3-8B'\), or tokenizer pull"),
         ("s3://bucket/tokenizer.json", "copy the file first"),
+        ("mine", r"by its store: store\.load\(store\.resolve\('mine'\)\)"),
     ],
 )
 def test_a_name_that_is_no_path_names_the_method_that_takes_it(name, way_on):

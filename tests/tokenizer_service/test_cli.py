@@ -397,12 +397,12 @@ def test_a_tokenizer_is_named_in_one_way_by_every_command(cli, published):
     cli.run("convert", published, "--to", "tokenizer.json", *output)
     ids = cli.run("encode", "lowest", "--tokenizer", "worked")[0]
     assert ids != cli.run("encode", "lowest", "--tokenizer", "gpt2")[0]
-    for name in (published, "model", "./model", "model/tokenizer.json"):
+    for name in (published, "model/", "./model", "model/tokenizer.json"):
         assert cli.run("encode", "lowest", "--tokenizer", name)[0] == ids
         n_tokens = cli.run("count", "lowest", "--tokenizer", name)[0]
         assert n_tokens == b"%d\n" % len(ids.split())
         assert cli.run("decode", *ids.decode().split(), "--tokenizer", name)[0] == b"lowest"
-    cli.run("compare", "model", published)
+    cli.run("compare", "./model", published)
     assert b"gpt2" in cli.run("report", "worked", "gpt2", "--corpus", "corpus.txt")[0]
     cli.run("compare", "gpt2", published, code=3)  # they differ
 

@@ -61,7 +61,7 @@ def add_parsers(subcommands: Any) -> None:
     _add_common(inspect, "print the manifest of a published one as JSON")
 
     importing = add_command(subcommands, run_import, below="A .tiktoken file")
-    about = "a file, vocabulary and merges, a model folder, or a published NAME[@VERSION]"
+    about = "a file, vocabulary and merges, ./FOLDER of a model, or a published NAME[@VERSION]"
     importing.add("files FILE", about, type=str, nargs="*")
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
@@ -300,7 +300,7 @@ def run_import(arguments: argparse.Namespace) -> None:
       tokenizer import cl100k_base.tiktoken --name cl100k
       tokenizer import --preset o200k_harmony --name harmony
       tokenizer import my.tiktoken --name my --pattern gpt2 --special '<|end|>=50000'
-      tokenizer import Qwen3-8B --name qwen3 --chat-template tool_use=tools.jinja
+      tokenizer import ./Qwen3-8B --name qwen3 --chat-template tool_use=tools.jinja
       tokenizer import starter --name starter-chat --chat-template chat.jinja
 
     then serve it:  tokenizer promote cl100k; tokenizer serve
@@ -410,8 +410,8 @@ def run_remove(arguments: argparse.Namespace) -> None:
 def run_alias(arguments: argparse.Namespace) -> None:
     """Let clients of other servers, which can only name a model, choose a tokenizer: a
     request whose `model` is ALIAS gets NAME, in the version of it that was promoted
-    last, or its newest. Without arguments, list the aliases. Running servers follow
-    within a second.
+    last, or its newest. Commands take ALIAS for NAME. Without arguments, list the
+    aliases. Running servers follow within a second.
 
     examples:
       tokenizer alias qwen3 Qwen/Qwen3-8B
@@ -425,7 +425,7 @@ def run_alias(arguments: argparse.Namespace) -> None:
     store = open_store(arguments)
     if arguments.name is not None:
         resolve_published(store, arguments.name)  # its error says what there is
-        store.add_alias(arguments.alias, arguments.name)
+        store.add_alias(arguments.alias, store.aliases().get(arguments.name, arguments.name))
     if arguments.remove is not None:
         store.remove_alias(arguments.remove)
     aliases = store.aliases()
@@ -445,7 +445,7 @@ def _version_before(store: Artifacts, name: str) -> ArtifactRef:
     if "@" in name:
         raise UsageError(f"rollback takes a name alone; for one version: tokenizer promote {name}")
     if name not in store.names():
-        resolve_published(store, name)  # raises what there is
+        name = resolve_published(store, name).name  # of an alias; or raises what there is
     active = store.active()
     if active is None:
         with suppress(ArtifactNotFoundError):

@@ -275,13 +275,13 @@ def open_store(arguments: argparse.Namespace) -> Artifacts:
 def resolve_tokenizer(
     arguments: argparse.Namespace, name: str | None = None
 ) -> tuple[Artifacts, ArtifactRef]:
-    """The version of `name`, or the active one, and the store that has it.
+    """The version of `name`, and the store that has it: a published tokenizer, one by its alias, or
+    the packaged starter. Without `name` the active one, or that of TOKENIZER_DEFAULT.
 
-    The package contains the starter tokenizer, for use outside a checkout. It is returned only if
-    it is asked for: neither an option nor the environment names a store, the folder `artifacts`
-    lacks it, and `name` is the starter's, or the folder has no tokenizer at all.
+    The packaged starter is for use outside a checkout: nobody gets it where an option or the
+    environment names a store.
     """
-    from tokenizer_core.errors import ArtifactNotFoundError
+    from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
 
     if name == "":
         raise UsageError("the name of a tokenizer is empty")
@@ -290,44 +290,56 @@ def resolve_tokenizer(
         return store, active
     wanted = name or default_tokenizer()
     try:
-        return store, store.resolve(wanted)
-    except ArtifactNotFoundError as error:
-        packaged = None
+        return store, resolve_named(store, wanted)
+    except (ArtifactNameError, ArtifactNotFoundError) as error:
+        is_named = _is_store_named(arguments)
         is_starter = wanted.partition("@")[0] == DEFAULT_TOKENIZER
-        is_packaged = is_starter and not _is_store_named(arguments)
-        if is_packaged and (name or not store.names()):
-            packaged = open_packaged_store()
+        packaged = open_packaged_store() if is_starter and not is_named else None
+        way = ""
+        if name is None and (names := store.names()):
+            way = f"--tokenizer {names[0]}, or make it the default: tokenizer promote {names[0]}"
         if packaged is None:
-            if name is None and (names := store.names()):
-                why = f"and {wanted!r} is not published"
-                if is_packaged:
-                    why = "and the packaged starter is the default only where none is published"
+            if way:
                 raise CommandError(
-                    f"no tokenizer is active, {why}; name one (--tokenizer {names[0]}"
-                    f"{', or starter' * is_packaged}), or make it the default: tokenizer promote "
-                    f"{names[0]}"
+                    f"no tokenizer is active, and {wanted!r} is not published; name one: {way}"
                 ) from error
-            also = () if is_starter or _is_store_named(arguments) else (DEFAULT_TOKENIZER,)
+            also = () if is_starter or is_named else (DEFAULT_TOKENIZER,)
             raise unknown_tokenizer(store, wanted, also) from error
+        if way:
+            said = "note: no tokenizer is active here, so this is the packaged starter"
+            print(f"{said}; {way}", file=sys.stderr)
         return packaged, packaged.resolve(wanted)
 
 
+def resolve_named(store: Artifacts, wanted: str) -> ArtifactRef:
+    """The version that `store.resolve` gives for a name, or for the name that has this alias."""
+    from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
+
+    try:
+        return store.resolve(wanted)
+    except (ArtifactNameError, ArtifactNotFoundError):
+        if (owner := store.aliases().get(wanted)) is None:
+            raise
+    return store.resolve(owner)
+
+
 def resolve_published(store: Artifacts, name: str) -> ArtifactRef:
-    """The version that `NAME[@VERSION]` names; raises CommandError as `resolve_tokenizer`."""
+    """The version that `NAME[@VERSION]` or an alias names; raises CommandError as
+    `resolve_tokenizer`."""
     from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
 
     if not name:
         raise UsageError("the name of a tokenizer is empty")
     try:
-        return store.resolve(name)
+        return resolve_named(store, name)
     except ArtifactNotFoundError as error:
         raise unknown_tokenizer(store, name) from error
     except ArtifactNameError:
-        if not Path(name.partition(",")[0]).exists():
+        path = name.replace(",", " ") if {*"/,"} & {*name} else f"./{name}"
+        if not Path(path.split()[0]).exists():
             raise
         raise CommandError(
-            f"{name} is not published here; publish it: tokenizer import "
-            f"{name.replace(',', ' ')} --name NAME"
+            f"{name} is not published here; publish it: tokenizer import {path} --name NAME"
         ) from None
 
 
@@ -360,17 +372,19 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
             f"{wanted!r} is a model of OpenAI, not a tokenizer; its preset is {preset}"
         )
     with contextlib.suppress(ArtifactStorageError):
-        if (owner := store.aliases().get(wanted)) is not None:
-            return CommandError(
-                f"{wanted!r} is an alias, for `model` in requests; the tokenizer is {owner}"
-            )
+        if (owner := store.aliases().get(name)) is not None:
+            return CommandError(f"{name!r} is an alias; name its tokenizer, {owner}")
     near = did_you_mean(name, [*names, *PRESETS, *also])
     there = ", ".join(sorted(names)[:_MOST_NAMED]) or "none (see tokenizer train, tokenizer import)"
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return CommandError(
-        f"there is no tokenizer {name!r:.80}{near}; published: {there}{more}; presets: "
-        f"{', '.join(PRESETS)}"
+        f"there is no tokenizer {name!r:.80}{near}{_file_here(wanted)}; published: {there}{more}; "
+        f"presets: {', '.join(PRESETS)}"
     )
+
+
+def _file_here(word: str) -> str:
+    return f"; the file or folder here is ./{word}" if Path(word).exists() else ""
 
 
 def _is_store_named(arguments: argparse.Namespace) -> bool:

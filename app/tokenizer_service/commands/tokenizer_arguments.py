@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.compat.other_models import LibraryTokenizer, load_library_tokenizer
 from tokenizer_core.errors import (
     ArtifactNameError,
+    ArtifactNotFoundError,
     FormatError,
     MissingPatternError,
     OtherModelError,
@@ -24,9 +27,11 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     artifacts_dir_of,
+    open_store,
     parse_path,
     parse_special_token,
     require_files,
+    resolve_named,
     resolve_tokenizer,
 )
 
@@ -34,13 +39,13 @@ if TYPE_CHECKING:
     from tokenizer_core.registry import ArtifactRef
 
 TOKENIZER: Final = (
-    "NAME or NAME@VERSION of a published one, a preset (gpt2, cl100k_base, ...), or a path: a "
-    "model folder, tokenizer.json, tekken.json, tokenizer.model, VOCAB,MERGES or "
+    "NAME or NAME@VERSION of a published one, its alias, a preset (gpt2, cl100k_base, ...), or a "
+    "path: ./FOLDER of a model, tokenizer.json, tekken.json, tokenizer.model, VOCAB,MERGES or "
     "FILE.tiktoken:PATTERN"
 )
 TOKENIZER_HELP: Final = f"{TOKENIZER}; LABEL= before it names it in the output"
 
-_DEFAULT: Final = "the promoted one, or starter where none is published"
+_DEFAULT: Final = "the promoted one, else starter where no folder or store is named"
 
 _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
 _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab|model))+$")
@@ -199,10 +204,11 @@ def load_one(
     """
     files, pattern = find_files(arguments, what) if what else ([], None)
     if not files:
+        artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
         try:
             store, ref = resolve_tokenizer(arguments, what)
             return store.load(ref), ref, what or str(ref)
-        except (CommandError, ArtifactNameError):
+        except CommandError:
             if what is not None and what in PRESETS:
                 return Tokenizer.from_preset(what), None, what
             raise
@@ -233,40 +239,33 @@ def _load_files(
 
 
 def find_files(arguments: argparse.Namespace, what: str) -> tuple[list[Path], str | None]:
-    """The files and the pattern that a word names; no files for a published tokenizer or a preset.
+    """The files and the pattern that a word names; no files for the name of a tokenizer.
 
     Raises:
-        UsageError: the word is one of these, and a file or folder here; or an address.
+        UsageError: the word is an address.
     """
     if "://" in what and not Path(what).exists():
         raise UsageError(f"{what} is an address, and a tokenizer is read from files; copy it first")
-    files, pattern, is_bare = _files_of(what)
-    if is_bare:
-        artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
-    if not (is_bare and files):
-        return files, pattern
-    kind, other = "a published tokenizer", f"{what}@VERSION"
-    try:
-        resolve_tokenizer(arguments, what)
-    except (CommandError, ArtifactNameError):
-        if what not in PRESETS:
-            return files, None
-        kind, other = "a preset", f"--preset {what}" if "preset" in arguments else "rename it"
-    raise UsageError(
-        f"{what} is {kind}, and a file or folder here; write ./{what} for this one, or {other}"
-    )
+    files, pattern = _files_of(what)
+    if files and not files[0].exists():
+        with suppress(ArtifactNotFoundError, ArtifactNameError):  # as the alias Qwen/Qwen3-8B
+            resolve_named(open_store(arguments), what)
+            return [], None
+    return files, pattern
 
 
-def _files_of(what: str) -> tuple[list[Path], str | None, bool]:
-    """The files, the pattern after a colon, and whether it is a bare word, which may be a name.
+def _files_of(what: str) -> tuple[list[Path], str | None]:
+    """The files, and the pattern after a colon; none for a word without a separator, a suffix or a
+    comma, which is a name.
 
     Example:
         >>> _files_of("r50k.tiktoken:gpt2")[1], _files_of("gpt2"), len(_files_of("v.json,m.txt")[0])
-        ('gpt2', ([], None, True), 2)
+        ('gpt2', ([], None), 2)
     """
-    named, colon, pattern = what.partition(":")
-    files = [Path(name) for name in named.split(",") if name]
-    is_bare = not (colon or len(files) > 1 or "/" in what or _SUFFIXES.search(named))
-    if is_bare or Path(what).exists():
-        return [path for path in (Path(what),) if path.exists()], None, is_bare
-    return files, pattern or None, False
+    named, _, pattern = what.partition(":")
+    is_path = {*what} & {"/", os.sep, ","} or what in (".", "..") or _SUFFIXES.search(named)
+    if not is_path:
+        return [], None
+    if Path(what).exists():
+        return [Path(what)], None
+    return [Path(name) for name in named.split(",") if name], pattern or None

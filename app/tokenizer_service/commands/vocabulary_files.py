@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.errors import ArtifactError, FormatError, MissingPatternError
+from tokenizer_core.errors import FormatError, MissingPatternError
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import IDS
 from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec
@@ -69,38 +69,37 @@ def read_source(
     name: str | None = None,
     has_packaged: bool = False,
 ) -> TokenizerSpec:
-    """The tokenizer in the files, or the published one of that name if no such file exists.
+    """The tokenizer in the files, or the one that a single word names.
 
     `name`, for hints, is by default that of the file. With `has_packaged`, a store without the
     starter gives that of the package.
     """
     files = [Path(word) for word in words]
     if len(files) == 1:
-        named, pattern = find_files(arguments, words[0])
-        files = named or files
+        files, pattern = find_files(arguments, words[0])
         if pattern is not None:
             if arguments.pattern is not None:
                 raise UsageError(f"{words[0]} names a pattern; leave --pattern out")
             arguments = argparse.Namespace(**vars(arguments) | {"pattern": pattern})
-    if len(files) > 1 or files[0].exists() or files[0].name != words[0]:
+    if files:
         return read_files(files, arguments, name=name or files[0].stem)
+    word = words[0]
+    no_file = "" if Path(word).exists() else f"there is no file {word}, and "
     options = (arguments.preset, arguments.pattern, arguments.special, arguments.ids)
     if any(options) or arguments.no_special:
         raise UsageError(
-            f"there is no file {files[0]}; --preset, --pattern, --special and --ids belong to "
-            f"files; a published tokenizer has its own"
+            f"{no_file}{word} is a name and ./{word} a path; --preset, --pattern, --special and "
+            f"--ids belong to files; a published tokenizer has its own"
         )
     try:
-        store, ref = resolve_tokenizer(arguments, words[0])
+        store, ref = resolve_tokenizer(arguments, word)
     except CommandError as error:  # it is not published
-        if words[0] in PRESETS:
-            return load_preset_spec(words[0])
-        packaged = open_packaged_store() if has_packaged and words[0] == DEFAULT_TOKENIZER else None
+        if word in PRESETS:
+            return load_preset_spec(word)
+        packaged = open_packaged_store() if has_packaged and word == DEFAULT_TOKENIZER else None
         if packaged is None:
-            raise CommandError(f"there is no file {files[0]}, and {error}") from error
-        store, ref = packaged, packaged.resolve(words[0])
-    except ArtifactError as error:
-        raise CommandError(f"there is no file {files[0]}, and {error}") from error
+            raise CommandError(f"{no_file}{error}") from error
+        store, ref = packaged, packaged.resolve(word)
     return store.open(ref)
 
 

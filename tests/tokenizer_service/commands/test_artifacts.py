@@ -104,7 +104,7 @@ def test_chat_templates_of_a_folder_and_of_files(cli):
     config = {"chat_template": [{"name": "rag", "template": "r"}], "eos_token": "<|endoftext|>"}
     make_folder(cli.folder / "model", tokenizer_config=config)
     (cli.folder / "a=b.jinja").write_text("d\n")
-    command = ("import", "model", "--name=m")
+    command = ("import", "./model", "--name=m")
     default = ("--chat-template", "a=b.jinja")
     rag = ("--chat-template", "rag=a=b.jinja")
     store = ArtifactStore(cli.folder / "artifacts")
@@ -173,10 +173,10 @@ def test_the_ids_of_a_folder_are_examined_chosen_and_recorded(cli):
     assert lines[3] == "they differ in the split pattern"
     found = json.loads(cli.run("doctor", "model", "--json", code=3)[0])
     assert found["ids"]["transformers5"]["same_as"] == "transformers5"
-    assert "--ids" in cli.fail("import", "model", "--name=m")
+    assert "--ids" in cli.fail("import", "./model", "--name=m")
     store = ArtifactStore(cli.folder / "artifacts")
     for ids, label in {"file": "tokenizer.json", "transformers5": "transformers 5.24.0"}.items():
-        cli.run("import", "model", "--name=m", f"--ids={ids}")
+        cli.run("import", "./model", "--name=m", f"--ids={ids}")
         newest = store.versions("m")[-1]
         assert store.open(newest) == Tokenizer.load(folder, ids=ids).spec
         assert store.read_manifest(newest).provenance[0]["ids"] == label
@@ -215,12 +215,20 @@ def test_aliases_are_added_listed_and_removed(cli):
     assert json.loads(cli.run("alias", "--json")[0]) == {"Qwen/Qwen3-8B": "news"}
     assert cli.run("alias")[0] == b"Qwen/Qwen3-8B  news\n"
     train = ("train", "corpus.txt", "--vocab-size=258", "--name")
-    cli.run("alias", "news", "qwen")
+    cli.run("alias", "Qwen/Qwen3-8B", "qwen")
+    cli.run("train", "corpus.txt", "--vocab-size=263", "--name=news")
+    ids = cli.run("encode", "newest", "--tokenizer=news")[0]
+    for name in ("qwen", "Qwen/Qwen3-8B"):
+        assert cli.run("encode", "newest", "--tokenizer", name)[0] == ids
+        cli.run("compare", name, "news")
+        cli.run("import", name, "--name=again")
+        for command in ("promote", "rollback"):
+            assert cli.run(command, name)[0].startswith(b"news@")
     for words, code, reason in (
         (("alias", "none", "x"), 1, "there is no tokenizer 'none'"),
         (("alias", "starter", "x"), 1, "tokenizer import starter --name starter"),
         (("encode", "x", "--tokenizer=Qwen/Qwen3"), 1, "tokenizer pull Qwen/Qwen3"),
-        (("encode", "x", "--tokenizer=qwen"), 1, "is an alias, for `model` in requests"),
+        (("encode", "x", "--tokenizer=qwen@1"), 1, "'qwen' is an alias; name its tokenizer, news"),
         (("alias", "news", "news"), 1, "there is a tokenizer named news"),
         (("alias", "news", "é"), 1, "printable ASCII"),
         (("alias", "news"), 2, "tokenizer alias NAME ALIAS"),

@@ -53,7 +53,7 @@ ERRORS = [
     (("a", "b", "--to", "tiktoken", "--output", "x"), 1, "a is not there"),
     (("worked", "--pattern=gpt2", "--to=gpt2", "--output=x"), 2, "there is no file worked"),
     (("corpus.txt", "--to", "tiktoken", "--output", "x"), 1, "none of"),
-    (("artifacts", "--to", "tiktoken", "--output", "x"), 1, "artifacts has no tokenizer.json"),
+    (("./artifacts", "--to", "tiktoken", "--output", "x"), 1, "artifacts has no tokenizer.json"),
     (("artifacts/tokenizers/worked", "--to=gpt2", "-o=x"), 1, "load one of them: artifacts/"),
     (("worked", "--to", "tiktoken", "--output", "no/x"), 1, "no folder no; make it first"),
     (("worked", "--to", "gpt2", "--output", "corpus.txt"), 1, "give a folder"),
@@ -91,10 +91,10 @@ def test_a_full_disk_keeps_the_earlier_file(trained, monkeypatch):
 def test_the_chat_template_of_a_folder_is_converted(trained):
     (trained.folder / "chat.jinja").write_text("{{ messages }}", encoding="utf-8")
     trained.run("convert", "worked", "--to=transformers", "--output=model", TEMPLATE)
-    trained.run("convert", "model", "--to=transformers", "--output=again")
+    trained.run("convert", "./model", "--to=transformers", "--output=again")
     files = [trained.folder / name / "tokenizer_config.json" for name in ("model", "again")]
     first, second = (json.loads(file.read_bytes()) for file in files)
     assert first == second
     assert first["chat_template"] == "{{ messages }}"
-    out, _ = trained.run("convert", "model", "--to=gpt2", "--output=g")
+    out, _ = trained.run("convert", "./model", "--to=gpt2", "--output=g")
     assert b"the chat templates (default)" in out

@@ -12,30 +12,35 @@ STARTER_IDS = b"10687 44 1948 33\n"
 MISSING = "publish it: tokenizer import starter --name starter"
 
 
-def test_a_word_that_is_a_published_tokenizer_or_preset_and_a_file_is_refused(trained):
+def test_a_word_is_a_path_only_with_a_separator_a_suffix_or_a_comma(trained):
+    trained.run("alias", "worked", "chat")
     single_bytes = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-    single_bytes.save(trained.folder / "bytes.json")
-    for name in ("worked", "plain"):
-        shutil.copyfile(trained.folder / "bytes.json", trained.folder / name)
-    for name in ("./worked", "plain"):
-        assert len(trained.run("encode", "newest", "--tokenizer", name)[0].split()) == 6
-    trained.run("import", "./worked", "--name=again")
-    (trained.folder / "gpt2").mkdir()
-    ambiguous = "write ./worked for this one, or worked@VERSION"
-    for words, said in (
-        (("convert", "worked", "--to=tokenizer.json", "-o", "t.json"), ambiguous),
-        (("import", "worked", "--name=again"), ambiguous),
-        (("encode", "newest", "--tokenizer=worked"), ambiguous),
-        (("encode", "newest", "--tokenizer=gpt2"), "gpt2 is a preset"),
-        (("convert", "gpt2", "--to=gpt2", "-o", "x"), "gpt2 is a preset"),
+    for name in ("worked", "chat", "starter", "gpt2", "plain"):
+        before = "" if name == "plain" else trained.run("encode", "newest", "--tokenizer", name)
+        single_bytes.save(trained.folder / name)
+        assert len(trained.run("encode", "newest", f"--tokenizer=./{name}")[0].split()) == 6
+        if before:
+            assert trained.run("encode", "newest", "--tokenizer", name) == before
+            trained.run("convert", name, "--to=tokenizer.json", "-o", "t.json", "--force")
+            assert trained.run("encode", "newest", "--tokenizer=t.json") == before
+    for words in (
+        ("convert", "plain", "--to=tokenizer.json", "-o", "x.json"),
+        ("import", "plain", "--name=again"),
+        ("encode", "newest", "--tokenizer=plain"),
+        ("compare", "plain", "worked"),
+        ("promote", "plain"),
     ):
-        assert said in trained.fail(*words, code=2)
+        assert "the file or folder here is ./plain" in trained.fail(*words)
+    single_bytes.save(trained.folder / "Plain")
+    assert "the file or folder here is ./Plain" in trained.fail("encode", "x", "--tokenizer=Plain")
+    assert "tokenizer import ./Plain --name NAME" in trained.fail("promote", "Plain")
+    assert "./plain a path" in trained.fail("import", "plain", "--name=x", "--no-special", code=2)
 
 
 def test_a_folder_may_have_a_colon_or_a_comma_in_its_name(trained):
-    for name in ("model:v1", "a,b"):
+    for name in ("./model:v1", "a,b"):
         trained.run("convert", "worked", "--to=transformers", "-o", name)
-        trained.run("import", f"./{name}", "--name=again")
+        trained.run("import", name, "--name=again")
         assert trained.run("encode", "low", "--tokenizer", name) == trained.run("encode", "low")
 
 
@@ -47,7 +52,6 @@ def test_the_file_of_a_preset_with_its_pattern_has_its_special_tokens(cli):
         ("--pattern=r50k", "--files", "ranks.tiktoken"),
         ("--tokenizer=ranks.tiktoken:gpt2",),
         ("--tokenizer=ranks.tiktoken",),
-        ("--tokenizer=alone",),
         ("--tokenizer=./alone",),
     ):
         assert cli.run("encode", END, *options) == (b"50256\n", "")
@@ -132,15 +136,20 @@ def test_commands_find_the_packaged_starter_in_an_empty_folder(cli):
     assert "manifest" in cli.fail("import", "starter", "--name", "again", *other)
 
 
-def test_a_folder_with_tokenizers_and_none_active_does_not_fall_back(trained):
+def test_the_starter_is_the_default_where_no_folder_is_named_and_no_tokenizer_is_active(trained):
     assert trained.run("encode", "Hello, world!")[0] != STARTER_IDS
     (trained.folder / "artifacts" / "active.json").unlink()
-    line = trained.fail("encode", "x")
-    assert "starter is the default only where none is published; name one (--tokenizer" in line
-    assert line.endswith("worked, or starter), or make it the default: tokenizer promote worked\n")
-    named = trained.fail("encode", "x", TOKENIZER_ARTIFACTS_DIR="artifacts")
-    assert "no tokenizer is active, and 'starter' is not published; name one (--tokenizer" in named
-    assert trained.run("encode", "--tokenizer", "starter", "Hello, world!")[0] == STARTER_IDS
+    assert trained.run("encode", "Hello, world!") == (
+        STARTER_IDS,
+        "note: no tokenizer is active here, so this is the packaged starter; --tokenizer worked, "
+        "or make it the default: tokenizer promote worked\n",
+    )
+    refusal = "no tokenizer is active, and 'starter' is not published; name one: --tokenizer worked"
+    for named in ("TOKENIZER_ARTIFACTS_DIR", "TOKENIZER_STORE"):
+        assert refusal in trained.fail("encode", "x", **{named: "artifacts"})
+    assert refusal in trained.fail("encode", "x", "--artifacts-dir=artifacts")
+    assert "'mine' is not published" in trained.fail("encode", "x", TOKENIZER_DEFAULT="mine")
+    assert trained.run("encode", "--tokenizer", "starter", "Hello, world!") == (STARTER_IDS, "")
 
 
 def test_a_named_folder_does_not_fall_back(cli):

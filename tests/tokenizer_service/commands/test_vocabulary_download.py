@@ -142,7 +142,7 @@ def test_a_closed_silent_or_slow_server_is_refused(cli, cached, mirror, monkeypa
 def test_a_published_file_is_imported_without_options_and_another_is_not(cli, cached):
     file = cli.folder / "file"
     file.write_bytes(TINY)
-    named = ("import", "file", "--name", "mine")
+    named = ("import", "./file", "--name", "mine")
     cli.run(*named)
     assert cli.run("encode", "--tokenizer", "mine", "<|end|>")[0] == b"256\n"
     file.write_bytes(TINY.replace(b" 255\n", b" 300\n"))
@@ -152,7 +152,7 @@ def test_a_published_file_is_imported_without_options_and_another_is_not(cli, ca
         ((*named, "--preset", "tiny", "--pattern", "gpt2"), 2, "--preset sets"),
         ((*named, "--preset", "tiny", "--ids", "file"), 2, "--preset sets"),
         (("import", "--preset", "tiny", "--ids", "file", *named[2:]), 2, "--preset sets"),
-        (("import", "file", "file", *named[2:], "--preset", "tiny"), 2, "one file"),
+        (("import", "./file", "file", *named[2:], "--preset", "tiny"), 2, "one file"),
         (("import", "--name", "mine"), 2, "--preset"),
         (("import", "--preset", "tiny", "--name", "mine"), 1, "tokenizer pull tiny"),
         (("pull", "gpt5"), 2, "no preset 'gpt5'"),
