@@ -364,6 +364,13 @@ def test_the_examples_in_the_help_parse():
     assert shown_commands == set(_COMMANDS)
 
 
+def test_the_help_and_the_error_name_the_same_patterns(cli):
+    refused = cli.fail("train", "corpus.txt", "--pattern", "gpt5")
+    names = refused.partition("Known names: ")[2].partition(";")[0]
+    for command in ("train", "import"):
+        assert names in " ".join(cli.run(command, "--help")[0].decode().split())
+
+
 def parsers_below(parser):
     yield parser
     for action in parser._actions:

@@ -454,6 +454,9 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 """Other names for the same patterns."""
 
+PATTERN_NAMES: Final = (*PATTERNS, *PUBLISHED, *ALIASES)
+"""What `resolve_pattern` takes beside expressions."""
+
 # Published spellings that match exactly what a named pattern matches. Files contain the expression,
 # not a name; a known expression gets the exact streaming rules of its name. The last one of a name
 # is what Hugging Face's files have.
@@ -550,10 +553,9 @@ def _resolve_expression(custom: SplitPattern) -> SplitPattern:
 
     is_given_as_expression = custom.dialect == "oniguruma"
     if not is_given_as_expression and not regex.search(r"[^\w.-]", expression):
-        known = ", ".join([*PATTERNS, *PUBLISHED, *ALIASES])
         raise UnknownPatternError(
-            f"there is no split pattern named {expression!r:.60}. Known names: {known}; "
-            f"or give a regular expression of your own."
+            f"there is no split pattern named {expression!r:.60}. Known names: "
+            f"{', '.join(PATTERN_NAMES)}; or give a regular expression of your own."
         )
     try:
         if custom.compile().flags & regex.REVERSE:

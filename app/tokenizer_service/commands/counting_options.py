@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from tokenizer_core.spec.document_end import END_OF_TEXT
-from tokenizer_core.splitting.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERN_NAMES
 from tokenizer_core.training import Pruning
 from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
 from tokenizer_service.commands.command_line import CommandError, CommandParser, UsageError
@@ -32,7 +32,7 @@ def add_counting_options(parser: CommandParser) -> None:
     parser.add("--no-special-token", "use no special token")
     parser.add(
         "--pattern PATTERN",
-        f"split pattern: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
+        f"split pattern: {', '.join(PATTERN_NAMES)}, or a regular expression (default: gpt2)",
     )
     add_corpus_format(parser, separator=None)
     add_bad_documents(parser)

@@ -14,7 +14,7 @@ from tokenizer_core.formats.model_folder import IDS
 from tokenizer_core.presets import PRESETS, load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import DEFAULT
-from tokenizer_core.splitting.patterns import PATTERNS
+from tokenizer_core.splitting.patterns import PATTERN_NAMES
 from tokenizer_service.commands.command_line import (
     DEFAULT_TOKENIZER,
     CommandError,
@@ -37,7 +37,8 @@ def add_reading_options(parser: Any) -> None:
         choices=tuple(PRESETS),
     )
     parser.add(
-        "--pattern PATTERN", f"how text is split: {', '.join(PATTERNS)}, or a regular expression"
+        "--pattern PATTERN",
+        f"how text is split: {', '.join(PATTERN_NAMES)}, or a regular expression",
     )
     parser.add(
         "--special TOKEN=ID",

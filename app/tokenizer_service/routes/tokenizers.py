@@ -26,7 +26,7 @@ from tokenizer_core.formats.model_folder import IDS
 from tokenizer_core.presets import PRESETS
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
-from tokenizer_core.splitting.patterns import ALIASES, PATTERNS, PUBLISHED
+from tokenizer_core.splitting.patterns import PATTERN_NAMES
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.access.errors import BodyTooLargeError
 from tokenizer_service.handlers.preconditions import (
@@ -215,7 +215,7 @@ async def import_vocabulary(
     import at a time.
     """
     checked_name(name)
-    named = {"preset": (preset, PRESETS), "pattern": (pattern, [*PATTERNS, *PUBLISHED, *ALIASES])}
+    named = {"preset": (preset, PRESETS), "pattern": (pattern, PATTERN_NAMES)}
     for option, (value, known) in {**named, "ids": (ids, IDS)}.items():
         if value is not None and value not in known:
             raise InvalidFieldError(f"/{option}", f"it must be one of {', '.join(known)}")
