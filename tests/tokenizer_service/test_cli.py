@@ -120,7 +120,9 @@ def test_encode_decode_count_agree(trained, tmp_path):
     assert trained.run("count", "newest lower")[0] == b"%d\n" % len(ids)
     several = trained.run("count", "--file", "text.txt", "corpus.txt")[0]
     assert several.splitlines()[0] == b"%d\ttext.txt" % len(ids)
-    assert len(several.splitlines()) == 2
+    counts = [int(line.split(b"\t")[0]) for line in several.splitlines()]
+    assert several.endswith(b"\n%d\ttotal\n" % sum(counts[:2]))
+    assert len(counts) == 3
     assert trained.run("count", "--file", "text.txt", "--file", "corpus.txt")[0] == several
     assert "leave it out" in trained.run("encode", "-")[1]  # for standard input
     (trained.folder / "d.jsonl").write_text('{"text": "low"}', encoding="utf-8")
@@ -202,7 +204,10 @@ ERRORS = [
     (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
     (("train", "a", "--no-promote"), 2, "no option --no-promote (see"),
     (("decode", "1", "--add-special-tokens"), 2, "no option --add-special-tokens (see"),
-    (("corpus", "encode", "a", "-oo", "--disallowed-special=all"), 2, "special=all (see"),
+    (("corpus", "encode", "a", "-oo", "--disallowed-special=all"), 2, "; see --allowed-special ("),
+    (("corpus", "encode", "a", "-oo", "--add-special-tokens"), 2, "; see --begin-of-document and"),
+    (("corpus", "enocde", "a"), 2, "command 'enocde'; did you mean encode? (see tokenizer corpus"),
+    (("jobs", "frobnicate"), 2, "command 'frobnicate'; there are list, show, watch, cancel ("),
     (("--artifacts-dir", "a", "list"), 2, "after the command: tokenizer COMMAND --artifacts-dir"),
     (("jobs", "--server=u", "list"), 2, "after the command: tokenizer jobs COMMAND --server"),
     (

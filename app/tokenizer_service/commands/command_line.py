@@ -11,8 +11,9 @@ import contextlib
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tokenizer_core.errors import did_you_mean
@@ -124,7 +125,10 @@ def is_given(arguments: argparse.Namespace, destination: str) -> bool:
 
 class CommandParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line that points to `--help`, and which takes an
-    option of a single value only once."""
+    option of a single value only once. `instead`: options of other commands -> what to take here.
+    """
+
+    instead: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -170,10 +174,20 @@ class CommandParser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("-"):
-                near = did_you_mean(word.partition("=")[0], self._option_string_actions)
+                option = word.partition("=")[0]
+                near = did_you_mean(option, self._option_string_actions)
+                if option in self.instead:
+                    near = f"; see {self.instead[option]}"
                 self.error(f"there is no option {word}{near}")
             self.error(f"one argument too many: {word!r}; quotes keep words together")
         return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse an unknown subcommand as the base class does, and name the similar one."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            near = did_you_mean(value, action.choices) or f"; there are {', '.join(action.choices)}"
+            self.error(f"there is no command {value!r}{near}")
+        super()._check_value(action, value)
 
 
 def add_command(

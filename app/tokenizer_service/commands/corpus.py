@@ -127,6 +127,10 @@ def _add_encode(subcommands: Any) -> None:
     parser = add_command(
         subcommands, run_encode, help="encode corpus files into a folder of token files"
     )
+    parser.instead = {
+        "--add-special-tokens": "--begin-of-document and --end-of-document",
+        "--disallowed-special": "--allowed-special",
+    }
     parser.add(
         "inputs FILE",
         "files, addresses (s3://...), or patterns of them in quotes",

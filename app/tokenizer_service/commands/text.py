@@ -198,7 +198,8 @@ def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:
 
 
 def run_count(arguments: argparse.Namespace) -> None:
-    """Print the number of token ids of a text, of files, or of standard input.
+    """Print the number of token ids of a text, of files, or of standard input. Several files
+    have a line each, and then a total.
 
     examples:
       tokenizer count 'Hello, world!'
@@ -227,8 +228,8 @@ def run_count(arguments: argparse.Namespace) -> None:
     if arguments.json:
         named = [row for row in rows if row["file"] not in (None, "-")]
         print_json({"tokenizer": coder.name, **total, "files": named})
-    elif len(arguments.file) <= 1:
-        print(total["tokens"])
+    else:
+        print(f"{total['tokens']}\ttotal" if len(arguments.file) > 1 else total["tokens"])
 
 
 def _format_of_files(arguments: argparse.Namespace) -> CorpusFormat:

@@ -95,7 +95,7 @@ def test_documents_are_counted_by_their_format(trained):
             assert int(trained.run(*words, option, *named)[0]) == sum(each)
         mixed = trained.run(*words, option, "--file", "corpus.txt", "t.txt.gz")[0].split()
         whole = trained.run("count", option, "--file=corpus.txt")[0].strip()
-        assert mixed[::2] == [b"%d" % sum(each), whole, b"%d" % each[0]]
+        assert mixed[:6:2] == [b"%d" % sum(each), whole, b"%d" % each[0]]
     assert "t.jsonl, line 3: the document holds the special token" in trained.fail(*words)
     assert "give one of txt, " in trained.fail("count", "--file=t.jsonl", "--format=x", code=2)
 
