@@ -46,7 +46,7 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "O
 _UNMATCHED: Final = "unmatched"
 
 
-def _count_newline(headers: list[tuple[bytes, bytes]]) -> bool:
+def count_newline(headers: list[tuple[bytes, bytes]]) -> bool:
     """Whether it is the head of a JSON document, which ends with a newline, so that a shell's
     prompt begins a line; its length then counts it. A file that is downloaded keeps its bytes."""
     named = dict(headers)
@@ -100,7 +100,7 @@ class RequestObserver:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
-                adds_newline = _count_newline(headers)
+                adds_newline = count_newline(headers)
                 message["headers"] = headers
             elif is_head:
                 return _send_no_body(send, message)

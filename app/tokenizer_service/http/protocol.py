@@ -30,7 +30,7 @@ from tokenizer_service.access.deadlines import DEPARTURE, FLOW, Departure
 from tokenizer_service.http.bodies import COLLECT, WHOLE_BODY
 from tokenizer_service.http.connections import STATE_KEY, ClosingTransport, ConnectionGuard
 from tokenizer_service.http.cors import SharedReads
-from tokenizer_service.http.middleware import RawResponse, Server
+from tokenizer_service.http.middleware import RawResponse, Server, count_newline
 from tokenizer_service.http.problem import Problem, problem_response, request_id_of
 from tokenizer_service.ingress import AllowedHosts
 
@@ -272,8 +272,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         headers = [*self.server_state.default_headers, *response.raw_headers]
         headers.append((b"x-request-id", request_id_of(scope).encode()))
         lines = [f"HTTP/1.1 {problem.status} {phrase}".encode()]
+        body = bytes(response.body) + b"\n" * count_newline(headers)
         lines += [name + b": " + value for name, value in headers]
-        lines += [b"connection: close", b"", bytes(response.body)]
+        lines += [b"connection: close", b"", body]
         self._wire.write(b"\r\n".join(lines))
 
     def _is_idle(self) -> bool:

@@ -335,6 +335,10 @@ async def test_the_host_and_the_target_must_be_allowed(line, host, status):
     sent = f"{line}\r\n{named}Connection: close\r\n\r\n".encode()
     data = await exchange(say_ok, sent, guard=ConnectionGuard(hosts=hosts, count=counted.append))
     assert data.split()[1] == b"%d" % status
+    if status != 200:
+        head, _, body = data.partition(b"\r\n\r\n")
+        assert body.endswith(b"}\n")
+        assert b"\r\ncontent-length: %d\r\n" % len(body) in head
     if status == 421:
         assert counted == ["host_not_allowed"]
         assert b"TOKENIZER_ALLOWED_HOSTS" in data
