@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from tokenizer_client.schemas.tokens import explain, form
 from tokenizer_core.registry.versions import checked_name, checked_version
 from tokenizer_service.egress import ListedHost, check_s3_prefixes
 from tokenizer_service.ingress import AllowedHosts, check_origins, socket_path
@@ -51,6 +52,8 @@ _OTHER_VARIABLES: Final = {
 """Variables that other parts of the project read, and their meanings."""
 
 _SIZE: Final = r"(\d{1,12}) ?([KMGT])(?:i?B)?"
+
+_OCTAL: Final = form("^0?[0-7]{3}$", "must be three digits from 0 to 7, such as 660")
 
 _PAGE_HEAD: Final = """\
 # Settings
@@ -157,7 +160,7 @@ class Settings(BaseSettings):
     """Port to listen on; 0 takes a free one. A Unix socket has none. If Kubernetes sets it, to
     `tcp://...`, set `enableServiceLinks: false`."""
 
-    socket_mode: Annotated[str, Field(pattern="^0?[0-7]{3}$")] = "660"
+    socket_mode: Annotated[str, Field(pattern=_OCTAL)] = "660"
     """Permissions of the Unix socket, in octal; who may write to it may connect. `660`: the
     service's user and the group of the file. `666`: every user of this machine."""
 
@@ -435,8 +438,7 @@ def _explain(error: ValidationError) -> str:
         meaning = f" It means: {_meaning_of(field)}" if field else ""
         unset = _render_default(field.default) if field else ""
         default = f" Unset it for the default ({unset})." if unset else ""
-        reason = item["msg"].removeprefix("Value error, ")
-        lines.append(f"{PREFIX}{name.upper()}: {reason}.{meaning}{default}")
+        lines.append(f"{PREFIX}{name.upper()}: {explain(item)}.{meaning}{default}")
     return "\n".join(lines)
 
 

@@ -244,7 +244,7 @@ ERRORS = [
     (("promote", "none@../x"), 1, "version"),
     (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),
     (("import", "a", "--name=x", "--special", "nothing"), 2, "TOKEN=ID"),
-    (("serve", "--port", "70000"), 2, "--port: Input should be less than or equal to 65535"),
+    (("serve", "--port", "70000"), 2, "--port: must be less than or equal to 65535"),
     (("decode", "97", "98", "99999"), 1, "ids[2] = 99999"),
     (("decode", "ninety"), 1, "list of ids"),
     (("decode", "[97, 98"), 1, "is the input cut off?"),

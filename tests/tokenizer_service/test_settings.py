@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tokenizer_service.routes.exchanges import OF_PYDANTIC
 from tokenizer_service.settings import Settings, SettingsError, describe, missing_corpus_roots
 
 
@@ -109,7 +110,8 @@ def test_a_wrong_database_is_refused_and_not_repeated(monkeypatch):
 
 WRONG = [
     ("PORT", "http", "70000"),
-    ("WORKERS", "0"),
+    ("WORKERS", "0", "two", "1.5"),
+    ("HEADER_SECONDS", "soon", "nan", "0"),
     ("ARTIFACTS_DIR", ""),
     ("ENGINE", "rust"),
     ("LOG_LEVEL", "loud"),
@@ -147,6 +149,7 @@ def test_a_wrong_value_names_the_variable(monkeypatch):
                 with pytest.raises(SettingsError, match=f"TOKENIZER_{name}") as caught:
                     Settings.from_environment()
             assert "Unset" in str(caught.value)
+            assert not OF_PYDANTIC.search(str(caught.value))
 
 
 def test_missing_corpus_roots_are_found(tmp_path, monkeypatch):

@@ -10,7 +10,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tokenizer_client.schemas.tokens import MAX_ID, ModelName, RequestModel, TokenIds, TokenizerName
+from tokenizer_client.schemas.tokens import (
+    MAX_ID,
+    ModelName,
+    RequestModel,
+    TokenIds,
+    TokenizerName,
+    form,
+)
 
 MAX_STATE_BYTES: Final = 1 << 16
 """The size of the state of a stream, as JSON."""
@@ -107,7 +114,10 @@ class StreamState(RequestModel):
         max_length=MAX_CONTEXT, description="The last ids, for the text of the next one alone."
     )
     n_chars: int = Field(ge=0, le=_MOST, description="Characters before the next of `logprobs`.")
-    digest: str = Field(pattern="^[0-9a-f]{32}$", description="Of the other fields.")
+    digest: str = Field(
+        pattern=form("^[0-9a-f]{32}$", "must be that of a response"),
+        description="Of the other fields.",
+    )
 
 
 class _DerenderRequest(_Borrowed):

@@ -8,7 +8,8 @@ The client uses this package without the service.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -28,10 +29,49 @@ MAX_SPECIAL_NAMES: Final = 128
 
 MAX_SPECIAL_NAME_CHARS: Final = 256
 
-PLAIN_NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+_WORDS: Final = {
+    **dict.fromkeys(("dict_type", "model_type"), "must be an object"),
+    **dict.fromkeys(("list_type", "is_instance_of", "sequence_str"), "must be a list"),
+    "string_type": "must be a string",
+    "string_unicode": "must be a string without lone surrogates",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(
+        ("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "must be an integer"
+    ),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    "missing": "is required",
+}
+"""Type of pydantic's error -> what to say in place of its message, which has words of Python."""
+
+_SUBJECT: Final = re.compile("[A-Z][a-z]+ should ")
+_FORMS: Final[dict[str, str]] = {}
+
+
+def form(pattern: str, words: str) -> str:
+    """`pattern`, for a field; to a value that does not match it, `explain` says `words`."""
+    _FORMS[pattern] = words
+    return pattern
+
+
+def explain(error: Mapping[str, Any]) -> str:
+    """What is wrong, for a reader who sees the name of the field: pydantic's `error` in words."""
+    kind, pattern = error["type"], error.get("ctx", {}).get("pattern", "")
+    message = str(error["msg"]).removeprefix("Value error, ").replace(" after validation", "")
+    if kind == "literal_error":
+        message = message.replace("True", "true").replace("False", "false")
+    return _FORMS.get(pattern) or _WORDS.get(kind) or _SUBJECT.sub("must ", message)
+
+
+PLAIN_NAME_PATTERN: Final = form(
+    r"^[a-z0-9][a-z0-9._-]{0,63}$",
+    "must be a name: up to 64 of a-z 0-9 . _ -, first a letter or digit",
+)
 """The name of a tokenizer or the id of a corpus."""
 
-NAME_PATTERN: Final = rf"{PLAIN_NAME_PATTERN[:-1]}(@[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}})?$"
+NAME_PATTERN: Final = form(
+    rf"{PLAIN_NAME_PATTERN[:-1]}(@[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}})?$",
+    "must be a name: up to 64 of a-z 0-9 . _ -, first a letter or digit, or name@version",
+)
 """`name` or `name@version`; a version looks like 20261121T041500Z-1a2b3c4d."""
 
 MAX_ID: Final = (1 << 32) - 1

@@ -182,7 +182,7 @@ def _invalid(error: ValidationError | IdsError, value: Any, model: type[BaseMode
             errors=[(pointer, detail) for pointer in error.pointers],
             n_errors=error.count,
         )
-    items = error.errors(include_input=False, include_url=False, include_context=False)
+    items = error.errors(include_input=False, include_url=False)
     return problem_of_validation(items, known=fields)
 
 

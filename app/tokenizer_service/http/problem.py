@@ -21,7 +21,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.types import Scope
 
-from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
+from tokenizer_client.schemas.tokens import explain
 from tokenizer_core.errors import did_you_mean
 from tokenizer_service.http.dialect_errors import ErrorText, dialect_of, named_model, openai_kind
 from tokenizer_service.http.headers import header_fields
@@ -36,16 +36,6 @@ _MAX_DETAIL_CHARS: Final = 600
 _MAX_ITEM_CHARS: Final = 240
 MAX_NAME_CHARS: Final = 64
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_NAME: Final = PLAIN_NAME_PATTERN.removesuffix("$")
-_SUBJECT: Final = re.compile("[A-Z][a-z]+ should ")
-
-_WORDS: Final = {
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "missing": "is required",
-    "sequence_str": "must be a list",
-}
-"""Type of pydantic's error -> what to say where its message names types of Python, or no place."""
 
 TITLES: Final = {
     400: "Bad request",
@@ -188,17 +178,6 @@ def _begin_of_ids() -> str:
     return os.urandom(10).hex()
 
 
-def _words_of(item: Mapping[str, Any]) -> str:
-    """Pydantic's message, for a reader who sees only the place."""
-    if words := _WORDS.get(item["type"]):
-        return words
-    message = str(item["msg"])
-    if _NAME in message:
-        version = ", or name@version" if "@" in message else ""
-        return f"must be a name: up to 64 of a-z 0-9 . _ -, first a letter or digit{version}"
-    return _SUBJECT.sub("must ", message).replace(" after validation", "")
-
-
 def problem_of_validation(
     items: Iterable[Mapping[str, Any]], *, skip: int = 0, known: Sequence[str] = ()
 ) -> Problem:
@@ -211,7 +190,7 @@ def problem_of_validation(
     for item in items:
         parts = (str(part).replace("~", "~0").replace("/", "~1") for part in item["loc"][skip:])
         pointer = "".join(f"/{part}" for part in parts)
-        text = _words_of(item)
+        text = explain(item)
         if item["type"] == "extra_forbidden":
             is_inner = len(item["loc"]) > skip + 1  # `known` are those of the outer object
             text = describe_unknown("field", str(item["loc"][-1]), () if is_inner else known)

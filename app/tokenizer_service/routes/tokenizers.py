@@ -20,6 +20,7 @@ from tokenizer_client.schemas.tokens import (
     TokenizerIdentity,
     TokenizersResponse,
     TokenizerSummary,
+    form,
 )
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.formats.model_folder import IDS
@@ -57,6 +58,7 @@ router = APIRouter(tags=["tokenizers"])
 
 _MAX_PROMOTE_BYTES = 4096
 _MAX_IMPORT_BYTES: Final = 32 * 1024 * 1024
+_SPECIAL: Final = form("(?s)^.+=[0-9]{1,10}$", "must be TOKEN=ID, with an id in decimal")
 _FORM: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -191,7 +193,7 @@ async def import_vocabulary(
         str | None, Query(description="A named split pattern, for a .tiktoken file.")
     ] = None,
     special: Annotated[
-        list[Annotated[str, Field(pattern="(?s)^.+=[0-9]{1,10}$")]] | None,
+        list[Annotated[str, Field(pattern=_SPECIAL)]] | None,
         Query(description="A special token and its id, `TOKEN=ID`; repeat for more."),
     ] = None,
     no_special: Annotated[

@@ -12,6 +12,7 @@ from tokenizer_client.schemas.text import (
     MergesResponse,
     VocabResponse,
 )
+from tokenizer_client.schemas.tokens import form
 from tokenizer_service.access.auth import require_read
 from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer
 from tokenizer_service.handlers.preconditions import TokenizerQuery
@@ -23,7 +24,7 @@ from tokenizer_service.services import services_of
 router = APIRouter(dependencies=[Depends(require_read)], tags=["tokenizers"])
 
 _MAX_MERGES_BYTES = 1 << 16
-_ID = r"^(0|[1-9][0-9]{0,9})$"
+_ID = form(r"^(0|[1-9][0-9]{0,9})$", "must be an id in decimal")
 
 
 @router.get(

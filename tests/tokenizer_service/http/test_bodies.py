@@ -1,21 +1,26 @@
 """Limits and media types of request bodies, tested on the routes themselves."""
 
 import asyncio
+import itertools
 import json
 import logging
+import math
 
 import pytest
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.requests import ClientDisconnect, Request
 
 from tests.tokenizer_service.access.test_auth import ADMIN, READ
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tests.tokenizer_service.http.clients import Client
-from tests.tokenizer_service.routes.exchanges import problem
+from tests.tokenizer_service.routes.exchanges import OF_PYDANTIC, problem
 from tokenizer_service.access.errors import BodyTooLargeError, OverloadedError
 from tokenizer_service.http import bodies
-from tokenizer_service.http.bodies import COLLECT, body_windows, read_body
+from tokenizer_service.http.bodies import COLLECT, REQUEST_MODELS, body_windows, read_body, validate
 from tokenizer_service.http.headers import accepts
 from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.problem_table import problem_of
 
 WITH_TESTS_OF_THEIR_OWN = {
     ("POST", "/encode_stream"),  # routes/test_stream.py
@@ -235,15 +240,31 @@ def test_every_route_refuses_another_media_type(send, header, value, remedy):
         assert taken.status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/encode", {"text": "a", "return": "ids"}),
-        ("/chat/encode", {"messages": [{"role": "user"}], "return": "ids"}),
-    ],
-)
-def test_a_text_in_place_of_a_list_is_refused_without_a_name_of_python(client, path, body):
-    assert client.post(path, json=body).json()["detail"] == "/return: must be a list"
+WRONG = (None, True, 1.5, -1, 1 << 70, math.inf, "", "x", "é", "9" * 5000, [], {}, {"x": 1})
+
+
+def test_what_no_field_takes_is_refused_in_our_words(client):
+    said = set()
+    for model in REQUEST_MODELS.values():
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        needed = {name: "x" for name, field in fields.items() if field.is_required()}
+        for name, value in itertools.product(fields, [*WRONG, *([value] for value in WRONG)]):
+            try:
+                validate({**needed, name: value}, model)
+            except Problem as refused:
+                said.update(refused.errors)
+    for context in iter_route_contexts(client.app.routes):
+        dependant = getattr(context.original_route, "dependant", None)
+        fields = dependant.query_params + dependant.path_params if dependant else ()
+        for field, value in itertools.product(fields, ("", "x", "-1", "1.5", "inf", "9" * 5000)):
+            for given in (value, [value]):
+                _, errors = field.validate(given, {}, loc=("query", field.alias))
+                if errors:
+                    said.update(problem_of(RequestValidationError(errors)).errors)
+    assert len(said) > 200
+    assert ("/return", "must be a list") in said
+    assert ("/skip_special_tokens", "must be true or false") in said
+    assert not [(place, text) for place, text in said if OF_PYDANTIC.search(text)]
 
 
 def test_an_unknown_field_is_named(client):

@@ -1,12 +1,19 @@
 """Requests to an app in process, and what every response promises."""
 
 import json
+import re
 import time
 from urllib.parse import unquote
 
 JSON = {"Content-Type": "application/json"}
 OTHERS_STATUSES = {406: (400,), 413: (400,), 415: (400,), 422: (400,), 503: (429, 529)}
 """Our status -> those that other servers have for it."""
+
+OF_PYDANTIC = re.compile(
+    "(Input|String|List|Value|Data) |should |a valid |unable to|instance of|dictionary|validation"
+    "|True|False|match pattern"
+)
+"""What no message to a user has: it speaks of Python."""
 
 
 def post(client, path, /, **body):
