@@ -466,9 +466,11 @@ class ArtifactError(TokenizerCoreError):
 
 
 class ArtifactNotFoundError(ArtifactError, LookupError):
-    """No tokenizer, or no version of it, has that name; `near` suggests one, as `did_you_mean`."""
+    """No tokenizer, or no version of it, has that name. `name` is what no tokenizer has, `near`
+    suggests one, as `did_you_mean`."""
 
     code = "tokenizer_not_found"
+    name: str = ""
     near: str = ""
 
 

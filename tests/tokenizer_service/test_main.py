@@ -103,8 +103,8 @@ def test_promotion_over_http(client, store, other_spec):
     assert back.json()["active"]["digest"] == first
     back = client.post("/rollback", headers={"X-API-Key": ADMIN_KEY})
     assert back.json()["active"]["digest"] == other.digest
-    unknown = ("nope", "starter@20200101T000000Z-00000000", "../x")
-    assert [put(name).status_code for name in unknown] == [404, 404, 422]
+    unknown = ("nope", "starter@20200101T000000Z-00000000", "../x", "é")
+    assert [put(name).status_code for name in unknown] == [404, 404, 404, 422]
     for file in (store.root / "tokenizers" / "starter").rglob("merges.pkl"):
         file.write_bytes(b"garbage")
     refused = put("starter")

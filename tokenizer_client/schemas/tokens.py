@@ -68,11 +68,11 @@ PLAIN_NAME_PATTERN: Final = form(
 )
 """The name of a tokenizer or the id of a corpus."""
 
-NAME_PATTERN: Final = form(
-    rf"{PLAIN_NAME_PATTERN[:-1]}(@[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}})?$",
-    "must be a name: up to 64 of a-z 0-9 . _ -, first a letter or digit, or name@version",
+TOKENIZER_PATTERN: Final = form(
+    r"^[ -~]{1,200}$",
+    "must be a name, name@version or an alias: 1 to 200 printable ASCII characters",
 )
-"""`name` or `name@version`; a version looks like 20261121T041500Z-1a2b3c4d."""
+"""`name`, `name@version` or an alias; an alias has the fewest limits."""
 
 MAX_ID: Final = (1 << 32) - 1
 _ID_WINDOW: Final = 1 << 16
@@ -369,7 +369,11 @@ AddedTokens = Annotated[
     ),
 ]
 TokenizerName = Annotated[
-    str, Field(pattern=NAME_PATTERN, description="`name` (its newest version) or `name@version`.")
+    str,
+    Field(
+        pattern=TOKENIZER_PATTERN,
+        description="`name` or its alias (its newest version), or `name@version`.",
+    ),
 ]
 
 

@@ -19,6 +19,7 @@ from tokenizer_core.errors import (
     AliasTakenError,
     ArtifactCorruptError,
     ArtifactError,
+    ArtifactNameError,
     ArtifactNotFoundError,
     ArtifactStorageError,
     FormatError,
@@ -146,6 +147,20 @@ class Artifacts(PointerMoves):
         has removed, and uses the last listing of a storage that does not respond."""
         return self.resolve(wanted)
 
+    def resolve_named(self, wanted: str, *, near: bool = False) -> ArtifactRef:
+        """As `resolve`, or with `near` as `resolve_near`; an alias is its tokenizer's name."""
+        resolve = self.resolve_near if near else self.resolve
+        try:
+            return resolve(wanted)
+        except (ArtifactNameError, ArtifactNotFoundError) as error:
+            aliases = self.aliases()
+            if wanted not in aliases:
+                if isinstance(error, ArtifactNameError):  # an alias may have the form of no name
+                    error = ArtifactNotFoundError(f"there is no tokenizer or alias {wanted!a:.220}")
+                error.near = error.near or did_you_mean(wanted, aliases)
+                raise error from None
+        return resolve(aliases[wanted])
+
     def resolve_model(self, model: str) -> ArtifactRef:
         """The version that serves requests for `model`: `name@version`, or a name or an alias.
 
@@ -165,6 +180,7 @@ class Artifacts(PointerMoves):
                 f"no tokenizer has the name or alias {model!a:.220}; `tokenizer alias NAME ALIAS` "
                 f"adds an alias"
             )
+            error.name = model
             known = versions or [*self.names(), *self.aliases()]
             error.near = did_you_mean(version if versions else model, known)
             raise error
@@ -423,7 +439,9 @@ class Artifacts(PointerMoves):
         versions = self._version_names(name)
         if not versions:
             known = ", ".join(self.names()) or "none"
-            raise ArtifactNotFoundError(f"there is no tokenizer {name!r}; there are: {known}")
+            error = ArtifactNotFoundError(f"there is no tokenizer {name!r}; there are: {known}")
+            error.name = name
+            raise error
         return versions
 
     def _change_aliases(self, change: Callable[[dict[str, str]], None]) -> None:

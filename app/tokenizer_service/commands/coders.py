@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tokenizer_core.compat.other_models import LibraryTokenizer
-from tokenizer_core.errors import UnknownTokenIdError, did_you_mean
+from tokenizer_core.errors import ArtifactNameError, UnknownTokenIdError, did_you_mean
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.text.streaming import StreamingEncoder, encode_pieces
 from tokenizer_core.tokenizer import Tokenizer
@@ -214,9 +214,11 @@ def _find(tokenizers: TokenizerResource, word: str | None) -> TokenizerSummary:
     name, at, version = word.partition("@")
     try:
         versions = tokenizers.versions(checked_name(name))
-    except NotFoundError as error:
-        names = sorted({known.name for known in tokenizers.list().tokenizers})
-        near, there = did_you_mean(name, names), ", ".join(names) or "none"
+    except (ArtifactNameError, NotFoundError) as error:
+        owners = {model.id: model.root.partition("@")[0] for model in tokenizers.models().data}
+        if (owner := owners.get(word, word)) != word:
+            return _find(tokenizers, owner)
+        near, there = did_you_mean(name, owners), ", ".join(sorted(owners)) or "none"
         raise CommandError(
             f"the service has no tokenizer {name!r}{near}; it has: {there}"
         ) from error

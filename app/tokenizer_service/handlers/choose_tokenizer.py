@@ -4,7 +4,7 @@
     ----------------------------------  -----------------------------------------  ---------------
     no name, or `active`                the one that this process serves           LiveTokenizers
     either as NAME@VERSION              this one                                   Artifacts
-    `tokenizer` as NAME                 its newest                                 Artifacts.resolve
+    `tokenizer` as NAME or its alias    its newest                                 resolve_named
     `model` as NAME or its alias        the served one if that is of NAME;         ModelNames.get,
                                         else its last active one, or its newest    resolve_model
     both                                that of `tokenizer`; 422 if they disagree  here

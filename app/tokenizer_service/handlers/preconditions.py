@@ -10,7 +10,7 @@ from fastapi import Path, Query
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from tokenizer_client.schemas.tokens import NAME_PATTERN, PLAIN_NAME_PATTERN
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN, TOKENIZER_PATTERN
 from tokenizer_core.errors import UnknownSpecialTokenError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.handlers.known_fields import BODY_FIELDS
@@ -23,7 +23,8 @@ from tokenizer_service.responses.errors import InvalidFieldError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TokenizerQuery = Annotated[
-    str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
+    str | None,
+    Query(pattern=TOKENIZER_PATTERN, description="`name` or its alias, or `name@version`."),
 ]
 """The tokenizer of a request, for routes with query parameters."""
 

@@ -23,6 +23,7 @@ from starlette.routing import Match
 
 from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core import errors as core
+from tokenizer_core.presets import PRESETS
 from tokenizer_service.access import errors as access
 from tokenizer_service.http.problem import (
     MEDIA_TYPE,
@@ -145,6 +146,35 @@ def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
         f"{what} fails its verification and is not loaded; the log of the server has the reason. "
         f"{remedy}.",
     )
+
+
+def _problem_of_unknown_name(error: core.ArtifactNotFoundError) -> Problem:
+    name = error.name
+    if name in PRESETS:
+        detail = (
+            f"{name} is a preset, which is not published here. Publish it: `tokenizer import "
+            f"--preset {name} --name {name}`, or POST /tokenizers/{name}?preset={name} with its "
+            f"file."
+        )
+    elif name == "starter":
+        detail = (
+            "starter is the tokenizer of the package, which is not published here. Publish it: "
+            "`tokenizer import starter --name starter`, or POST /tokenizers/starter with the "
+            "files that `tokenizer convert starter --to transformers` writes."
+        )
+    elif isinstance(error, core.ModelNotFoundError):
+        detail = (
+            "No tokenizer has the name or alias that `model` gives{error.near}; GET /v1/models "
+            "lists them. `tokenizer alias NAME ALIAS`, or PUT /v1/models/ALIAS, adds an alias. "
+            "With TOKENIZER_MODEL=ignore the service ignores `model`."
+        )
+    else:
+        detail = (
+            "No such tokenizer, version or alias{error.near}; GET /tokenizers and /v1/models list "
+            "them. "
+            "`tokenizer import`, or POST /tokenizers/{{name}}, publishes one."
+        )
+    return Row(404, detail).problem(error)
 
 
 def _problem_of_job_database(error: JobDatabaseError) -> Problem:
@@ -393,18 +423,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     ),
     core.VocabSizeError: Row(422),
     core.CorpusError: Row(422),
-    core.ArtifactNotFoundError: Row(
-        404,
-        "No such tokenizer or version{error.near}; GET /tokenizers lists them. To use a preset, "
-        "publish it: tokenizer import --preset NAME --name NAME.",
-    ),
-    core.ModelNotFoundError: Row(
-        404,
-        "No tokenizer has the name or alias that `model` gives{error.near}; GET /v1/models lists "
-        "them. "
-        "`tokenizer alias NAME ALIAS`, or PUT /v1/models/ALIAS, adds an alias. With "
-        "TOKENIZER_MODEL=ignore the service ignores `model`.",
-    ),
+    core.ArtifactNotFoundError: _problem_of_unknown_name,
     core.AliasTakenError: Row(
         409,
         "This alias belongs to another tokenizer, or a tokenizer has it as its name; GET "

@@ -304,7 +304,7 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     """
     services = services_of(request)
     wanted = await read_json(request, PromoteRequest, services.settings, _MAX_PROMOTE_BYTES)
-    ref = await asyncio.to_thread(services.store.resolve, wanted.tokenizer)
+    ref = await asyncio.to_thread(services.store.resolve_named, wanted.tokenizer)
     return await _promote(request, response, ref)
 
 

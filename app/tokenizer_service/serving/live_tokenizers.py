@@ -151,14 +151,15 @@ class LiveTokenizers:
         return self._pinned.find(name)
 
     def get(self, name: str | None) -> LiveTokenizer:
-        """The tokenizer `name@version`, the newest version of `name`, or for None the active one.
+        """The tokenizer `name@version`, the newest version of `name`, which may be an alias, or for
+        None the active one.
 
         May load from the disk: call it from a thread, not from the event loop.
         """
         found = self.peek(name)
         if found is not None or name is None:
             return found or self.require_active()
-        ref = self._store.resolve_near(name)
+        ref = self._store.resolve_named(name, near=True)
         try:
             with self._pinned.loading(str(ref)):
                 found = self.peek(str(ref))

@@ -290,7 +290,7 @@ def test_what_a_request_holds_is_never_echoed(client):
         assert "endoftext" not in answer.text
 
     fields = ("allowed_special", "tokenizer", "offset_unit", "max_tokens")
-    for body in ({"text": {"a": secret}}, *({"text": "a", name: secret + "/"} for name in fields)):
+    for body in ({"text": {"a": secret}}, *({"text": "a", name: secret + "é"} for name in fields)):
         refused(422, "invalid_request", client.post("/encode", json=body))
     policies = ({"allowed_special": secret}, {"disallowed_special": secret})
     for code, text, params in (
@@ -302,7 +302,7 @@ def test_what_a_request_holds_is_never_echoed(client):
         refused(422, code, client.post("/encode", json={"text": ["a", text], **options}))
         refused(422, code, client.post("/encode_stream", content=text, params=params))
     admin = {"X-API-Key": ADMIN_KEY}
-    for name in (secret, f"{secret}@20200101T000000Z-00000000"):
+    for name in (secret, f"{secret}@20200101T000000Z-00000000", f"{secret}/"):
         for answer in (
             client.post("/encode", json={"text": "a", "tokenizer": name}),
             client.post("/encode_stream", content=b"a", params={"tokenizer": name}),

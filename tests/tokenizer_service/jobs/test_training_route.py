@@ -48,7 +48,7 @@ WRONG_BODIES = [
     ({"documents": ["x"], "name": "../x"}, "/name"),
     ({"documents": ["x"], "name": "active"}, "/name"),
     ({"documents": ["x"], "pattern": "(a+)+$"}, "/pattern"),
-    ({"documents": ["x"], "extend": "../x"}, "/extend"),
+    ({"documents": ["x"], "extend": "é"}, "/extend"),
     ({"documents": ["x"], "extend": "starter", "pattern": "gpt2"}, ""),
     ({"documents": ["x"], "promote": "now"}, "/promote"),
     ({"documents": ["x"], "limits": {"seconds": 0}}, "/limits/seconds"),

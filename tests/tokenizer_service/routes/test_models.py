@@ -63,6 +63,45 @@ def test_model_chooses_by_name_alias_or_version(client, shared_store, route):
         assert served(client, route, model=model, tokenizer=exact) == "other"
 
 
+def test_tokenizer_takes_an_alias_too(client, shared_store):
+    text = {"text": "Hello"}
+    asked = [("/encode", text), ("/v1/tokenize", {"prompt": "Hello"}), ("/vocab/1000", None)]
+    asked += [("/encode_stream", "Hello"), ("/align", {**text, "other": ALIAS})]
+    for path, body in asked:
+        is_json = isinstance(body, dict)
+        answer = client.request(
+            "GET" if body is None else "POST",
+            path,
+            params={} if is_json else {"tokenizer": ALIAS},
+            **({"json": {**body, "tokenizer": ALIAS}} if is_json else {"content": body}),
+        )
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["Tokenizer-Version"] == str(shared_store.resolve("other"))
+    for name in (ALIAS + "x", "../x", "other@1"):
+        problem(client.post("/encode", json={**text, "tokenizer": name}), 404)
+    problem(client.post("/encode", json={**text, "tokenizer": "é"}), 422, "invalid_request")
+    # Another host may publish a name that is an alias: the tokenizer comes first.
+    aliases = shared_store.root / "aliases.json"
+    aliases.write_text(json.dumps({**json.loads(aliases.read_text()), "chat": "other"}))
+    assert shared_store.resolve_named("chat") == shared_store.resolve("chat")
+
+
+def test_what_is_not_published_is_refused_with_the_way_to_publish_it(own_client, store):
+    shutil.rmtree(store.root / "tokenizers")
+    ways = {
+        "gpt2": "tokenizer import --preset gpt2 --name gpt2`, or POST /tokenizers/gpt2?preset",
+        "starter": "tokenizer import starter --name starter`, or POST /tokenizers/starter with",
+    }
+    for path, body in (
+        ("/encode", {"text": "a", "tokenizer": "gpt2"}),
+        ("/encode", {"text": "a", "tokenizer": "starter"}),
+        ("/tokenize", {"prompt": "a", "model": "gpt2"}),
+    ):
+        answer = own_client.post(path, json=body)
+        problem(answer, 404)
+        assert ways[body.get("tokenizer", "gpt2")] in answer.text
+
+
 @pytest.mark.row(44)
 @pytest.mark.parametrize("route", BORROWED)
 def test_unknown_or_contradictory_model_is_refused(client, route):
@@ -187,7 +226,7 @@ def test_an_alias_follows_promotions_and_is_unique(make_client, store, other_spe
         assert version(here) == version(there) == str(old)
         new = store.publish(other_spec, name="starter")
         assert version(here) == version(here, "starter") == str(old)
-        here.put("/tokenizers/active", json={"tokenizer": str(new)}, headers=ADMIN)
+        here.put("/tokenizers/active", json={"tokenizer": ALIAS}, headers=ADMIN)
         assert version(here) == str(new)
         assert version(here, str(old)) == str(old)
         for model, tokenizer in ((str(old), str(new)), ("active", str(old))):

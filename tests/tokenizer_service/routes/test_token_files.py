@@ -140,7 +140,7 @@ WRONG = [
     ({"validation_share": 1}, "/validation_share"),
     ({"workers": 0}, "/workers"),
     ({"token_files_id": "../x"}, "/token_files_id"),
-    ({"tokenizer": "a@b"}, "/tokenizer"),
+    ({"tokenizer": "é"}, "/tokenizer"),
     ({"further_corpora": ["A"]}, "/further_corpora/0"),
     ({"limits": {"seconds": 0}}, "/limits/seconds"),
     ({"colour": "red"}, "/colour"),

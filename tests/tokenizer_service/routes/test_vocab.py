@@ -41,7 +41,7 @@ def test_wrong_ids_and_queries_are_refused(client, post, small_spec):
         assert pointer(problem(client.get(f"/vocab/{bad}"), 422, "invalid_request")) == "/token_id"
     for query in ("depth=17", "depth=-1", "depth=", "deepth=1", "depth=1&depth=2"):
         problem(client.get(f"/vocab/97?{query}"), 422, "invalid_request")
-    assert client.get("/vocab/97?tokenizer=../x").status_code == 422
+    assert client.get("/vocab/97?tokenizer=é").status_code == 422
     problem(client.get("/vocab/97?tokenizer=nope"), 404, "tokenizer_not_found")
     problem(client.get("/vocab/97", headers={"If-Match": '"x"'}), 412, "digest_mismatch")
     for id_ in (small_spec.largest_id + 1, 2**32 - 1):

@@ -56,6 +56,7 @@ def service(starter_artifacts, other_spec, tmp_path_factory):
     ArtifactStore(folder).publish(other_spec, name="other")
     around = replace(other_spec, prefix_ids=(1195,), suffix_ids=(1097, 1195))
     ArtifactStore(folder).publish(around, name="around")
+    ArtifactStore(folder).add_alias("a/model", "other")
     with serve(folder) as running:
         yield running, ArtifactStore(folder)
 
@@ -137,6 +138,12 @@ def test_what_is_of_tokenizers_here_is_refused_by_name(service, tmp_path, monkey
         assert f"{option} names a tokenizer of this" in cli.fail(*asked, option, value, code=2)
 
 
+def test_an_alias_of_the_service_is_taken(service, tmp_path, monkeypatch):
+    asked = ("encode", "--server", service[0].url, "low", "--tokenizer")
+    cli = Cli(tmp_path, monkeypatch)
+    assert cli.run(*asked, "a/model") == cli.run(*asked, "other")
+
+
 def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
     cli = Cli(tmp_path, monkeypatch)
     url = f"--server={service[0].url}"
@@ -144,12 +151,12 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
     for words, said, code in (
         (
             ("count", url, "--tokenizer=othr", "low"),
-            "'othr'; did you mean other?; it has: around, ",
+            "'othr'; did you mean other?; it has: a/model, around, ",
             1,
         ),
         (("count", url, "--tokenizer=other@1", "low"), "no version '1' of other", 1),
         (("count", url, "--tokenizer=other@", "low"), "no version '' of other", 1),
-        (("count", url, "--tokenizer=./tokenizer.json", "low"), "invalid name", 1),
+        (("count", url, "--tokenizer=./tokenizer.json", "low"), "it has: a/model, around, ", 1),
         (("encode", url, "--allowed-special=<|x|>", "low"), "is no special token", 2),
         (("truncate", url, "-n1", "low\udcff"), "the text holds bytes that are not UTF-8", 1),
         (("encode", url, "--disallowed-special=all", TEXT), "that disallowed_special forbids", 1),
