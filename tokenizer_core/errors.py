@@ -515,6 +515,10 @@ class ArtifactStorageError(ArtifactError, OSError):
 
     code = "storage_failed"
 
+    def __str__(self) -> str:
+        """The message without the number."""
+        return self.strerror or super().__str__()
+
 
 class ArtifactCorruptError(ArtifactError, ValueError):
     """Manifest, hashes and files of an artifact do not agree; it is not loaded."""

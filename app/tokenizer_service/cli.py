@@ -32,6 +32,7 @@ from tokenizer_service.commands.command_line import (
     CommandError,
     CommandParser,
     UsageError,
+    print_error,
     print_warnings,
 )
 
@@ -314,7 +315,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _fail(command: str, message: str, exit_code: int = FAILED) -> int:
-    print(f"{command}: {' '.join(map(str.strip, message.splitlines()))}", file=sys.stderr)
+    print_error(command, message)
     return exit_code
 
 

@@ -161,7 +161,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
-        self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        print_error(self.prog, f"{message} (see {self.prog} --help)")
+        self.exit(WRONG_USAGE)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown words here, where the similar options are known. The base class would pass
@@ -244,6 +245,20 @@ def command_text() -> str:
 def print_how_to_serve(ref: ArtifactRef) -> None:
     """Print the command that makes a published version the one that serves."""
     print(f"serve it:  tokenizer promote {ref.name}  (commands without --tokenizer take it, too)")
+
+
+def print_error(command: str, message: str) -> None:
+    """Print the line of an error to stderr; that of `serve` has the form of its log."""
+    line = f"{command}: {' '.join(map(str.strip, message.splitlines()))}"
+    if command == "tokenizer serve" and os.environ.get("TOKENIZER_LOG_FORMAT") == "json":
+        import logging
+
+        from tokenizer_service.observability.logs import JsonFormatter
+
+        name = "tokenizer_service.commands.serving"
+        record = logging.LogRecord(name, logging.ERROR, "", 0, line, None, None)
+        line = JsonFormatter().format(record)
+    print(line, file=sys.stderr)
 
 
 def print_warnings(*warnings: object) -> None:

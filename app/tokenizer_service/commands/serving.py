@@ -41,11 +41,18 @@ from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import SIGNALS, Process
 
 from tokenizer_core import compiled
+from tokenizer_core.blobs.addresses import is_store_address
 from tokenizer_core.blobs.atomic_files import write_whole_file
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
-from tokenizer_core.errors import DISK_FULL, ArtifactNotFoundError, StorageError, TokenizerCoreError
+from tokenizer_core.errors import (
+    DISK_FULL,
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+    StorageError,
+    TokenizerCoreError,
+)
 from tokenizer_core.registry import ArtifactStore, open_artifacts
 from tokenizer_service.access.auth import check_keys
 from tokenizer_service.commands.command_line import (
@@ -134,6 +141,8 @@ def run_serve(arguments: argparse.Namespace) -> None:
         if variable in options:
             raise UsageError(f"{options[variable]}: {reason}") from None
         raise CommandError(str(error)) from None
+    config = _configure(settings)
+    configure_logging(settings.log_level, settings.log_format)  # the supervisor logs as well
     _check_settings(settings)
     engine = choose_engine(settings.engine)  # raises if the engine is unavailable
     compiled.is_used(settings.engine)  # raises if its variable has another word
@@ -145,8 +154,6 @@ def run_serve(arguments: argparse.Namespace) -> None:
     raise_open_files()
     metrics_dir = None
     try:
-        config = _configure(settings)
-        configure_logging(settings.log_level, settings.log_format)  # the supervisor logs as well
         metrics_dir = _make_metrics_dir(settings)
         for root in missing_corpus_roots(settings):
             log.warning("TOKENIZER_CORPUS_ROOTS: %s is no folder; no job can read from it", root)
@@ -178,10 +185,12 @@ def _check_settings(settings: Settings) -> None:
     """
     try:
         check_keys(settings)
-        if settings.store is not None and "://" in settings.store:
-            open_object_storage(settings.store, probe=False)
-    except (SettingsError, StorageError) as error:
-        raise CommandError(str(error)) from error
+        if is_store_address(store := settings.store or ""):
+            open_object_storage(store, probe=False)
+    except SettingsError as error:
+        raise CommandError(str(error)) from None
+    except StorageError as error:
+        raise CommandError(f"TOKENIZER_STORE: {error}") from error
     folder = settings.artifacts_dir
     _check_named_folder(settings)
     try:
@@ -207,7 +216,7 @@ def _check_named_folder(settings: Settings) -> None:
     is not mounted."""
     variable = "STORE" if settings.store else "ARTIFACTS_DIR"
     folder = Path(settings.store or settings.artifacts_dir)
-    is_address = settings.store is not None and "://" in settings.store
+    is_address = is_store_address(settings.store or "")
     if settings.names_tokenizers and not is_address and not os.access(folder, os.F_OK):
         raise CommandError(
             f"the folder {folder}, which TOKENIZER_{variable} or an option names, does not exist; "
@@ -609,20 +618,34 @@ def _print_what_to_try(
 def _write_key(settings: Settings, key: str) -> Path:
     """Write the admin key of this run to a file that only this user can read."""
     path = settings.artifacts_dir / "run" / "admin_key"
-    path.parent.mkdir(exist_ok=True)
-    write_whole_file(path, f"{key}\n".encode(), mode=0o600)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_whole_file(path, f"{key}\n".encode(), mode=0o600)
+    except OSError as error:
+        raise CommandError(
+            f"the admin key of this run cannot be written to {path} ({error.strerror}); set "
+            f"TOKENIZER_ADMIN_KEYS"
+        ) from None
     return path
 
 
 def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None) -> list[str]:
     """Commands to copy, for the served tokenizer."""
+    try:
+        ids = _encode_sample(settings)
+    except ArtifactStorageError as error:
+        print(
+            f"the tokenizers in {settings.store or settings.artifacts_dir} cannot be read; the "
+            f"service tries again, and serves when it can: {error}",
+            file=sys.stderr,
+        )
+        return [f"{curl} {url}/readyz"]
     needs_key = bool(settings.read_keys)
     read = curl + (' -H "X-API-Key: $READ_KEY"' if needs_key else "")
     admin = f'{curl} -H "X-API-Key: $ADMIN_KEY"'
     lines = []
     if needs_key:
         lines.append("READ_KEY=...   # one of TOKENIZER_READ_KEYS")
-    ids = _encode_sample(settings)
     if ids is not None:
         lines += [
             f"{read} --json {_quote({'text': _TRIED_TEXT})} {url}/encode",
@@ -645,19 +668,24 @@ def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None)
 
 
 def _encode_sample(settings: Settings) -> list[int] | None:
+    """The ids of the text to try; None if no tokenizer can give them, with a line that says what to
+    do if none was promoted. Raises ArtifactStorageError if the store cannot be read."""
     from tokenizer_service.serving.live_tokenizers import shared_folder
 
     store = open_artifacts(settings.store, settings.artifacts_dir)
     try:
         ref = store.active() or store.resolve(settings.default)
         return store.load(ref, shared=shared_folder(settings)).encode(_TRIED_TEXT)
+    except ArtifactStorageError:
+        raise
     except TokenizerCoreError as error:
+        if not isinstance(error, ArtifactNotFoundError) or store.pointer_mark() is not None:
+            return None  # it is damaged or lost, and the log of the processes has the remedy
         named = settings.store or settings.artifacts_dir
         variable = "TOKENIZER_STORE" if settings.store else "TOKENIZER_ARTIFACTS_DIR"
         way = "Train one as below, or publish one (the one in this package, a file, or a preset)"
         command = "import starter --name starter --promote"
-        # After another error there may be damage, and the one that is published may have it.
-        if isinstance(error, ArtifactNotFoundError) and (published := store.list()):
+        if published := store.list():
             way, command = "Promote one that is published", f"promote {published[-1].name}"
         print(
             f"no tokenizer to serve yet: {error}. {way}:\n"

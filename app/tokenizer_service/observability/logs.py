@@ -72,12 +72,15 @@ def _escape(text: str, *, keep_newlines: bool) -> str:
 def configure_logging(level: str, form: Literal["text", "json"] = "text") -> None:
     """Log `app` from `level` upwards to stderr, unless handlers are configured already.
 
-    uvicorn's handlers keep their destination and get the same form.
+    uvicorn's handlers keep their destination and get the same form, as do the warnings and errors
+    of other packages.
     """
     formatter = JsonFormatter() if form == "json" else EscapingFormatter(_TEXT)
     for name in ("uvicorn", "uvicorn.access"):
         for handler in logging.getLogger(name).handlers:
             handler.setFormatter(formatter)
+    if logging.lastResort is not None:  # for loggers without a handler
+        logging.lastResort.setFormatter(formatter)
     own = logging.StreamHandler(sys.stderr)
     own.setFormatter(formatter)
     if form == "json":  # Python's warnings would be plain lines

@@ -296,7 +296,7 @@ class LiveTokenizers:
         """Keep serving the loaded tokenizer, or load what this host serves already or served
         last."""
         if not self._is_store_away:
-            log.error("the store of tokenizers cannot be read: %s", error)
+            log.error("the store of tokenizers cannot be read; the service tries again: %s", error)
             self._note_store(is_away=True)
         if self.active is None and self.failed is None and time.monotonic() >= self._retry_at:
             served = [peer.served for peer in self._read_peers() if peer.served]
@@ -350,10 +350,6 @@ class LiveTokenizers:
     def _note_failure(self, wanted: str, fault: _Fault, error: Exception) -> None:
         """Record that `wanted` failed, and serve what the head of this module says."""
         wanted = getattr(error, "version", None) or wanted
-        line = f"{wanted} cannot be served: {error}"
-        if line != self._logged:  # once, and not at every retry
-            log.error("%s; /readyz says what to do", line)
-        self._logged = line
         self.failed, self._n_failures = wanted, self._n_failures + 1
         self.count_swap("failed")
         peers = self._read_peers()
@@ -362,9 +358,6 @@ class LiveTokenizers:
         self._has_yielded = bool(serving) and not is_locked(self._promotion_lock)
         servers = {peer.server for peer in serving if peer.server is not None}
         self._stands_by = self._has_yielded and self._states.new_state().server in servers
-        if self._stands_by and self._has_started:
-            log.error("this process ends; the one that takes its place waits until it can load it")
-            os.kill(os.getpid(), signal.SIGTERM)
         if self._has_yielded:
             self.active = None
         elif self.active is not None:
@@ -379,12 +372,20 @@ class LiveTokenizers:
                 with contextlib.suppress(*_LOAD_ERRORS):
                     names += self._store.history()
             self._load_substitute(names, source)
-        self.reason = self._explain(wanted, fault, error)
+        remedies = self._remedies(fault, error)
+        line = f"{wanted} cannot be served: {error}"
+        if line != self._logged:  # once, and not at every retry
+            log.error("%s. Remedy: %s", line.removesuffix("."), remedies)
+        self._logged = line
+        self.reason = self._explain(wanted, fault, error, remedies)
         self._write_state()
         self._retry_at = time.monotonic() + RETRY_SECONDS
+        if self._stands_by and self._has_started:
+            log.error("this process ends; the one that takes its place waits until it can load it")
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    def _explain(self, wanted: str, fault: _Fault, error: Exception) -> str:
-        """What failed, what is served instead, and the remedies. The text of `error` may contain
+    def _explain(self, wanted: str, fault: _Fault, error: Exception, remedies: str) -> str:
+        """What failed, what is served instead, and `remedies`. The text of `error` may contain
         paths, so that it goes only to the log."""
         file = getattr(error, "file", None)
         why = f"{file}: {_code_of(error)}" if file else _code_of(error)
@@ -397,22 +398,29 @@ class LiveTokenizers:
             now = f"TOKENIZER_FALLBACK=previous serves {active.ref}, which was active before"
         else:
             now = f"still serving {active.ref}"
-        lost = file
-        if fault == "version" and isinstance(error, ArtifactNotFoundError):
-            lost = file or "its folder"
-        remedies = [f"restore {lost} from a backup"] if lost else []
-        remedies.append("promote a version that GET /tokenizers lists (PUT /tokenizers/active)")
-        if fault == "default":
-            remedies.append("import or train one, or set TOKENIZER_DEFAULT to another")
-        is_refused = active is None and not self._has_yielded
-        if fault == "version" and is_refused and self._settings.fallback == "none":
-            remedies.append("set TOKENIZER_FALLBACK=previous to serve what was active before")
         roles = {"pointer": "", "version": ", the active tokenizer,", "default": ", the default,"}
         return (
             f"{wanted}{roles[fault]} cannot be loaded ({why}); {now}. Requests that name a version "
             f"are served, and the service tries again every {RETRY_SECONDS:g} seconds. Remedy: "
-            f"{', or '.join(remedies)}."
+            f"{remedies}."
         )
+
+    def _remedies(self, fault: _Fault, error: Exception) -> str:
+        lost = getattr(error, "file", None)
+        if isinstance(error, OSError) and lost is None:
+            return "let this service read the store of tokenizers"
+        if fault == "version" and isinstance(error, ArtifactNotFoundError):
+            lost = lost or "its folder"
+        remedies = [f"restore {lost} from a backup"] if lost else []
+        if fault == "default":
+            remedies.append("import one (`tokenizer import starter --name starter --promote`)")
+            remedies.append("train one (POST /train)")
+            remedies.append("set TOKENIZER_DEFAULT to another")
+        remedies.append("promote a version that GET /tokenizers lists (PUT /tokenizers/active)")
+        is_refused = self.active is None and not self._has_yielded
+        if fault == "version" and is_refused and self._settings.fallback == "none":
+            remedies.append("set TOKENIZER_FALLBACK=previous to serve what was active before")
+        return ", or ".join(remedies)
 
     def _load_substitute(self, names: Iterable[str], source: Source) -> None:
         """Serve the first of these versions that loads, if one does."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import re
 import socket
@@ -16,6 +17,7 @@ import uvloop
 from uvicorn.supervisors import Multiprocess
 
 from tokenizer_core import compiled
+from tokenizer_core.errors import ArtifactStorageError
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands.command_line import CommandError
 from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening, accepting
@@ -29,7 +31,8 @@ WRONG_SETTINGS = [
     ({"TOKENIZER_ARTIFACTS_DIR": "corpus.txt"}, "check TOKENIZER_ARTIFACTS_DIR"),
     ({"PROMETHEUS_MULTIPROC_DIR": "/proc/none"}, "PROMETHEUS_MULTIPROC_DIR names /proc/none,"),
     ({"TOKENIZER_RUN_STORAGE": "/x"}, "TOKENIZER_RUN_STORAGE: it needs TOKENIZER_EXECUTOR"),
-    ({"TOKENIZER_STORE": "gopher://host/x"}, "a storage is a folder or s3://bucket/prefix"),
+    ({"TOKENIZER_STORE": "gopher://host/x"}, "TOKENIZER_STORE: a storage is a folder or s3://"),
+    ({"TOKENIZER_STORE": "s3:/bucket/x"}, "TOKENIZER_STORE: the address s3:/... has one slash"),
 ]
 
 
@@ -43,9 +46,17 @@ def test_wrong_settings_are_one_line(trained, monkeypatch):
     monkeypatch.setenv("TOKENIZER_ADMIN_KEYS", "")  # restored at the end: serve sets it
     for number, (environment, reason) in enumerate(WRONG_SETTINGS):
         workers = str(1 + number % 2)
-        error = trained.fail("serve", "--port", "0", "--workers", workers, **environment)
+        command = ("serve", "--port", "0", "--workers", workers)
+        error = trained.fail(*command, **environment)
         assert reason in error
+        _, logged = trained.run(*command, code=1, **environment, TOKENIZER_LOG_FORMAT="json")
+        assert json.loads(logged)["message"] == error.removesuffix("\n")
     assert not Path("typo").exists()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for words, code in (("--port=99999", 2), ("--prot=1", 2), (f"--port={port}", 1)):
+            _, logged = trained.run("serve", words, code=code, TOKENIZER_LOG_FORMAT="json")
+            assert json.loads(logged)["level"] == "error"
 
 
 def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spec, monkeypatch):
@@ -67,6 +78,17 @@ def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spe
     assert capsys.readouterr().err == ""
     files = list(tmp_path.glob("artifacts/tokenizers/*/*/compiled"))
     assert bool(files) == compiled.is_used(), "the serving processes find it"
+    (store.root / "active.json").write_text("damaged")  # the log of the processes says it
+    assert routes() == ["/tokenizers", "/train", "/train"]
+    assert capsys.readouterr().err == ""
+
+    def fail(*_):
+        raise ArtifactStorageError(errno.EIO, "away")
+
+    monkeypatch.setattr(ArtifactStore, "active", fail)
+    assert routes() == ["/readyz"]
+    said = f"the tokenizers in {store.root} cannot be read; the service tries again"
+    assert capsys.readouterr().err == f"{said}, and serves when it can: away\n"
 
 
 def test_a_read_only_folder_with_a_job_database_is_served(trained, monkeypatch):

@@ -1,6 +1,7 @@
 import json
 import logging
 import re
+import subprocess
 import sys
 
 import pytest
@@ -54,3 +55,16 @@ def test_a_line_of_a_request_has_its_id():
         REQUEST_ID.reset(known)
     assert EscapingFormatter("%(message)s").format(record) == "x"
     assert "request_id" not in json.loads(JsonFormatter().format(record))
+
+
+def test_lines_of_other_packages_have_the_same_form():
+    code = (
+        "import logging, warnings\n"
+        "from tokenizer_service.observability.logs import configure_logging\n"
+        "configure_logging('info', 'json')\n"
+        "logging.getLogger('asyncio').error('lost', exc_info=ValueError('x'))\n"
+        "warnings.warn('old')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["logger"] for line in lines] == ["asyncio", "py.warnings"]

@@ -532,7 +532,7 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
 async def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve(
     settings, store, starter, other, monkeypatch
 ):
-    def fail():
+    def fail(*_):
         raise OSError(errno.EIO, "away")
 
     async with started(settings, store) as live:
@@ -542,10 +542,16 @@ async def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve
         peer.write(**identity_of(other))
         async with started(settings, store) as live:
             assert (live.require_active().ref, live.source) == (other, "last_good")
+    monkeypatch.undo()
+    monkeypatch.setattr(store, "resolve", fail)
+    async with started(settings.model_copy(update={"default": "absent"}), store) as live:
+        assert live.reason.endswith("Remedy: let this service read the store of tokenizers.")
 
 
-def test_a_server_without_a_tokenizer_is_not_ready(settings, make_client):
+def test_a_server_without_a_tokenizer_is_not_ready(settings, make_client, caplog):
     with make_client(default="absent") as client:
+        [line] = [line for line in caplog.messages if "cannot be served" in line]
+        assert "Remedy: import one (`tokenizer import starter --name starter --promote`)" in line
         assert client.get("/livez").status_code == 200
         for path in ("/readyz", "/info", "/tokenizers/active"):
             assert client.get(path).status_code == 503
