@@ -93,8 +93,10 @@ def _entries_of(value: object) -> object:
 
 def _bytes_of(value: object) -> object:
     """The number of bytes of `64M`; a unit is a power of 1024."""
-    if not isinstance(value, str) or not (match := re.fullmatch(_SIZE, value, re.ASCII)):
+    if not isinstance(value, str) or re.fullmatch(r"\s*[+-]?[0-9_]+\s*", value):
         return value
+    if not (match := re.fullmatch(_SIZE, value, re.ASCII)):
+        raise ValueError("must be a number of bytes, or a size such as 64M")
     return int(match[1]) << 10 * (1 + "KMGT".index(match[2]))
 
 

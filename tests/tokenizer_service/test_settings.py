@@ -116,7 +116,7 @@ WRONG = [
     ("ENGINE", "rust"),
     ("LOG_LEVEL", "loud"),
     ("LOG_FORMAT", "xml"),
-    ("MAX_BODY_BYTES", "1"),
+    ("MAX_BODY_BYTES", "1", "64X"),
     ("LEASE_SECONDS", "0"),
     ("CORPUS_URL_HOSTS", "a.org,http://b.org"),
     ("ALLOWED_HOSTS", "a.org,b.org:8000", ","),

@@ -557,10 +557,11 @@ def _bind(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
-    except OSError as error:
+    except (OSError, TypeError) as error:  # TypeError: Python cannot encode the name
         listener.close()
+        reason = error.strerror if isinstance(error, OSError) else error
         raise CommandError(
-            f"cannot listen on {settings.host}:{settings.port} ({error.strerror}); choose another "
+            f"cannot listen on {settings.host}:{settings.port} ({reason}); choose another "
             f"TOKENIZER_PORT or TOKENIZER_HOST, or stop the program that uses it"
         ) from error
     return listener

@@ -167,6 +167,7 @@ def test_a_port_or_socket_in_use_and_other_files_stay(tmp_path):
             (listening(tmp_path / "none" / "a.sock"), "choose another path for TOKENIZER_HOST"),
             (listening(tmp_path / ("a" * 200)), "choose another path for TOKENIZER_HOST"),
             (_listening(port), "TOKENIZER_PORT"),
+            (_listening(Settings(host="é" * 64)), "another TOKENIZER_PORT or TOKENIZER_HOST"),
         ):
             with pytest.raises(CommandError, match=reason):
                 context.__enter__()
