@@ -62,8 +62,8 @@ async def add_alias(request: Request, model: str) -> ModelResponse:
     """Let requests name a tokenizer as `model`, its alias: 1 to 200 printable ASCII characters.
 
     An alias belongs to the name of a tokenizer. If that name is active, the active version serves
-    it, else the version of the name that was active last, or its newest. To give the alias to
-    another tokenizer, remove it first.
+    it, else the version of the name that was active last, or its newest. As `tokenizer` it means
+    the newest version, as the name does. To give the alias to another tokenizer, remove it first.
     """
     refuse_match(request)
     services = services_of(request)
