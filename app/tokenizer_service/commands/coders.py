@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tokenizer_core.compat.other_models import LibraryTokenizer
 from tokenizer_core.errors import ArtifactNameError, UnknownTokenIdError, did_you_mean
+from tokenizer_core.presets import PRESETS
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.text.streaming import StreamingEncoder, encode_pieces
 from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_service.commands.command_line import CommandError, UsageError
+from tokenizer_service.commands.command_line import DEFAULT_TOKENIZER, CommandError, UsageError
 
 if TYPE_CHECKING:
     from tokenizer_client.client import Client, TokenizerResource
@@ -218,6 +219,8 @@ def _find(tokenizers: TokenizerResource, word: str | None) -> TokenizerSummary:
         owners = {model.id: model.root.partition("@")[0] for model in tokenizers.models().data}
         if (owner := owners.get(word, word)) != word:
             return _find(tokenizers, owner)
+        if isinstance(error, NotFoundError) and word in (*PRESETS, DEFAULT_TOKENIZER):
+            raise CommandError(error.detail) from error  # it says how to publish this one
         near, there = did_you_mean(name, owners), ", ".join(sorted(owners)) or "none"
         raise CommandError(
             f"the service has no tokenizer {name!r}{near}; it has: {there}"

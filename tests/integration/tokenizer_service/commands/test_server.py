@@ -154,6 +154,7 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
             "'othr'; did you mean other?; it has: a/model, around, ",
             1,
         ),
+        (("count", url, "--tokenizer=gpt2", "low"), "import --preset gpt2 --name gpt2", 1),
         (("count", url, "--tokenizer=other@1", "low"), "no version '1' of other", 1),
         (("count", url, "--tokenizer=other@", "low"), "no version '' of other", 1),
         (("count", url, "--tokenizer=./tokenizer.json", "low"), "it has: a/model, around, ", 1),
