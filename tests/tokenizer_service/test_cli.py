@@ -241,7 +241,7 @@ ERRORS = [
     (("encode", "a", "--artifacts-dir", "empty"), 1, "starter"),
     (("encode", "a", "--tokenizer", "s3://b/t.json"), 2, "s3://b/t.json is an address"),
     (("convert", "s3://b/t.json", "--to", "tiktoken", "-o", "x"), 2, "s3://b/t.json is an address"),
-    (("promote", "none@../x"), 1, "version"),
+    (("promote", "worked@../x"), 1, "'worked' has no version '../x'; it has"),
     (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),
     (("import", "a", "--name=x", "--special", "nothing"), 2, "TOKEN=ID"),
     (("serve", "--port", "70000"), 2, "--port: must be less than or equal to 65535"),

@@ -310,7 +310,7 @@ def resolve_tokenizer(
     The packaged starter is for use outside a checkout: nobody gets it where an option or the
     environment names a store.
     """
-    from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
+    from tokenizer_core.errors import ArtifactNotFoundError
 
     if name == "":
         raise UsageError("the name of a tokenizer is empty")
@@ -319,8 +319,8 @@ def resolve_tokenizer(
         return store, active
     wanted = name or default_tokenizer()
     try:
-        return store, resolve_named(store, wanted)
-    except (ArtifactNameError, ArtifactNotFoundError) as error:
+        return store, store.resolve_named(wanted)
+    except ArtifactNotFoundError as error:
         is_named = _is_store_named(arguments)
         is_starter = wanted.partition("@")[0] == DEFAULT_TOKENIZER
         packaged = open_packaged_store() if is_starter and not is_named else None
@@ -340,33 +340,20 @@ def resolve_tokenizer(
         return packaged, packaged.resolve(wanted)
 
 
-def resolve_named(store: Artifacts, wanted: str) -> ArtifactRef:
-    """The version that `store.resolve` gives for a name, or for the name that has this alias."""
-    from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
-
-    try:
-        return store.resolve(wanted)
-    except (ArtifactNameError, ArtifactNotFoundError):
-        if (owner := store.aliases().get(wanted)) is None:
-            raise
-    return store.resolve(owner)
-
-
 def resolve_published(store: Artifacts, name: str) -> ArtifactRef:
     """The version that `NAME[@VERSION]` or an alias names; raises CommandError as
     `resolve_tokenizer`."""
-    from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
+    from tokenizer_core.errors import ArtifactNotFoundError
+    from tokenizer_core.registry.versions import NAME
 
     if not name:
         raise UsageError("the name of a tokenizer is empty")
     try:
-        return resolve_named(store, name)
+        return store.resolve_named(name)
     except ArtifactNotFoundError as error:
-        raise unknown_tokenizer(store, name) from error
-    except ArtifactNameError:
         path = name.replace(",", " ") if {*"/,"} & {*name} else f"./{name}"
-        if not Path(path.split()[0]).exists():
-            raise
+        if NAME.fullmatch(name.partition("@")[0]) or not Path(path.split()[0]).exists():
+            raise unknown_tokenizer(store, name) from error
         raise CommandError(
             f"{name} is not published here; publish it: tokenizer import {path} --name NAME"
         ) from None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.compat.other_models import LibraryTokenizer, load_library_tokenizer
 from tokenizer_core.errors import (
-    ArtifactNameError,
     ArtifactNotFoundError,
     FormatError,
     MissingPatternError,
@@ -31,7 +30,6 @@ from tokenizer_service.commands.command_line import (
     parse_path,
     parse_special_token,
     require_files,
-    resolve_named,
     resolve_tokenizer,
 )
 
@@ -248,8 +246,8 @@ def find_files(arguments: argparse.Namespace, what: str) -> tuple[list[Path], st
         raise UsageError(f"{what} is an address, and a tokenizer is read from files; copy it first")
     files, pattern = _files_of(what)
     if files and not files[0].exists():
-        with suppress(ArtifactNotFoundError, ArtifactNameError):  # as the alias Qwen/Qwen3-8B
-            resolve_named(open_store(arguments), what)
+        with suppress(ArtifactNotFoundError):  # as the alias Qwen/Qwen3-8B
+            open_store(arguments).resolve_named(what)
             return [], None
     return files, pattern
 
