@@ -413,7 +413,8 @@ class LiveTokenizers:
             lost = lost or "its folder"
         remedies = [f"restore {lost} from a backup"] if lost else []
         if fault == "default":
-            remedies.append("import one (`tokenizer import starter --name starter --promote`)")
+            command = "`tokenizer import starter --name starter --promote`"
+            remedies.append(f"import one ({command}, with the settings of the service)")
             remedies.append("train one (POST /train)")
             remedies.append("set TOKENIZER_DEFAULT to another")
         remedies.append("promote a version that GET /tokenizers lists (PUT /tokenizers/active)")

@@ -551,7 +551,9 @@ async def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve
 def test_a_server_without_a_tokenizer_is_not_ready(settings, make_client, caplog):
     with make_client(default="absent") as client:
         [line] = [line for line in caplog.messages if "cannot be served" in line]
-        assert "Remedy: import one (`tokenizer import starter --name starter --promote`)" in line
+        assert (
+            "Remedy: import one (`tokenizer import starter --name starter --promote`, with" in line
+        )
         assert client.get("/livez").status_code == 200
         for path in ("/readyz", "/info", "/tokenizers/active"):
             assert client.get(path).status_code == 503
