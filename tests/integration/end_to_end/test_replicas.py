@@ -115,7 +115,7 @@ def test_an_owner_that_is_gone_loses_its_job_and_publishes_nothing_when_it_wakes
             wait_until(partial(serves, holder, store.active().version))
             assert len(store.versions("slow")) == 1
             # Both run as before: whichever is first takes the next job.
-            small = {"documents": ["aa bb"], "vocab_size": 258, "name": "next"}
+            small = {"documents": ["aa bb"], "vocab_size": 258, "name": "next", "promote": "always"}
             for server in (holder, other):
                 after = ask(server, "POST", "/train", json=small)["id"]
                 with other.client() as client:
