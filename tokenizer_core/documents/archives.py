@@ -54,22 +54,15 @@ class _GzipMember:
 
 
 def unpack_gzip(blocks: Iterable[bytes], name: str, max_expansion: float) -> Iterator[bytes]:
-    """The content of a gzip file with any number of members; zeros may pad its end.
-
-    Raises:
-        CorpusError: it ends early, is damaged, is not a gzip file, or holds more than
-            `max_expansion` times its size (and more than FREE_BYTES).
-    """
+    """The content of a gzip file with any number of members; zeros may pad its end. Raises
+    CorpusError: it ends early, is damaged, is not a gzip file, or holds more than `max_expansion`
+    times its size (and more than FREE_BYTES)."""
     return _unpack(blocks, name, "gzip", _GzipMember, zlib.error, max_expansion)
 
 
 def unpack_zstd(blocks: Iterable[bytes], name: str, max_expansion: float) -> Iterator[bytes]:
-    """The content of a zstd file with any number of frames.
-
-    Raises:
-        CorpusError: as for gzip; it needs a window of more than 2**27 bytes; or no library for it
-            is installed.
-    """
+    """The content of a zstd file with any number of frames. Raises CorpusError: as for gzip; it
+    needs a window of more than 2**27 bytes; or no library for it is installed."""
     try:
         if sys.version_info >= (3, 14):
             from compression import zstd

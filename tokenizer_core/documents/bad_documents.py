@@ -128,11 +128,8 @@ def check_running_share(
     before: BadDocuments, bad: BadDocuments, numbers: Sequence[int], max_bad: float
 ) -> BadDocuments:
     """The bad documents `before` and the next ones, `bad`, whose numbers in the corpus (from 0) are
-    given, in order.
-
-    Raises:
-        TooManyBadDocumentsError: up to one of them more than the share is bad, of at least
-            `FEWEST_READ` documents. How the documents are divided into calls does not matter.
+    given, in order. Raises TooManyBadDocumentsError: up to one of them more than the share is bad,
+    of at least `FEWEST_READ` documents. How the documents are divided into calls does not matter.
     """
     found = before.plus(bad)
     for count, number in enumerate(numbers, before.count + 1):
@@ -149,11 +146,8 @@ def check_max_bad(max_bad: float | None) -> None:
 
 def one_field(field: str | Sequence[str], names: Iterable[str], what: str = "field") -> str:
     """The one of `names`, those of a record or the columns of a file, that is the `field`, or one
-    of several such fields.
-
-    Raises:
-        BadDocumentError: none is, or several are; which of them has the text would be a guess.
-    """
+    of several such fields. Raises BadDocumentError: none is, or several are; which of them has the
+    text would be a guess."""
     fields = (field,) if isinstance(field, str) else field
     found = [name for name in names if name in fields]
     if len(found) == 1:

@@ -72,10 +72,8 @@ class Conversation:
 
 
 def parse_conversation(data: bytes) -> Conversation:
-    """The conversation in a JSON object.
-
-    Raises:
-        ConversationError: it is not one of the two shapes; the message names the remedy.
+    """The conversation in a JSON object. Raises ConversationError: it is not one of the two shapes;
+    the message names the remedy.
 
     Example:
         >>> parse_conversation(b'{"conversations": [{"from": "human", "value": "Hi"}]}').messages

@@ -69,12 +69,8 @@ def is_address(path: str) -> bool:
 
 
 def parse_address(path: str) -> CorpusAddress:
-    """The normalized address.
-
-    Raises:
-        CorpusError: it is a chain of stores or a local path, has `.`, `..` or control characters in
-            it, or its host is malformed.
-    """
+    """The normalized address. Raises CorpusError: it is a chain of stores or a local path, has `.`,
+    `..` or control characters in it, or its host is malformed."""
     match = _SCHEME.match(path)
     if match is None or "::" in _BRACKETED_HOST.sub("", path):
         raise CorpusError(
@@ -114,10 +110,7 @@ def check_allowed(path: str, allowed_roots: Iterable[str | os.PathLike[str]] | N
 
     A root is an address or a folder. Both are normalized for the comparison; symbolic links of a
     path are followed. A user who can change links below a root can still point them outside later.
-
-    Raises:
-        CorpusError: it is not below a root, or cannot be normalized.
-    """
+    Raises CorpusError: it is not below a root, or cannot be normalized."""
     if allowed_roots is None:
         return
     shown = parse_address(path).shown if is_address(path) else path
@@ -140,11 +133,7 @@ def check_no_table(found: Iterable[str], exists: Callable[[str, str], object]) -
     """Check that the paths that a pattern found are not Parquet files of a table. Its folder also
     holds the deleted rows, and the changed ones as they were: only the log of the table says which
     files and rows count. `exists` says whether a folder has a path, which may have `*` in its last
-    name.
-
-    Raises:
-        CorpusError: a folder of theirs, or one above, has the log of a table.
-    """
+    name. Raises CorpusError: a folder of theirs, or one above, has the log of a table."""
     files = (PurePosixPath(path) for path in found if path.lower().endswith(".parquet"))
     for folder in sorted({str(above) for file in files for above in file.parents}):
         for log, kind in _TABLES.items():

@@ -98,12 +98,9 @@ class FileVersion:
 
 @contextlib.contextmanager
 def unchanged_files(paths: Iterable[str]) -> Iterator[None]:
-    """Check that no local file changes in the block, which reads them.
-
-    Raises:
-        CorpusChangedError: after the block, and in place of a ValueError from it: a file was
-            changed, replaced or removed. Addresses are not checked; their readers do that.
-    """
+    """Check that no local file changes in the block, which reads them. Raises CorpusChangedError:
+    after the block, and in place of a ValueError from it: a file was changed, replaced or removed.
+    Addresses are not checked; their readers do that."""
     versions = {path: FileVersion.at(path) for path in paths if not is_address(path)}
 
     def changed() -> CorpusChangedError | None:
@@ -155,11 +152,8 @@ class CorpusFileBytes:
         self.sha256: str | None = None
 
     def enter(self, start: int, stop: int) -> None:
-        """Make `blocks` begin at byte `start` and end before `stop`.
-
-        Raises:
-            CorpusError: the store cannot read from there.
-        """
+        """Make `blocks` begin at byte `start` and end before `stop`. Raises CorpusError: the store
+        cannot read from there."""
         self.file.seek(start)
         self.position_bytes, self.first_byte, self._stop = start, start, stop
 
@@ -170,11 +164,8 @@ class CorpusFileBytes:
 
     def count_lines(self, offset: int | None = None) -> int:
         """How many lines begin before a byte, by default before the first of `blocks`; reads the
-        file up to there. After this, call `enter` before `blocks`.
-
-        Raises:
-            CorpusError: the file cannot be read.
-        """
+        file up to there. After this, call `enter` before `blocks`. Raises CorpusError: the file
+        cannot be read."""
         stop = (self.first_byte if offset is None else offset) - 1  # its line begins later
         at, n_lines = 0, int(stop >= 0)
         while at < stop and (block := self.read_at(at, min(BLOCK_BYTES, stop - at))):
@@ -183,12 +174,8 @@ class CorpusFileBytes:
         return n_lines
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes from an offset on, none at the end. After this,
-        call `enter` before `blocks`.
-
-        Raises:
-            CorpusError: the file cannot be read.
-        """
+        """At most `size` bytes from an offset on, none at the end. After this, call `enter` before
+        `blocks`. Raises CorpusError: the file cannot be read."""
         self.file.seek(offset)
         return self._read(size)
 
@@ -218,22 +205,16 @@ class CorpusFileBytes:
         self.position_bytes = self.size_bytes
 
     def finish(self) -> None:
-        """Compute `sha256`, once everything is read, and check that the file did not change.
-
-        Raises:
-            CorpusChangedError: it changed.
-        """
+        """Compute `sha256`, once everything is read, and check that the file did not change. Raises
+        CorpusChangedError: it changed."""
         if self.position_bytes != self._stop or self.is_changed():
             raise self._changed()
         if self._digest is not None:
             self.sha256 = self._digest.hexdigest()
 
     def is_changed(self) -> bool:
-        """Whether the file was changed, replaced or removed since it was opened.
-
-        Raises:
-            CorpusError: its store does not respond.
-        """
+        """Whether the file was changed, replaced or removed since it was opened. Raises
+        CorpusError: its store does not respond."""
         if isinstance(self.file, RemoteFile):
             return self.file.identity() != self.identity
         now = _version(self.file)
@@ -241,11 +222,8 @@ class CorpusFileBytes:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Close the file after the block, which reads it to its end, and call `finish`.
-
-        Raises:
-            CorpusChangedError: it changed; also in place of another error in its content.
-        """
+        """Close the file after the block, which reads it to its end, and call `finish`. Raises
+        CorpusChangedError: it changed; also in place of another error in its content."""
         with self.file:
             try:
                 yield
@@ -279,11 +257,8 @@ def _version(file: IO[bytes]) -> FileVersion:
 def enter_part(source: CorpusFileBytes, ending: bytes, start: int, stop: int) -> None:
     """Make `source` yield only the documents that begin in the bytes `start` to `stop` (excluded).
     `ending` is the bytes after each document of the file: the separator of plain text, or the end
-    of a line. So independent parts have each document once, the last one of each as a whole.
-
-    Raises:
-        CorpusError: the file cannot be read.
-    """
+    of a line. So independent parts have each document once, the last one of each as a whole. Raises
+    CorpusError: the file cannot be read."""
     begin = find_document(source, ending, start, stop)
     if begin is None:
         source.enter(start, start)
@@ -330,12 +305,8 @@ def open_corpus_file(
     hash_source: bool = False,
     allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
 ) -> CorpusFileBytes:
-    """The bytes of the regular file at `path`, which may be an address.
-
-    Raises:
-        CorpusError: it does not exist, cannot be read, is not a regular file, or is not below one
-            of the `allowed_roots`.
-    """
+    """The bytes of the regular file at `path`, which may be an address. Raises CorpusError: it does
+    not exist, cannot be read, is not a regular file, or is not below one of the `allowed_roots`."""
     name = os.fspath(path)
     check_allowed(name, allowed_roots)
     if is_address(name):
@@ -366,11 +337,8 @@ def open_corpus_file(
 
 
 def corpus_file_size(path: str | os.PathLike[str]) -> int:
-    """The size in bytes of the file at a path or an address.
-
-    Raises:
-        CorpusError: it does not exist, or its size is unknown.
-    """
+    """The size in bytes of the file at a path or an address. Raises CorpusError: it does not exist,
+    or its size is unknown."""
     name = os.fspath(path)
     if is_address(name):
         return remote_file_size(parse_address(name), redirects=True)
@@ -379,11 +347,8 @@ def corpus_file_size(path: str | os.PathLike[str]) -> int:
 
 def corpus_file_identity(path: str | os.PathLike[str]) -> Identity:
     """The size in bytes of the file at a path or an address, and what tells that it has changed:
-    the time of its last change, or what the store says now.
-
-    Raises:
-        CorpusError: it does not exist, or its size is unknown.
-    """
+    the time of its last change, or what the store says now. Raises CorpusError: it does not exist,
+    or its size is unknown."""
     name = os.fspath(path)
     if is_address(name):
         # A cached listing has other fields than the answer to a request for the file.
@@ -470,13 +435,9 @@ def find_corpus_files(
     signature of the given address, so that it can be opened.
 
     With `allowed_roots`, folders and addresses, any other file is refused before a request is sent,
-    and so are redirects of a web server.
-
-    Raises:
-        CorpusError: no path is given; a path does not exist; a pattern matches nothing, or files of
-            a table (Delta Lake, Iceberg, Hudi); a named or matched file is a folder, a FIFO or a
-            device, cannot be read, or is not allowed.
-    """
+    and so are redirects of a web server. Raises CorpusError: no path is given; a path does not
+    exist; a pattern matches nothing, or files of a table (Delta Lake, Iceberg, Hudi); a named or
+    matched file is a folder, a FIFO or a device, cannot be read, or is not allowed."""
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not named:
         raise CorpusError("no corpus files are named; give at least one path or pattern")

@@ -188,11 +188,8 @@ def _is_object(line: bytes) -> bool:
 
 
 def check_text_content(name: str, data: bytes) -> None:
-    """Check that a file that its name makes text begins like text; see `format_of_content`.
-
-    Raises:
-        CorpusError: it begins like another format.
-    """
+    """Check that a file that its name makes text begins like text; see `format_of_content`. Raises
+    CorpusError: it begins like another format."""
     found = format_of_content(data, name)
     if found in ("tar", "zip") or (found is not None and name.lower().endswith(_ARCHIVES)):
         raise CorpusError(f"the corpus file {name!r} is an archive of files; unpack it")

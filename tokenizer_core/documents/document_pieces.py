@@ -162,11 +162,8 @@ class Utf8Decoder:
         self.n_bytes = 0
 
     def decode(self, data: bytes, *, final: bool = False) -> str:
-        """The text that `data` completes.
-
-        Raises:
-            InvalidUtf8Error: names the offset of the first invalid byte of the whole text.
-        """
+        """The text that `data` completes. Raises InvalidUtf8Error: names the offset of the first
+        invalid byte of the whole text."""
         held = len(self._decoder.getstate()[0])
         try:
             text = self._decoder.decode(data, final)
@@ -178,12 +175,9 @@ class Utf8Decoder:
 
 
 def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
-    """The text of blocks of UTF-8, cut anywhere; a byte order mark counts as text.
-
-    Raises:
-        CorpusError: not UTF-8; the message names the file, and the byte and the line in the
-            (unpacked) text.
-    """
+    """The text of blocks of UTF-8, cut anywhere; a byte order mark counts as text. Raises
+    CorpusError: not UTF-8; the message names the file, and the byte and the line in the (unpacked)
+    text."""
     decoder, n_line_ends, block = Utf8Decoder(), 0, b""
     try:
         for block in blocks:

@@ -118,11 +118,8 @@ class DocumentReader(Iterator[Piece]):
 
     def find_place(self, number: int) -> tuple[str | None, int]:
         """Read on to document `number` (from 0): the line, the row, or the number of the document
-        in text, each from 1; None if there are fewer. Also how many were read before it.
-
-        Raises:
-            CorpusError: the file cannot be read.
-        """
+        in text, each from 1; None if there are fewer. Also how many were read before it. Raises
+        CorpusError: the file cannot be read."""
         n_read = 0
         for _, is_last in self:
             if is_last and n_read == number:
@@ -459,11 +456,8 @@ def _reported(
 
 def write_separated(path: Path, pieces: Iterable[tuple[bytes, bool]], separator: str) -> int:
     """Write documents to `path`, `separator` after each, from their pieces: a text in UTF-8, and
-    whether it is the last of its document. The number of bytes without separators.
-
-    Raises:
-        OSError: the disk is full or unusable.
-    """
+    whether it is the last of its document. The number of bytes without separators. Raises OSError:
+    the disk is full or unusable."""
     n_bytes, end = 0, separator.encode()
     with path.open("wb") as file:
         for text, is_last in pieces:

@@ -45,11 +45,8 @@ def read_json_lines(
 
     A line is bad if it is too long, is not a JSON object, has none of the fields `field` or
     several, or no text in it: with a list `bad` it is an empty document, and appended to the list
-    with its number among these lines.
-
-    Raises:
-        CorpusDocumentError: without the list, a line is bad; the message names file and line.
-    """
+    with its number among these lines. Raises CorpusDocumentError: without the list, a line is bad;
+    the message names file and line."""
     for number, line in enumerate(_lines(blocks, max_line_bytes), 1):
         if line is not None and (not line or line.isspace()):
             source.n_blank_lines += 1

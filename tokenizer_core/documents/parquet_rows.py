@@ -44,13 +44,9 @@ def read_parquet_rows(
 
     `source.position_bytes` is the fraction of rows read, times the size of the file. A row that is
     null or not UTF-8 is bad: with a list `bad` it is an empty document, and appended to the list.
-
-    Raises:
-        CorpusError: pyarrow is not installed; the file is damaged or not Parquet; it has no such
-            column or several, or the column has no strings; without the list, a row is bad; the
-            text has more than `max_expansion` times the size of the file (and more than
-            FREE_BYTES).
-    """
+    Raises CorpusError: pyarrow is not installed; the file is damaged or not Parquet; it has no such
+    column or several, or the column has no strings; without the list, a row is bad; the text has
+    more than `max_expansion` times the size of the file (and more than FREE_BYTES)."""
     pyarrow, parquet = _import_pyarrow(source.name)
     try:
         file = parquet.ParquetFile(

@@ -45,11 +45,8 @@ class StoreReadError(CorpusError):
 
 class RemoteFile(io.RawIOBase):
     """A file in a store, open for reading; use `open_remote_file` to make one. The first read opens
-    it.
-
-    Raises:
-        CorpusError: by any method, if the store fails; the message names the address and the byte.
-    """
+    it. Raises CorpusError: by any method, if the store fails; the message names the address and the
+    byte."""
 
     def __init__(self, address: CorpusAddress, store: Any, path: str) -> None:
         self._address, self._store, self._path = address, store, path
@@ -108,11 +105,8 @@ class RemoteFile(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        """Not supported.
-
-        Raises:
-            CorpusError: always; code that needs a local file cannot use this one.
-        """
+        """Not supported. Raises CorpusError: always; code that needs a local file cannot use this
+        one."""
         raise CorpusError(
             f"the corpus file {self._address.shown!r} is not on the disk, and this reads from the "
             f"disk only; copy it there first"
@@ -133,20 +127,14 @@ class RemoteFile(io.RawIOBase):
 
 
 def open_remote_file(address: CorpusAddress, *, redirects: bool) -> RemoteFile:
-    """The file at an address; with `redirects` a web server may redirect to another one.
-
-    Raises:
-        CorpusError: the store is unknown or unusable, or a package for it is not installed.
-    """
+    """The file at an address; with `redirects` a web server may redirect to another one. Raises
+    CorpusError: the store is unknown or unusable, or a package for it is not installed."""
     return RemoteFile(address, *_open_store(address, redirects=redirects))
 
 
 def remote_file_size(address: CorpusAddress, *, redirects: bool) -> int:
-    """The size in bytes, from a cached listing if there is one.
-
-    Raises:
-        CorpusError: the file does not exist, or as for `open_remote_file`.
-    """
+    """The size in bytes, from a cached listing if there is one. Raises CorpusError: the file does
+    not exist, or as for `open_remote_file`."""
     store, path = _open_store(address, redirects=redirects)
     try:
         return _identity(address, store.info(path))[0]
@@ -158,11 +146,8 @@ def find_remote_files(address: CorpusAddress, *, redirects: bool) -> list[str]:
     """The addresses that match an address or a pattern, in no order.
 
     As on the disk, an existing file with `*`, `?` or `[` in its name names itself, and a pattern
-    does not match names that begin with a dot.
-
-    Raises:
-        CorpusError: nothing matches, a folder matches, or as for `open_remote_file`.
-    """
+    does not match names that begin with a dot. Raises CorpusError: nothing matches, a folder
+    matches, or as for `open_remote_file`."""
     if not _has_magic(address):
         remote_file_size(address, redirects=redirects)
         return [address.text]

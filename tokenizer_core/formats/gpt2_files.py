@@ -190,16 +190,11 @@ def _merge_error(number: int, line: str) -> FormatError:
 
 def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     """`vocab.json` and `merges.txt` of `spec`. They have no split pattern and do not mark special
-    tokens.
-
-    Raises:
-        FormatError: ids depend on something that the format cannot store: a normalizer,
-            `ignore_merges`, missing bytes, ranks with tokens that merges do not reach, or one token
-            with two ids.
-            Also for specs on which readers of the format disagree: a special token that the byte
-            alphabet spells differently, a merge that looks like the version line. Or a file would
-            be too large to be read.
-    """
+    tokens. Raises FormatError: ids depend on something that the format cannot store: a normalizer,
+    `ignore_merges`, missing bytes, ranks with tokens that merges do not reach, or one token with
+    two ids. Also for specs on which readers of the format disagree: a special token that the byte
+    alphabet spells differently, a merge that looks like the version line. Or a file would be too
+    large to be read."""
     check_is_plain(spec, "GPT-2 files")
     merges = spec.merges
     if spec.kind == "ranks":

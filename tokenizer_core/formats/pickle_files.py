@@ -289,14 +289,11 @@ def check_gaps(vocab: Mapping[int, bytes], declared_gaps: Iterable[tuple[int, in
 
 def render_pickles(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     """`spec` as two bare pickles, which `Tokenizer.from_files` reads; equal values give equal
-    files. They do not record which tokens are special: pass those again when loading.
-
-    Raises:
-        FormatError: ids depend on what bare pickles cannot record: another split pattern than gpt2,
-            a normalizer, `ignore_merges`, missing bytes, ranks with tokens that no merge makes,
-            gaps, a special token that is spelt like another token. Publish an artifact instead. Or
-            a file would be too large to be read.
-    """
+    files. They do not record which tokens are special: pass those again when loading. Raises
+    FormatError: ids depend on what bare pickles cannot record: another split pattern than gpt2, a
+    normalizer, `ignore_merges`, missing bytes, ranks with tokens that no merge makes, gaps, a
+    special token that is spelt like another token. Publish an artifact instead. Or a file would be
+    too large to be read."""
     files = render_pickle(spec.vocab), render_pickle(_check_bare(spec))
     for data in files:
         check_size(data, MAX_PICKLE_BYTES, "the pickle of the vocabulary or the merges")

@@ -195,13 +195,9 @@ def check_is_plain(spec: TokenizerSpec, files: str) -> None:
 
 def render_tiktoken(spec: TokenizerSpec) -> bytes:
     """The learned tokens of `spec` as a `.tiktoken` file, which has no split pattern, special
-    tokens or post-processor.
-
-    Raises:
-        FormatError: the spec has a normalizer, missing bytes, merges that ranks do not reproduce,
-            one token with two ids, or a special token that is also a learned token; or the file
-            would be too large to be read.
-    """
+    tokens or post-processor. Raises FormatError: the spec has a normalizer, missing bytes, merges
+    that ranks do not reproduce, one token with two ids, or a special token that is also a learned
+    token; or the file would be too large to be read."""
     check_is_plain(spec, "a .tiktoken file")
     ranks = spec.token_to_id
     for token in spec.added_tokens:
