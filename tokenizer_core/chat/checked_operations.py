@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from functools import partial, reduce
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from jinja2 import Undefined
 from jinja2.filters import do_default, do_dictsort
@@ -68,18 +68,14 @@ class Budget:
 # --- Values ---------------------------------------------------------------------------------------
 
 
-def _leave() -> NoReturn:
-    raise ElsewhereError
-
-
 def _require(condition: bool) -> None:
     if not condition:
         raise ElsewhereError
 
 
 def _number(value: Any) -> Any:
-    known = type(value) in _NUMBERS and -_LARGEST < value < _LARGEST  # nor if it is no number
-    return value if known else _leave()
+    _require(type(value) in _NUMBERS and -_LARGEST < value < _LARGEST)  # nor if it is no number
+    return value
 
 
 def _units_of_number(value: float) -> int:
@@ -118,7 +114,8 @@ def _units(value: Any, kinds: Collection[type] = TEXTS) -> int:
     kind = type(value)
     if kind is str and str in kinds:
         return len(value) + OBJECT_UNITS
-    return _COPY[kind](value) if kind in kinds else _leave()
+    _require(kind in kinds)
+    return _COPY[kind](value)
 
 
 def take_plain(budget: Budget, value: Any) -> None:
@@ -138,8 +135,7 @@ def _take_value(budget: Budget, value: Any, kinds: Collection[type] = _WRITTEN) 
                 each.isascii() or each.encode()  # a lone surrogate raises an error
             elif kind is dict:
                 for key, item in each.items():
-                    if type(key) not in TEXTS:
-                        raise ElsewhereError
+                    _require(type(key) in TEXTS)
                     key.isascii() or key.encode()
                     units += len(key)
                     if type(item) is str and item.isascii():
@@ -157,7 +153,8 @@ def _take_value(budget: Budget, value: Any, kinds: Collection[type] = _WRITTEN) 
 
 def _text(budget: Budget, value: Any) -> Any:
     """A text of a sum with a literal, which is copied where it is printed."""
-    return value if type(value) in TEXTS else _leave()
+    _require(type(value) in TEXTS)
+    return value
 
 
 def join_printed(budget: Budget, values: Iterable[Any]) -> tuple[str, Runs]:
@@ -183,7 +180,8 @@ def get_field(value: Any, name: str) -> Any:
     if kind is dict and name in value:
         return value[name]
     if kind is LoopContext:
-        return getattr(value, name) if name in LOOP_FIELDS else _leave()
+        _require(name in LOOP_FIELDS)
+        return getattr(value, name)
     if kind is TemplateNamespace and hasattr(value, name):
         return getattr(value, name)
     _require(kind in (dict, TemplateNamespace) or (kind in _FIELDLESS and not hasattr(value, name)))

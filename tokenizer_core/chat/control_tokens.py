@@ -57,15 +57,15 @@ def _find(
     contents = {token.content for token in added_tokens}
     control = {token.content for token in added_tokens if token.special}
     control |= contents.intersection(named)
-    others = frozenset(token for token in contents - control if not _is_ordinary(token))
+    others = frozenset(
+        token
+        for token in contents - control
+        if not token.replace(METASPACE_CHARACTER, " ").isspace()
+        and not (len(token) == 1 and token.isalpha())
+    )
     literals = (literal for source in sources for literal in _literals_of(source))
     found = _tokens_in({*texts, *literals}, others)
     return found | control, others - found
-
-
-def _is_ordinary(token: str) -> bool:
-    is_space = token.replace(METASPACE_CHARACTER, " ").isspace()
-    return is_space or (len(token) == 1 and token.isalpha())
 
 
 def _tokens_in(texts: Iterable[str], contents: frozenset[str]) -> frozenset[str]:

@@ -122,35 +122,31 @@ class TracedText(str):
             key = slice(key.__index__() % (len(self) or 1), None)
             return with_runs(text, _cut_runs(self._runs, key.start, key.start + 1))
         start, _, step = key.indices(len(self))
-        return self._part(start, start + len(text)) if step == 1 else text
+        return self._part(text, start) if step == 1 else text
 
-    def _part(self, start: int, end: int) -> str:
-        if start == 0 and end == len(self):
+    def _part(self, text: str, start: int) -> str:
+        """`text`, which is in this one at `start`, with its origins."""
+        if len(text) == len(self):
             return self
-        return with_runs(
-            str.__getitem__(self, slice(start, end)), _cut_runs(self._runs, start, end)
-        )
-
-    def _stripped(self, text: str, start: int) -> str:
-        return self._part(start, start + len(text))
+        return with_runs(text, _cut_runs(self._runs, start, start + len(text)))
 
     def strip(self, chars: str | None = None, /) -> str:
         text = str.lstrip(self, chars)
-        return self._stripped(text.rstrip(chars), len(self) - len(text))
+        return self._part(text.rstrip(chars), len(self) - len(text))
 
     def lstrip(self, chars: str | None = None, /) -> str:
         text = str.lstrip(self, chars)
-        return self._stripped(text, len(self) - len(text))
+        return self._part(text, len(self) - len(text))
 
     def rstrip(self, chars: str | None = None, /) -> str:
-        return self._stripped(str.rstrip(self, chars), 0)
+        return self._part(str.rstrip(self, chars), 0)
 
     def removeprefix(self, prefix: str, /) -> str:
         text = str.removeprefix(self, prefix)
-        return self._stripped(text, len(self) - len(text))
+        return self._part(text, len(self) - len(text))
 
     def removesuffix(self, suffix: str, /) -> str:
-        return self._stripped(str.removesuffix(self, suffix), 0)
+        return self._part(str.removesuffix(self, suffix), 0)
 
     def _parts(self, texts: Iterable[str], *, from_end: bool = False) -> list[str]:
         """The texts as parts of this one, given in the order in which they stand here."""
@@ -159,14 +155,13 @@ class TracedText(str):
         if from_end:
             end = len(self)
             for text in reversed(texts):
-                start = str.rindex(self, text, 0, end)
-                parts.append(self._part(start, start + len(text)))
-                end = start
+                end = str.rindex(self, text, 0, end)
+                parts.append(self._part(text, end))
             return parts[::-1]
         start = 0
         for text in texts:
             start = str.index(self, text, start)
-            parts.append(self._part(start, start + len(text)))
+            parts.append(self._part(text, start))
             start += len(text)
         return parts
 
@@ -190,20 +185,18 @@ class TracedText(str):
     def _at(self, texts: Iterable[str], distances: Iterable[int]) -> list[str]:
         """The texts as parts of this one: the first at its start, the next at the distances."""
         starts = accumulate(distances, initial=0)
-        return [self._part(at, at + len(text)) for text, at in zip(texts, starts, strict=False)]
+        return [self._part(text, at) for text, at in zip(texts, starts, strict=False)]
 
     def splitlines(self, keepends: bool = False) -> list[str]:
         return self._at(str.splitlines(self, keepends), map(len, str.splitlines(self, True)))
 
     def partition(self, sep: str, /) -> tuple[str, str, str]:
-        before, found, after = str.partition(self, sep)
-        a, b, c = self._separated((before, found, after), 0)
-        return a, b, c
+        before, found, after = self._separated(str.partition(self, sep), 0)
+        return before, found, after
 
     def rpartition(self, sep: str, /) -> tuple[str, str, str]:
-        before, found, after = str.rpartition(self, sep)
-        a, b, c = self._separated((before, found, after), 0)
-        return a, b, c
+        before, found, after = self._separated(str.rpartition(self, sep), 0)
+        return before, found, after
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
         """As `str.replace`; new text has the origins of `new`."""

@@ -114,7 +114,21 @@ class _EncodedAgain:
 
     def next(self, text: str) -> NDArray[np.uint64]:
         """The offsets of the ids of a part, in that part."""
-        return _offsets_in_part(self._spec, self._engine, text)
+        spec, engine = self._spec, self._engine
+        if spec.alphabet.missing:
+            ids = engine.encode(text)
+            offsets = _offsets_around_missing(spec, spec.alphabet.missing, text, ids)
+        else:
+            if spec.alphabet.word_suffix:
+                sizes = _sizes_of_words(spec, engine, text)
+            else:
+                sizes = [len(spec.vocab[id_]) for id_ in engine.encode(text)]
+            ends = np.cumsum(sizes, dtype=np.uint64)
+            starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
+            offsets = np.stack([starts, ends], axis=1)
+        if spec.pattern.drops:
+            offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
+        return offsets
 
     def skip(self, token: str) -> None:
         """Nothing: a token has one id."""
@@ -183,36 +197,14 @@ def _spans_around_missing(
         start = end
 
 
-def _offsets_in_part(spec: TokenizerSpec, engine: Engine, text: str) -> NDArray[np.uint64]:
-    """The offsets of the ids of a normalized text in it."""
-    if spec.alphabet.missing:
-        ids = engine.encode(text)
-        offsets = _offsets_around_missing(spec, spec.alphabet.missing, text, ids)
-    else:
-        if spec.alphabet.word_suffix:
-            ids, sizes = _encode_words(spec, engine, text)
-        else:
-            ids = engine.encode(text)
-            sizes = [len(spec.vocab[id_]) for id_ in ids]
-        ends = np.cumsum(sizes, dtype=np.uint64)
-        starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
-        offsets = np.stack([starts, ends], axis=1)
-    if spec.pattern.drops:
-        offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
-    return offsets
-
-
-def _encode_words(spec: TokenizerSpec, engine: Engine, text: str) -> tuple[list[int], list[int]]:
-    """The ids of a normalized text, and how many of its bytes each stands for: the last of a
-    pre-token has the suffix."""
-    ids: list[int] = []
+def _sizes_of_words(spec: TokenizerSpec, engine: Engine, text: str) -> list[int]:
+    """How many bytes of a normalized text each of its ids stands for: the last of a pre-token has
+    the suffix."""
     sizes: list[int] = []
     for pre_token in split(text, spec.pattern):
-        found = engine.encode_pre_tokens([pre_token])
-        ids += found
-        sizes += [len(spec.vocab[id_]) for id_ in found]
+        sizes += [len(spec.vocab[id_]) for id_ in engine.encode_pre_tokens([pre_token])]
         sizes[-1] -= len(spec.alphabet.word_suffix)
-    return ids, sizes
+    return sizes
 
 
 def _offsets_in_whole(
