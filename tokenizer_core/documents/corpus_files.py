@@ -190,7 +190,7 @@ class CorpusFileBytes:
             self.position_bytes += len(block)
             # A file that grows faster than we read it would never end.
             if self.position_bytes > self.size_bytes:
-                raise self._changed()
+                raise changed_error(self.name)
             if self._digest is not None:
                 self._digest.update(block)
             yield block
@@ -208,7 +208,7 @@ class CorpusFileBytes:
         """Compute `sha256`, once everything is read, and check that the file did not change. Raises
         CorpusChangedError: it changed."""
         if self.position_bytes != self._stop or self.is_changed():
-            raise self._changed()
+            raise changed_error(self.name)
         if self._digest is not None:
             self.sha256 = self._digest.hexdigest()
 
@@ -231,7 +231,7 @@ class CorpusFileBytes:
                 raise
             except CorpusError as error:
                 if self.is_changed():
-                    raise self._changed() from error
+                    raise changed_error(self.name) from error
                 raise
             self.finish()
 
@@ -245,9 +245,6 @@ class CorpusFileBytes:
             return self.file.read(size)
         except OSError as error:
             raise CorpusError(f"the corpus file {self.name!r} cannot be read: {error}") from error
-
-    def _changed(self) -> CorpusChangedError:
-        return changed_error(self.name)
 
 
 def _version(file: IO[bytes]) -> FileVersion:

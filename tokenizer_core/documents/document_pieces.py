@@ -196,11 +196,8 @@ def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
 
 def _limited_to(max_bytes: int, blocks: Iterable[bytes]) -> Iterator[bytes]:
     for block in blocks:
-        if len(block) <= max_bytes:
-            yield block
-        else:
-            for start in range(0, len(block), max_bytes):
-                yield block[start : start + max_bytes]
+        for start in range(0, len(block), max_bytes):
+            yield block[start : start + max_bytes]
 
 
 def _separator_begun(text: bytes, separator: bytes | None) -> int:

@@ -29,7 +29,7 @@ the joined parts, and the copies of fsspec's cache (8 MiB took 70 MB)."""
 
 _TIMEOUT_SECONDS: Final = 60
 
-# The fields of a store's file information that show a change, as normalized by `_plain`.
+# The fields of a store's file information that show a change; `_identity` compares small letters.
 _VERSION_FIELDS: Final = {
     *("etag", "lastmodified", "modified", "modify", "mtime", "modificationtime", "lastwritetime"),
     *("updated", "created", "generation", "versionid", "md5", "md5hash", "contentmd5", "digest"),
@@ -277,7 +277,7 @@ def _identity(address: CorpusAddress, info: dict[str, Any]) -> Identity:
             f"the size of the corpus file {address.shown!r} is unknown to its server; copy it to "
             f"the disk first"
         )
-    said = ((_plain(field), str(value)) for field, value in info.items())
+    said = ((re.sub("[-_]", "", field.lower()), str(value)) for field, value in info.items())
     known = sorted(pair for pair in said if pair[0] in _VERSION_FIELDS)
     return int(size), json.dumps(known)
 
@@ -285,10 +285,6 @@ def _identity(address: CorpusAddress, info: dict[str, Any]) -> Identity:
 def _check_file(address: CorpusAddress, info: dict[str, Any]) -> None:
     if info.get("type") == "directory":
         raise CorpusError(f"the corpus {address.shown!r} is a folder; name the files in it")
-
-
-def _plain(field: str) -> str:
-    return field.lower().replace("_", "").replace("-", "")
 
 
 def _not_opened(address: CorpusAddress, error: Exception) -> CorpusError:

@@ -53,7 +53,7 @@ class SamplePiece:
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """The file or files of a corpus to sample: about `sample_bytes` of all (None for everything),
+    """The file or files of a corpus to sample: about `sample_bytes` of all (None or 0: everything),
     the `seed` that selects the pieces, and how the files hold documents."""
 
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -85,8 +85,7 @@ class TextFiles:
     def read_bytes(self) -> int:
         """How many bytes of the files `pieces` reads, about."""
         size = self.size_bytes()
-        is_cut = self.sample_bytes is not None and self._is_plain_text
-        return min(self.sample_bytes or size, size) if is_cut else size
+        return min(self.sample_bytes or size, size) if self._is_plain_text else size
 
     @property
     def _shown(self) -> str:
@@ -172,7 +171,7 @@ class TextFiles:
 
     def _spans(self, size: int) -> Iterator[tuple[int, int]]:
         """The intended starts and ends of pieces, before the search for cuts."""
-        wanted = size if self.sample_bytes is None else self.sample_bytes
+        wanted = self.sample_bytes or size
         if wanted >= size:
             for start in range(0, size, self.piece_bytes):
                 yield start, min(start + self.piece_bytes, size)
@@ -235,9 +234,8 @@ class TextFiles:
 
 def _decode(path: str | os.PathLike[str], data: bytes, start: int, *, is_end: bool = True) -> str:
     """The text of `data`, which begins at the byte `start` of the file."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        return decoder.decode(data, final=is_end)
+        return codecs.utf_8_decode(data, "strict", is_end)[0]
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"{path} is not UTF-8 at byte {start + error.start}; convert it first, for instance "
@@ -266,8 +264,7 @@ class ParallelFile:
     path: str | os.PathLike[str]
     stride: int
     offset: int
-    piece_bytes: int = PIECE_BYTES
-    corpus_format: CorpusFormat = ENDS_OF_TEXT
+    corpus_format: CorpusFormat
 
     def size_bytes(self) -> int:
         """The size of the file."""
@@ -289,7 +286,7 @@ class ParallelFile:
                 texts += [text] if text else []
                 held += len(text)
             number += 1
-            if held >= self.piece_bytes:
+            if held >= PIECE_BYTES:
                 yield SamplePiece(tuple(texts), start, position, is_safe=True)
                 texts, start, held = [], position, 0
         if texts:
@@ -312,7 +309,7 @@ def parallel_files(
     stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))
     stride = min(stride, n_lines)
     offset = random.Random(seed).randrange(stride)
-    return [ParallelFile(path, stride, offset, corpus_format=corpus_format) for path in paths]
+    return [ParallelFile(path, stride, offset, corpus_format) for path in paths]
 
 
 def _count_parallel_lines(

@@ -60,16 +60,7 @@ def read_chat_templates(
 
 def read_template_file(path: str | os.PathLike[str]) -> str:
     """The source in a file of UTF-8. `\\r\\n` and `\\r` become `\\n`, as in transformers. Raises
-    FormatError: it is not UTF-8, or it is larger than 1 MiB.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder, "chat_template.jinja")
-        ...     _ = path.write_bytes(b"{{ messages }}\\r\\n")
-        ...     read_template_file(path)
-        '{{ messages }}\\n'
-    """
+    FormatError: it is not UTF-8, or it is larger than 1 MiB."""
     data = read_whole_file(path, max_bytes=MAX_TEMPLATE_BYTES)
     try:
         text = data.decode()

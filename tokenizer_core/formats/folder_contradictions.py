@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tokenizer_core.formats.transformers_releases import FolderTables
     from tokenizer_core.spec import TokenizerSpec
 
+_PUTTING_SPACE: Final = (
+    *("prefix-space", "metaspace-prepend", "metaspace-first", "metaspace-always"),
+)
 _EXTRA: Final = ("additional_special_tokens", "extra_special_tokens")
 
 
@@ -65,7 +68,8 @@ def _of_names(files: FolderTables) -> Iterator[str]:
         if mine is not None and other is not None and mine != other:
             yield f"{name} is {mine!r:.60} in {CONFIG}, and {other!r:.60} in {SPECIAL_TOKENS}"
     lists = [
-        {token_content(value) for key in _EXTRA for value in of.get(key) or () if of.get(key)}
+        # Tokens with names are no list.
+        {token_content(v) for key in _EXTRA if isinstance(of.get(key), list) for v in of[key]}
         for of in (files.config, files.special_tokens)
     ]
     if all(lists) and lists[0] != lists[1]:
@@ -86,8 +90,7 @@ def _of_settings(config: Mapping[str, Any], spec: TokenizerSpec) -> Iterator[str
                 f"{TOKENIZER} does {'' if is_added else 'not '}add the token"
             )
     space = config.get("add_prefix_space")
-    puts_space = spec.normalizer.name in ("prefix-space", "metaspace-prepend")
-    puts_space = puts_space or spec.normalizer.name in ("metaspace-first", "metaspace-always")
+    puts_space = spec.normalizer.name in _PUTTING_SPACE
     if isinstance(space, bool) and space != puts_space:
         yield (
             f"add_prefix_space of {CONFIG} is {str(space).lower()}, and {TOKENIZER} does "

@@ -56,10 +56,8 @@ def byte_to_unicode() -> Mapping[int, str]:
 
 
 @cache
-def _tables() -> tuple[dict[int, str], dict[int, int]]:
-    """Tables for `str.translate`: Latin-1 character -> alphabet character, and back."""
-    forward = dict(byte_to_unicode())
-    return forward, {ord(character): byte for byte, character in forward.items()}
+def _unicode_to_byte() -> Mapping[str, int]:
+    return MappingProxyType({character: byte for byte, character in byte_to_unicode().items()})
 
 
 def render_token(token: bytes) -> str:
@@ -69,14 +67,13 @@ def render_token(token: bytes) -> str:
         >>> render_token(b" caf\\xc3\\xa9")
         'ĠcafÃ©'
     """
-    return token.decode("latin-1").translate(_tables()[0])
+    return token.decode("latin-1").translate(byte_to_unicode())
 
 
 def parse_token(text: str) -> bytes | None:
     """The bytes of `text`, or None if a character is not in the alphabet."""
-    back = _tables()[1]
     try:
-        return bytes([back[ord(character)] for character in text])
+        return bytes(map(_unicode_to_byte().__getitem__, text))
     except KeyError:
         return None
 
@@ -92,8 +89,8 @@ def parse_tokens(texts: Collection[str]) -> list[bytes | None]:
         )
     characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype="<u4")
     alphabet = np.full(_END_OF_ALPHABET + 1, _NO_BYTE, dtype=np.uint16)
-    for code, byte in _tables()[1].items():
-        alphabet[code] = byte
+    for character, byte in _unicode_to_byte().items():
+        alphabet[ord(character)] = byte
     found = alphabet[np.minimum(characters, _END_OF_ALPHABET)]
     ends = np.cumsum(lengths)
     data = found.astype(np.uint8).tobytes()

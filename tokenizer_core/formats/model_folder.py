@@ -33,7 +33,7 @@ from tokenizer_core.formats.chat_template_files import (
 from tokenizer_core.formats.folder_contradictions import contradictions
 from tokenizer_core.formats.gpt2_files import load_merges_txt, render_token
 from tokenizer_core.formats.sentencepiece_file import is_sentencepiece, load_sentencepiece
-from tokenizer_core.formats.tekken_file import load_tekken
+from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.formats.tokenizer_json.added_tokens import render_added_tokens
 from tokenizer_core.formats.tokenizer_json.document import (
     MAX_FILE_BYTES,
@@ -153,7 +153,8 @@ def load_model_folder(folder: str | os.PathLike[str], *, ids: str | None = None)
             )
         config = _read_table(folder, CONFIG) | _read_table(folder, SPECIAL_TOKENS)
         if (folder / TEKKEN).is_file():
-            return _with_chat(load_tekken(folder / TEKKEN), folder, config)
+            data = read_whole_file(folder / TEKKEN, max_bytes=MAX_FILE_BYTES)
+            return _with_chat(parse_tekken(data), folder, config)
         return _load_sentencepiece_of(folder, config)
     files = _read_tables(folder)
     if ids is None:

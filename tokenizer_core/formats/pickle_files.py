@@ -308,11 +308,10 @@ def _check_bare(spec: TokenizerSpec) -> Sequence[tuple[bytes, bytes]]:
             f"{spec.pattern.name}: loaded again it would give other ids. Publish the tokenizer as "
             f"an artifact, or save a tokenizer.json"
         )
-    if spec.normalizer.name != "none" or spec.ignore_merges or spec.alphabet.word_suffix:
+    if spec.ignore_merges:
         raise FormatError(
-            "bare pickles cannot say that text is normalized, that whole pre-tokens are looked up "
-            "before merging, or that words end with a suffix; publish the tokenizer as an "
-            "artifact, or save a tokenizer.json"
+            "bare pickles cannot say that whole pre-tokens are looked up before merging; publish "
+            "the tokenizer as an artifact, or save a tokenizer.json"
         )
     check_is_plain(spec, "bare pickles")
     check_one_name_an_id(spec, "a bare pickle")

@@ -18,21 +18,14 @@ from __future__ import annotations
 
 import binascii
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.engines.native_calls import read_tekken_entries
 from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
 from tokenizer_core.splitting.patterns import ALIASES, PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
-
-if TYPE_CHECKING:
-    import os
-
-MAX_FILE_BYTES: Final = 128 << 20
-"""The size cap; published files have about 20 MB."""
 
 MAX_SPECIAL_TOKENS: Final = 1 << 16
 """Published files have 1,000. A file of 20 kB could ask for a million, which take a gigabyte."""
@@ -49,19 +42,15 @@ _ENTRY_FIELDS: Final = {"rank", "token_bytes", "token_str"}
 _N_BYTES: Final = 256
 
 
-def load_tekken(path: str | os.PathLike[str]) -> TokenizerSpec:
-    """The spec of a `tekken.json`, of kind `ranks`. All special tokens are matched in a text.
+def parse_tekken(data: bytes) -> TokenizerSpec:
+    """The spec, of kind `ranks`, of the text of a `tekken.json`. All special tokens are matched in
+    a text.
 
     Raises:
         FormatError: the file is malformed, has an unknown version, or has a split expression that
             cannot be translated exactly; names the field.
         InvalidSpecError: a special token is also a learned token, or is too long.
     """
-    return parse_tekken(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
-
-
-def parse_tekken(data: bytes) -> TokenizerSpec:
-    """Parse the text of a `tekken.json` to a spec; raises as `load_tekken`."""
     return parse_tekken_table(parse_tekken_document(data, "tekken.json"))
 
 
@@ -78,7 +67,7 @@ def parse_tekken_document(data: bytes, what: str) -> object:
 
 
 def parse_tekken_table(root: object) -> TokenizerSpec:
-    """Parse the JSON value of a `tekken.json` to a spec; raises as `load_tekken`."""
+    """Parse the JSON value of a `tekken.json` to a spec; raises as `parse_tekken`."""
     if not is_tekken(root):
         raise FormatError(
             "this is no tekken.json: that is an object with an object `config` and a list `vocab`"

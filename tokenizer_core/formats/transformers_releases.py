@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -659,7 +660,11 @@ def tokens_of_decoder(value: object) -> dict[int, Token]:
         raise FormatError(f"{CONFIG}: added_tokens_decoder is no object")
     declared = {}
     for id_, token in value.items():
-        if not id_.isdecimal() or not isinstance(token, dict) or "content" not in token:
+        if (
+            not re.fullmatch("[0-9]{1,9}", id_)
+            or not isinstance(token, dict)
+            or "content" not in token
+        ):
             raise FormatError(f"{CONFIG}: added_tokens_decoder has {id_!r:.60}, no id with a token")
         declared[int(id_)] = _as_token(token)
     return declared

@@ -86,7 +86,10 @@ class StreamingDecoder:
 
     def flush(self) -> str:
         """Return the remaining text; `errors="replace"` gives U+FFFD for a partial character."""
-        return self._stripped(self._end_run() if self._byte_ids else self._take_pending())
+        if self._byte_ids:
+            return self._stripped(self._end_run())
+        pending, self._pending = self._pending, bytearray()
+        return self._stripped(pending.decode(errors=self._errors))
 
     def _forget_characters(self) -> None:
         """Do not give out the whole characters of the run so far: their text is known."""
@@ -99,10 +102,6 @@ class StreamingDecoder:
             self._strips = False
             return text.removeprefix(" ")
         return text
-
-    def _take_pending(self) -> str:
-        pending, self._pending = self._pending, bytearray()
-        return pending.decode(errors=self._errors)
 
     def _decode_by_run(self, ids: list[int]) -> str:
         data = self._engine.decode(ids, None)

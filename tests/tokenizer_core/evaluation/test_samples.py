@@ -30,8 +30,8 @@ def texts(file):
 
 def test_pieces_of_a_whole_file_have_every_byte_once(tmp_path):
     path = write(tmp_path, LINES)
-    for piece_bytes in (50, 1000, 1 << 20):
-        file = TextFiles(path, piece_bytes=piece_bytes)
+    for sample_bytes, piece_bytes in ((None, 50), (0, 1000), (None, 1 << 20)):
+        file = TextFiles(path, sample_bytes, piece_bytes=piece_bytes)
         pieces = list(file.pieces())
         assert "".join(texts(file)) == LINES
         assert [p.start for p in pieces] == [0, *(p.end for p in pieces[:-1])]

@@ -134,6 +134,8 @@ def test_ids_of_the_file_needs_a_tokenizer_json(tmp_path):
     ("files", "message"),
     [
         ({"special_tokens_map": {"eos_token": {}}}, "which has no content"),
+        ({"tokenizer_config": {"added_tokens_decoder": {"9" * 5000: {"content": "<x>"}}}},
+         "no id with a token"),
         ({"tokenizer_config": {"model_specific_special_tokens": [1]}}, "is no object"),
         ({"tokenizer_config": {"model_specific_special_tokens": 1, "extra_special_tokens": {}}},
          "is no object"),

@@ -17,7 +17,7 @@ from tokenizer_core.formats.any_format import (
     load_vocab_and_merges,
     write_files,
 )
-from tokenizer_core.formats.tekken_file import load_tekken, parse_tekken
+from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
@@ -185,7 +185,7 @@ def test_the_file_is_detected_and_read_like_every_format(tmp_path, engine):
     with pytest.raises(FormatError, match="tekken, which is one file alone"):
         load_vocab_and_merges(path, path)
     tokenizer = Tokenizer.load(path, engine=engine)
-    assert load_spec([path]) == load_tekken(path) == tokenizer.spec
+    assert load_spec([path]) == parse_tekken(path.read_bytes()) == tokenizer.spec
     assert tokenizer.engine_name == engine
     # A vocabulary with the words config and vocab is GPT-2's.
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"config", 257: b"vocab"}

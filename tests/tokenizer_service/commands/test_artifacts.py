@@ -192,8 +192,9 @@ def test_contradictions_of_a_folder_are_named(cli):
         "add_bos_token": True,
         "add_prefix_space": True,
         "added_tokens_decoder": {"300": added_token("<bos>", lstrip=True)},
+        "extra_special_tokens": {"start_token": "<bos>"},  # a name with a token, and no list
     }
-    maps = {"bos_token": "<|endoftext|>"}
+    maps = {"bos_token": "<|endoftext|>", "additional_special_tokens": ["<bos>"]}
     make_folder(cli.folder / "m", tokenizer_config=config, special_tokens_map=maps)
     found = json.loads(cli.run("doctor", "m", "--json", code=3)[0])
     assert found["contradictions"] == [
