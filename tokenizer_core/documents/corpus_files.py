@@ -312,13 +312,8 @@ def open_corpus_file(
         return CorpusFileBytes(address.shown, remote, hash_source=hash_source)
     try:
         descriptor = open_to_read(name)
-    except FileNotFoundError:
-        raise CorpusError(f"the corpus file {name!r} does not exist; check the path") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CorpusError(
-            f"the corpus file {name!r} cannot be read: {reason}; check the path and who may read it"
-        ) from error
+        raise _unreadable(name, error) from error
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         file = os.fdopen(descriptor, "rb", buffering=0)
@@ -356,12 +351,17 @@ def corpus_file_identity(path: str | os.PathLike[str]) -> Identity:
 def _local_version(name: str) -> FileVersion:
     try:
         return FileVersion.of(os.stat(name))  # noqa: PTH116 - a corpus path is a str
-    except FileNotFoundError:
-        raise CorpusError(f"the corpus file {name!r} does not exist; check the path") from None
-    except OSError as error:
-        raise CorpusError(
-            f"the corpus file {name!r} cannot be read: {error.strerror}; check the path"
-        ) from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: OSError | ValueError) -> CorpusError:
+    if isinstance(error, FileNotFoundError):
+        return CorpusError(f"the corpus file {name!r} does not exist; check the path")
+    reason = getattr(error, "strerror", None) or error
+    return CorpusError(
+        f"the corpus file {name!r} cannot be read: {reason}; check the path and who may read it"
+    )
 
 
 def are_sources(paths: Sequence[str | os.PathLike[str]], sources: Sequence[CorpusSource]) -> bool:

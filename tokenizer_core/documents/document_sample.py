@@ -75,7 +75,8 @@ class DocumentSample:
                     if is_first:
                         begins_file = not key
                         key = _hash(key or str(self.seed).encode(), piece.text.encode())
-                        is_drawn = self._draws(key, n_alike[key])
+                        drawn = int.from_bytes(_hash(str(n_alike[key]).encode(), key), "big")
+                        is_drawn = drawn < math.ldexp(self.share, 8 * _KEY_BYTES)
                         self.n_drawn += is_drawn
                         if begins_file and piece.is_last:
                             n_alike[key] += 1
@@ -87,10 +88,6 @@ class DocumentSample:
                         if self.progress is not None:
                             self.progress(bytes_before + reader.position_bytes)
                 bytes_before += reader.size_bytes
-
-    def _draws(self, key: bytes, number: int) -> bool:
-        drawn = int.from_bytes(_hash(str(number).encode(), key), "big")
-        return drawn < math.ldexp(self.share, 8 * _KEY_BYTES)
 
 
 def _hash(before: bytes, data: bytes) -> bytes:

@@ -205,7 +205,13 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     if len(table) != len(spec.vocab):
         raise FormatError("two ids stand for the same bytes, which vocab.json cannot hold")
     check_one_name_an_id(spec, "vocab.json")
-    _check_special_tokens(spec)
+    for token in spec.added_tokens:
+        # Hugging Face would not find its content there and would give it a new id.
+        if render_token(token.content.encode()) != token.content:
+            raise FormatError(
+                f"the special token {token.content!r:.60} has characters that vocab.json spells "
+                f"otherwise, where other programs would not find it; save a tokenizer.json instead"
+            )
     lines = [f"{_VERSION}: 0.2", *(f"{render_token(a)} {render_token(b)}" for a, b in merges)]
     for line in lines[1:]:
         if line.startswith(_VERSION):
@@ -228,14 +234,3 @@ def check_one_name_an_id(spec: TokenizerSpec, file: str) -> None:
             f"the special token {content!r:.60} shares its id with another, which {file} cannot "
             f"hold; publish the tokenizer as an artifact, or save a .tiktoken file"
         )
-
-
-def _check_special_tokens(spec: TokenizerSpec) -> None:
-    """Refuse a special token that vocab.json spells differently: Hugging Face would not find its
-    content there and would give it a new id."""
-    for token in spec.added_tokens:
-        if render_token(token.content.encode()) != token.content:
-            raise FormatError(
-                f"the special token {token.content!r:.60} has characters that vocab.json spells "
-                f"otherwise, where other programs would not find it; save a tokenizer.json instead"
-            )

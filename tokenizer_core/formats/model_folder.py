@@ -114,8 +114,8 @@ class FolderIds:
     """
 
     found: Mapping[str, TokenizerSpec | FormatError]
-    difference: tuple[str, Mapping[str, list[int]]] | None
-    parts: tuple[str, ...]
+    difference: tuple[str, Mapping[str, list[int]]] | None = None
+    parts: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
 
     def groups(self) -> dict[str, str]:
@@ -268,7 +268,7 @@ def _meaning(value: Any, name: str = "") -> Any:
 
 
 def _compared(found: Mapping[str, TokenizerSpec | FormatError]) -> FolderIds:
-    specs = {choice: spec for choice, spec in found.items() if not isinstance(spec, FormatError)}
+    specs = FolderIds(found).specs
     of_specs = [_parts_of(spec) for spec in specs.values()] or [{}]
     parts = [name for name in of_specs[0] if any(of[name] != of_specs[0][name] for of in of_specs)]
     difference = None

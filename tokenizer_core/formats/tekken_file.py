@@ -164,23 +164,16 @@ def _parse_entry(index: int, entry: object) -> bytes:
             f"tekken.json: vocab[{index}].rank is {rank!r:.40}; it must be {index}: the ranks "
             f"are integers and count from 0 without a gap, in the order of the list"
         )
-    token = _decode_base64(encoded)
+    token = b""
+    if isinstance(encoded, str) and encoded.isascii():
+        with suppress(binascii.Error):
+            token = binascii.a2b_base64(encoded, strict_mode=True)
     if not token:
         raise FormatError(
             f"tekken.json: vocab[{index}].token_bytes is {encoded!a:.60}; it must be the "
             f"base64 of at least one byte"
         )
     return token
-
-
-def _decode_base64(encoded: object) -> bytes:
-    """The bytes; empty if `encoded` is not complete base64."""
-    if not isinstance(encoded, str) or not encoded.isascii():
-        return b""
-    try:
-        return binascii.a2b_base64(encoded, strict_mode=True)
-    except binascii.Error:
-        return b""
 
 
 def _parse_special_tokens(value: object, version: str, n_special: int) -> dict[str, int]:

@@ -130,14 +130,8 @@ def last_two_parts(token: bytes, ranks: Mapping[bytes, int]) -> Merge | None:
 
 
 def _left_size(token: bytes, ranks: Mapping[bytes, int]) -> int:
-    """The bytes of the first of the two parts; 0 if there are not two."""
-    ends = _merge_alone(token, ranks)
-    return ends[0] if len(ends) == 2 else 0
-
-
-def _merge_alone(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
-    """Ends of the parts when the only remaining merge is the one into the whole `token`; with a
-    heap, so that a token of 100 kB takes no minutes."""
+    """The bytes of the first of the two parts; 0 if there are not two. It merges with a heap, so
+    that a token of 100 kB takes no minutes."""
     size = len(token)
     following = list(range(1, size + 1))  # end of the part that starts here; 0: no part
     preceding = list(range(-1, size))
@@ -161,11 +155,7 @@ def _merge_alone(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
         for left, right in ((before, end), (start, after)):
             if left >= 0 and right and (rank := ranks.get(token[left:right])) is not None:
                 heapq.heappush(heap, (rank, left, right))
-    ends, at = [], 0
-    while at < size:
-        at = following[at]
-        ends.append(at)
-    return ends
+    return following[0] if n_parts == 2 else 0
 
 
 def check_is_plain(spec: TokenizerSpec, files: str) -> None:

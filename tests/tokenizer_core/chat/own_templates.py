@@ -6,6 +6,10 @@ FOLDER = Path(__file__).with_name("templates")
 OWN_TEMPLATES = {
     path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.jinja"))
 }
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 VARIABLES = {"bos_token": "<s>", "eos_token": "</s>"}
 
 

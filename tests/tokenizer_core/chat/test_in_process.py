@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.chat_requests import chat_requests
 from tests.security.families import CONTENT
 from tests.security.families import FAMILIES as PUBLIC
-from tests.tokenizer_core.chat.own_templates import OWN_TEMPLATES, template_request
+from tests.tokenizer_core.chat.own_templates import CHATML, OWN_TEMPLATES, template_request
 from tests.tokenizer_core.chat.test_as_plain_jinja import _SETTINGS, texts
 from tests.tokenizer_service.chats import TEMPLATES
 from tokenizer_core.chat.checked_operations import Budget, ElsewhereError
@@ -22,10 +22,6 @@ from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.errors import ChatInputError
 
 ROOT = Path(__file__).resolve().parents[3]
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 # Templates of the shapes that public families have.
 FAMILIES = {
     "default system": "{% for m in messages %}{% if loop.first and messages[0]['role'] != 'system' "
@@ -160,10 +156,6 @@ def test_an_expression_gives_the_same_text_and_origins(expression, t, u):
     source += f"{{% set x %}}|{{{{ {expression} }}}}{{% endset %}}{{{{ x }}}}"
     chat = {"messages": [{"role": "user", "t": t, "u": u}], "kwargs": {"kw": u}}
     is_equal(source, chat)
-
-
-def turn(body):
-    return "{% for m in messages %}" + body + "{% endfor %}"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2.exceptions import SecurityError, TemplateError, TemplateRuntimeError
 
-from tests.tokenizer_core.chat.own_templates import template_request
+from tests.tokenizer_core.chat.own_templates import CHATML, template_request
 from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.render_worker import _read_request
 from tokenizer_core.chat.renderer import _dump
@@ -19,10 +19,6 @@ from tokenizer_core.errors import ChatInputError
 
 USER, ASSISTANT, REASONING = FIRST_MESSAGE, FIRST_MESSAGE + 1, FIRST_MESSAGE | REASONED
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 
 
 def request(messages=MESSAGES, **options):

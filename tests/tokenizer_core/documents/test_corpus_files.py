@@ -136,6 +136,9 @@ def test_a_disk_that_fails_is_an_error(folder):
     source.file = BadDisk()
     with pytest.raises(CorpusError, match=r"'b\.txt' cannot be read: .*Input/output error"):
         list(source.blocks())
+    for path in ("none.txt", "a.txt/b.txt", "a\0.txt"):
+        with pytest.raises(CorpusError, match=r"does not exist|cannot be read: .*; check the path"):
+            corpus_file_size(path)
 
 
 def test_an_address_is_normalized_and_shows_no_secret():

@@ -95,15 +95,6 @@ def _roberta(table):
     }
 
 
-def _cohere(table):
-    _bos(table)
-    digits = {"type": "Digits", "individual_digits": True}
-    table["pre_tokenizer"] = {
-        "type": "Sequence",
-        "pretokenizers": [digits, table["pre_tokenizer"]],
-    }
-
-
 def _characters(rule):
     """A vocabulary of characters, which writes spaces by this rule."""
 
@@ -120,6 +111,11 @@ def _characters(rule):
 def _digits(table):
     steps = [{"type": "Digits", "individual_digits": True}, table["pre_tokenizer"]]
     table["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+
+
+def _cohere(table):
+    _bos(table)
+    _digits(table)
 
 
 _MASK = {"__type": "AddedToken", **added_token("<mask>", lstrip=True)}

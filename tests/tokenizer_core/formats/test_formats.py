@@ -70,7 +70,6 @@ def test_every_format_is_read_to_the_same_spec(files):
             [files / "vocab.json", files / "merges.txt"], special_tokens={"<|endoftext|>": 356}
         ),
         load_spec([files / "tokenizer.json"]),
-        load_spec([files / "tokenizer.json"]),
         load_files_spec(files / "vocab.pkl", files / "merges.pkl", ["<|endoftext|>"], "gpt2"),
     ]
     assert {spec.fingerprint for spec in same} == {SPEC.fingerprint}
@@ -90,7 +89,6 @@ def test_every_format_is_read_to_the_same_spec(files):
         (["x.tiktoken"], {}, "not the published file of a preset"),
         (["x.tiktoken"], {"pattern": "gpt2", "special_tokens": ["<|x|>"]}, "a mapping"),
         (["tokenizer.json"], {"pattern": "gpt2"}, "leave pattern"),
-        (["vocab.pkl", "merges.pkl"], {"special_tokens": {"<|x|>": 999}}, "is to have id 999"),
         (["vocab.pkl", "vocab.pkl"], {}, "this is a dict"),
         (["vocab.json", "merges.pkl"], {}, "not UTF-8|line 1"),
     ],

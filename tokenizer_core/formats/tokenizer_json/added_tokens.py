@@ -71,7 +71,7 @@ def _parse_added_token(entry: object, where: str) -> AddedToken:
     free = ("id", "content")
     fields = check_fields(entry, where, flags, free, (*free, *flags))
     content, id_ = fields["content"], fields["id"]
-    if not isinstance(content, str) or not content or not _is_encodable(content):
+    if not isinstance(content, str) or not content:
         raise FormatError(f"tokenizer.json: {where}.content is {content!a:.60}, no text")
     check_id(id_, content)
     assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
@@ -160,11 +160,6 @@ def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, entries: Entries) -> N
                 f"(model.ignore_merges), which cannot be read exactly; take it out of model.vocab "
                 f"if its id stays the same, or encode with Hugging Face's tokenizers"
             )
-
-
-def _is_encodable(text: str) -> bool:
-    """Whether `text` has no lone surrogate, which JSON can express and UTF-8 cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _have_two_passes(added: Sequence[AddedToken]) -> bool:

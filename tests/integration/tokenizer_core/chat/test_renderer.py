@@ -9,14 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.tokenizer_core.chat.own_templates import CHATML
 from tests.tokenizer_core.chat.test_in_process import HOSTILE
 from tokenizer_core.chat.renderer import ChildNeededError, RenderLimits, render_chat, without_child
 from tokenizer_core.errors import ChatInputError, ChatLimitError, ChatTemplateError
 
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 MESSAGES = [
     {"role": "user", "content": "h\u00e9 \U0001f600"},
     {"role": "assistant", "content": "yo"},
