@@ -126,11 +126,6 @@ def _is_spread(node: nodes.Call | nodes.Filter) -> bool:
     return node.dyn_args is not None or node.dyn_kwargs is not None
 
 
-def _is_generation_tag(node: nodes.CallBlock) -> bool:
-    is_tag = isinstance(node.call.node, nodes.ExtensionAttribute)
-    return is_tag and not (node.args or node.defaults)
-
-
 def _is_public(name: str) -> bool:
     return not name.startswith("_")
 
@@ -154,7 +149,10 @@ _NODES: Final[dict[type[nodes.Node], Callable[[Any], bool]]] = {
     ),
     nodes.AssignBlock: lambda node: node.filter is None,
     nodes.Call: _is_known_call,
-    nodes.CallBlock: _is_generation_tag,
+    # Of the tag `generation`.
+    nodes.CallBlock: lambda node: (
+        isinstance(node.call.node, nodes.ExtensionAttribute) and not (node.args or node.defaults)
+    ),
     nodes.Compare: lambda node: len(node.ops) == 1,
     nodes.Const: lambda node: type(node.value) in SCALARS or _has_characters(node.value),
     nodes.Dict: lambda node: all(type(pair.key) is nodes.Const for pair in node.items),

@@ -166,9 +166,13 @@ class _Reader:
     found: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
     """What this request has asked with its own variables."""
 
-    def ask_itself(self, find: Any, *arguments: str) -> Any:
-        """The result of a cached function, kept for this request only: few templates read shapes by
-        the variables of a request, which may be large."""
+    def ask(self, find: Any, *arguments: str) -> Any:
+        """The shapes that a cached function finds without the variables of the request, or else
+        with them. The latter are kept for this request only: few templates read shapes by its
+        variables, which may be large."""
+        shapes = find(replace(self, kwargs="{}"), *arguments)
+        if shapes != type(shapes)():
+            return shapes
         key = (find, *arguments)
         if key not in self.found:
             self.found[key] = find.__wrapped__(self, *arguments)
@@ -213,18 +217,6 @@ class _Calls:
     needs_content: bool = False
 
 
-def _contents(reader: _Reader, role: str) -> _Contents:
-    if role not in ROLES and not _names(reader.source, role):
-        role = _OTHER  # a request may have any number of roles that the template does not know
-    found = _find_contents(replace(reader, kwargs="{}"), role)
-    return found if found != _Contents() else reader.ask_itself(_find_contents, role)
-
-
-def _calls(reader: _Reader) -> _Calls:
-    found = _find_calls(replace(reader, kwargs="{}"))
-    return found if found != _Calls() else reader.ask_itself(_find_calls)
-
-
 @lru_cache(maxsize=256)
 def _find_contents(reader: _Reader, role: str) -> _Contents:
     """The shapes that the first conversation shows in which the template writes any."""
@@ -259,7 +251,7 @@ def _around(
         return [([], [])]
     if role == "assistant":
         return [(user, [])]
-    calls = _calls(reader)
+    calls: _Calls = reader.ask(_find_calls)
     arguments: Any = {_OTHER: _OTHER} if calls.mapping or not calls.text else "{}"
     calling: Message = {"role": "assistant", "tool_calls": [_call(arguments)]}
     if calls.needs_content:
@@ -327,7 +319,7 @@ def _decode(message: Message, index: int, reader: _Reader) -> Message:
         role = role if isinstance(role, str) else ""
         message["content"] = _decode_content(content, role, index, reader)
     if message.get("tool_calls"):
-        reads = _calls(reader)
+        reads: _Calls = reader.ask(_find_calls)
         if not (reads.mapping or reads.text):
             detail = "the template writes no tool calls" + (
                 "" if reader.has_tools else " where there are no tools"
@@ -344,7 +336,9 @@ def _decode(message: Message, index: int, reader: _Reader) -> Message:
 
 
 def _decode_content(content: object, role: str, index: int, reader: _Reader) -> object:
-    reads = _contents(reader, role)
+    if role not in ROLES and not _names(reader.source, role):
+        role = _OTHER  # a request may have any number of roles that the template does not know
+    reads: _Contents = reader.ask(_find_contents, role)
     if isinstance(content, str):
         is_list = not reads.text and (reads.parts or reads.part)
         return [_part(content)] if is_list else content
@@ -394,7 +388,7 @@ def _decode_call(value: object, place: str, index: int, reader: _Reader) -> Mess
     as_mapping = _parse_object(given) if isinstance(given, str) else given
     if not isinstance(as_mapping, Mapping):
         refuse(f"{within}/arguments", "is no JSON object; mend it, or leave the call out", index)
-    reads = _calls(reader)
+    reads: _Calls = reader.ask(_find_calls)
     arguments = given
     if reads.mapping and not reads.are_equal:
         arguments = as_mapping
@@ -507,7 +501,7 @@ def _vllm_call(value: object, place: str, index: int, reader: _Reader) -> Messag
             arguments = None
     if not isinstance(arguments, dict):
         given = arguments = {}
-    reads = _calls(reader)
+    reads: _Calls = reader.ask(_find_calls)
     if reads.text and not reads.mapping:
         arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
     return {**call, "function": {**function, "arguments": arguments}}

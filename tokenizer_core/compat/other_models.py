@@ -71,6 +71,13 @@ class LibraryTokenizer(Tokenizer):
     def _library_of_plain_text(self) -> Any:
         return self._read(encode_special_tokens=True)
 
+    def _encode(
+        self, text: str, allowed: Allowed, disallowed: Disallowed, add_special_tokens: bool
+    ) -> Any:
+        require_characters(text)
+        library = self._chosen(allowed, disallowed)
+        return library.encode(text, add_special_tokens=add_special_tokens)
+
     def _chosen(self, allowed: Allowed, disallowed: Disallowed) -> Any:
         if allowed not in ("all", "none") or disallowed:
             raise OtherModelError(
@@ -118,9 +125,7 @@ class LibraryTokenizer(Tokenizer):
         add_special_tokens: bool = False,
     ) -> list[int]:
         """The ids of `text`; `add_special_tokens` adds those of the post-processor (`[CLS]`)."""
-        require_characters(text)
-        library = self._chosen(allowed_special, disallowed_special)
-        encoded = library.encode(text, add_special_tokens=add_special_tokens)
+        encoded = self._encode(text, allowed_special, disallowed_special, add_special_tokens)
         return list(encoded.ids)
 
     def encode_to_numpy(
@@ -133,15 +138,10 @@ class LibraryTokenizer(Tokenizer):
         num_threads: int | None = None,
     ) -> NDArray[np.uint32]:
         """As `encode`, shape (n_tokens,), uint32."""
-        ids = self.encode(
-            text,
-            allowed_special=allowed_special,
-            disallowed_special=disallowed_special,
-            add_special_tokens=add_special_tokens,
-        )
+        encoded = self._encode(text, allowed_special, disallowed_special, add_special_tokens)
         import numpy as np
 
-        return np.array(ids, np.uint32)
+        return np.array(encoded.ids, np.uint32)
 
     def encode_with_offsets(
         self,
@@ -156,9 +156,7 @@ class LibraryTokenizer(Tokenizer):
         (n_tokens, 2), uint64."""
         if unit not in ("byte", "char"):
             raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
-        require_characters(text)
-        library = self._chosen(allowed_special, disallowed_special)
-        encoded = library.encode(text, add_special_tokens=add_special_tokens)
+        encoded = self._encode(text, allowed_special, disallowed_special, add_special_tokens)
         import numpy as np
 
         offsets = np.array(encoded.offsets, np.uint64).reshape(-1, 2)
@@ -194,13 +192,7 @@ class LibraryTokenizer(Tokenizer):
         add_special_tokens: bool = False,
     ) -> int:
         """The number of ids of `text`, with any `limit`."""
-        ids = self.encode(
-            text,
-            allowed_special=allowed_special,
-            disallowed_special=disallowed_special,
-            add_special_tokens=add_special_tokens,
-        )
-        return len(ids)
+        return len(self._encode(text, allowed_special, disallowed_special, add_special_tokens))
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids`, which need not be the text that was encoded; `errors` has no effect.

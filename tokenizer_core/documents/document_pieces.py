@@ -87,8 +87,7 @@ def split_utf8_text(
 ) -> Iterator[Utf8Piece]:
     """The documents of a text that arrives in blocks, cut anywhere, as in `split_plain_text`. But
     pieces end near the ends of blocks, or after about `max_bytes`, and bytes that are not UTF-8 are
-    passed on.
-    """
+    passed on."""
     carried = b""
     is_open = separator is None
     for block in _limited_to(max_bytes, blocks):

@@ -265,8 +265,7 @@ def read_documents(
     path: str | os.PathLike[str], corpus_format: CorpusFormat = BY_NAME
 ) -> Iterator[str]:
     """The documents of a file, each complete: for documents that are known to be small; raise as
-    `open_documents`.
-    """
+    `open_documents`."""
     pieces: list[str] = []
     with open_documents(path, corpus_format) as reader:
         for piece in reader:

@@ -55,8 +55,7 @@ def fertility(n_word_tokens: int, n_words: int) -> float:
 
 def single_token_share(n_single: int, n_words: int) -> float:
     """The fraction of word occurrences within one token: 1 minus the "proportion of continued
-    words" of Rust et al. (2021). 0 without words.
-    """
+    words" of Rust et al. (2021). 0 without words."""
     return n_single / n_words if n_words else 0.0
 
 
@@ -93,16 +92,14 @@ def renyi_efficiency(
 
 def vocabulary_use(counts: NDArray[np.integer], vocab_size: int) -> float:
     """The fraction of the vocabulary's ids that occurred. It grows with the sample: compare only
-    figures of equal samples.
-    """
+    figures of equal samples."""
     return int(np.count_nonzero(counts)) / vocab_size if vocab_size else 0.0
 
 
 def rank_frequency(counts: NDArray[np.integer], n_points: int = 60) -> list[tuple[int, float]]:
     """`(rank, fraction)`: the fraction of all tokens with the id of that rank; rank 1 is the most
     frequent. Contains at most `n_points` ranks, evenly spaced in their logarithm, always with the
-    first and the last (Zipf's curve).
-    """
+    first and the last (Zipf's curve)."""
     came = np.sort(counts[counts > 0])[::-1]
     if not len(came):
         return []
@@ -116,8 +113,7 @@ def length_shares(
 ) -> list[float]:
     """The weighted fraction of tokens of 1, 2, ... bytes; the last element includes all tokens of
     `longest` bytes and more. `lengths` and `weights` (occurrences, or 1 each) have one element per
-    id; ids of length 0 (special tokens) are excluded.
-    """
+    id; ids of length 0 (special tokens) are excluded."""
     kept = (lengths > 0) & (weights > 0)
     columns = np.minimum(lengths[kept], longest) - 1
     sums = np.bincount(columns, weights=weights[kept].astype(np.float64), minlength=longest)
@@ -141,8 +137,7 @@ def parity(n_tokens: Mapping[str, float], reference: str) -> dict[str, float]:
 def bytes_per_second(pieces: Sequence[tuple[int, float]]) -> float:
     """The median rate of the pieces `(bytes, seconds)`, in bytes per second, which a pause of the
     machine in one piece does not change. 0 without pieces. Compare it only with other rates of the
-    same run on the same machine.
-    """
+    same run on the same machine."""
     rates = [n_bytes / seconds for n_bytes, seconds in pieces if seconds > 0]
     return median(rates) if rates else 0.0
 
@@ -245,8 +240,7 @@ def save_token_bytes(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
 
 def longest_tokens(spec: TokenizerSpec, n: int = 10) -> list[tuple[int, bytes]]:
     """`(id, bytes)` of the `n` longest tokens in bytes, without special tokens; among equals, the
-    smaller id first.
-    """
+    smaller id first."""
     special = set(spec.special_tokens.values())
     ordinary = (item for item in spec.vocab.items() if item[0] not in special)
     return sorted(ordinary, key=lambda item: (-len(item[1]), item[0]))[: max(n, 0)]
@@ -255,6 +249,5 @@ def longest_tokens(spec: TokenizerSpec, n: int = 10) -> list[tuple[int, bytes]]:
 def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
     """The ascending ids whose bytes alone are not UTF-8 and decode to U+FFFD: "partial UTF-8
     sequences" in Land and Bartolo (2024), "Fishing for Magikarp". Always includes the 128 single
-    bytes above 0x7F.
-    """
+    bytes above 0x7F."""
     return [id_ for id_, token in sorted(spec.vocab.items()) if not is_utf8(token)]

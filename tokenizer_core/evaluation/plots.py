@@ -26,8 +26,7 @@ Series = tuple[str, Sequence[tuple[float, float]]]
 
 def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) -> Markup:
     """Groups of horizontal bars on one scale from zero, each with its name on the left and its
-    value on the right. The index of a bar in its group determines its colour.
-    """
+    value on the right. The index of a bar in its group determines its colour."""
     names = [name for _, group in groups for name, _ in group]
     label = min(8 + 6.6 * max(map(len, names), default=0), 130)
     largest = max((value for _, group in groups for _, value in group), default=0) or 1
@@ -54,8 +53,7 @@ def lines(
 ) -> Markup:
     """Lines over two logarithmic axes; with `y_is_linear`, over a logarithmic x axis that ends with
     the data and a linear y axis. All values are above zero. Each series has its own colour and
-    dashes, in order; the page has the legend.
-    """
+    dashes, in order; the page has the legend."""
     points = [point for _, line in series for point in line]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     x_axis = _log_axis(xs, _LEFT, WIDTH - _RIGHT, is_snug=y_is_linear)

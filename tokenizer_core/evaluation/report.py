@@ -169,8 +169,7 @@ def shown_token(id_: int, token: bytes, reason: str | None = None) -> ShownToken
 
 def show_token(token: bytes) -> str:
     """The bytes in quotes on one line, for readers: escapes for unprintable characters, `\\x..` for
-    bytes that are not UTF-8, a count for a run of one character, and at most 60 characters.
-    """
+    bytes that are not UTF-8, a count for a run of one character, and at most 60 characters."""
     text = token.decode(errors="surrogateescape")
     if len(text) >= _RUN and text == text[0] * len(text):
         return f"{show_token(text[0].encode(errors='surrogateescape'))} × {len(text)}"
