@@ -13,13 +13,13 @@ SEPARATOR = "<|endoftext|>"
 PACKERS = {"": lambda data: data, "gz": gzip.compress, "zst": zstd.compress}
 
 
-def render_documents(documents, format_name, separator=SEPARATOR):
+def render_documents(documents, format_name):
     """The bytes of a file of these documents: `txt` or `jsonl`, optionally compressed."""
     kind, _, packed = format_name.partition(".")
     if kind == "jsonl":
         text = "".join(json.dumps({"id": 1, "text": document}) + "\n" for document in documents)
     else:
-        text = "".join(document + separator for document in documents)
+        text = "".join(document + SEPARATOR for document in documents)
     return PACKERS[packed](text.encode())
 
 

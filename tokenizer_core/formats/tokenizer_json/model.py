@@ -236,7 +236,7 @@ def _is_plain(text: str, token: bytes | None) -> bool:
 
 
 def _parse_merges(
-    listed: list[Any], tokens: Mapping[str, bytes | None], *, leaves_out_idle: bool = False
+    listed: list[Any], tokens: Mapping[str, bytes | None], *, leaves_out_idle: bool
 ) -> list[Merge]:
     """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of their sides. Those of
     idle entries can be left out: no text gives these."""

@@ -20,11 +20,11 @@ from tests.tokenizer_core.formats.small_specs import (
     pair_of,
 )
 from tokenizer_core import Tokenizer
-from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
+from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode, parse_token
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import render_pattern
 from tokenizer_core.spec import Alphabet
-from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.splitting.patterns import SplitPattern
 
 MERGES = [
     ("a", "b"), ("Ġ", "a"), ("Ġa", "b"), ("1", "2"), ("12", "3"), ("Ġ", "Ġ"), ("x", "a"),
@@ -301,10 +301,3 @@ def test_an_expression_is_written_if_oniguruma_reads_it_alike(
     for text in class_borders_in_context():
         pieces = [piece for piece, _ in theirs.pre_tokenize_str(text)]
         assert pattern.compile().findall(text) == pieces
-
-
-def test_a_behavior_needs_the_text_without_a_match():
-    pattern = SplitPattern("custom", "a b", unmatched="drop", behavior="removed")
-    with pytest.raises(UnknownPatternError, match="unmatched must be 'keep'"):
-        resolve_pattern(pattern)
-    assert resolve_pattern(SplitPattern("custom", "a b", behavior="removed")).drops
