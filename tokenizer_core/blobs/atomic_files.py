@@ -38,10 +38,14 @@ def read_whole_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
     It refuses FIFOs and devices, which may block or never end, and files that grow while it reads.
 
     Raises:
-        FormatError: not a regular file, or larger than `max_bytes`.
+        FormatError: not a regular file, larger than `max_bytes`, or a pointer of Git LFS.
         OSError: it cannot be opened or read.
     """
-    return _read_whole(open_to_read(path), repr(os.fspath(path)), max_bytes)
+    name = repr(os.fspath(path))
+    data = _read_whole(open_to_read(path), name, max_bytes)
+    if data.startswith(b"version https://git-lfs"):
+        raise FormatError(f"{name} is a pointer of Git LFS; fetch its content with git lfs pull")
+    return data
 
 
 @contextlib.contextmanager

@@ -105,8 +105,6 @@ def detect_file(path: StrPath) -> DetectedFile:
         # `model` is also a word and a token of GPT-2, whose value is an id.
         is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
         return DetectedFile("tokenizer_json" if is_json else "gpt2", table)
-    if data.startswith(b"version https://git-lfs"):
-        raise FormatError("the file is a pointer of Git LFS; fetch its content with git lfs pull")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise FormatError("the file begins with a byte order mark; save it as UTF-8 without one")
     line = data[: data.find(b"\n") + 1 or len(data)]

@@ -186,9 +186,13 @@ def test_the_class_of_a_folder_of_two_files_builds_the_tokenizer(tmp_path):
     assert tokenizer.encode("low<mask>") == Tokenizer.from_spec(spec).encode("low<mask>")
     ends = [spec.special_tokens["<s>"], spec.special_tokens["</s>"]]
     assert tokenizer.encode("", add_special_tokens=True) == ends
-    (tmp_path / "vocab.json").write_text("[]")
-    with pytest.raises(FormatError, match=r"vocab.json: it is no object"):
-        Tokenizer.load(tmp_path)
+    for text, message in (
+        ("[]", r"vocab.json: it is no object"),
+        ("version https://git-lfs.github.com/spec/v1\n", r"vocab.json' is a pointer of Git LFS"),
+    ):
+        (tmp_path / "vocab.json").write_text(text)
+        with pytest.raises(FormatError, match=message):
+            Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize("name", CHAT_CASES)
