@@ -222,8 +222,8 @@ def from_gemini(request: GeminiCountRequest) -> RequestedConversation:
         for name, value in object_of(tool, at).items():
             if name != "functionDeclarations":
                 refuse(f"{at}/{name}", "is not supported here: send functionDeclarations")
-            for declared in list_of(value, f"{at}/{name}"):
-                tools.append(_gemini_tool(object_of(declared, f"{at}/{name}"), f"{at}/{name}"))
+            for number, declared in enumerate(list_of(value, f"{at}/{name}")):
+                tools.append(_gemini_tool(declared, f"{at}/{name}/{number}"))
     conversation.tools = tools or None
     return conversation
 
@@ -239,14 +239,11 @@ def _add_gemini(conversation: RequestedConversation, content: Message, pointer: 
         place = f"{pointer}/parts/{index}"
         part = object_of(given, place)
         if "functionCall" in part and role == "model":
-            call = object_of(part["functionCall"], f"{place}/functionCall")
-            arguments = {} if call.get("args") is None else call["args"]
-            function = {
-                "name": string_of(call.get("name"), f"{place}/functionCall/name"),
-                "arguments": object_of(arguments, f"{place}/functionCall/args"),
-            }
-            calls = message.setdefault("tool_calls", [])
-            calls.append({"id": call.get("id"), "type": "function", "function": function})
+            at = f"{place}/functionCall"
+            call = object_of(part["functionCall"], at)
+            name = string_of(call.get("name"), f"{at}/name")
+            arguments = {} if call.get("args") is None else object_of(call["args"], f"{at}/args")
+            message.setdefault("tool_calls", []).append(_call(call.get("id"), name, arguments))
         elif "functionResponse" in part and role != "model":
             result = object_of(part["functionResponse"], f"{place}/functionResponse")
             response = object_of(result.get("response"), f"{place}/functionResponse/response")
@@ -268,17 +265,16 @@ def _gemini_text(part: object, place: str) -> str:
     fields = object_of(part, place)
     for name in fields:
         if name not in ("text", "thought", "thoughtSignature"):
-            known = "text, functionCall of the model and functionResponse of the user"
-            refuse_part(place, known)
+            refuse_part(place, "text, functionCall of the model and functionResponse of the user")
     return string_of(fields.get("text"), f"{place}/text")
 
 
-def _gemini_tool(declared: Message, place: str) -> Message:
-    schema = declared.get("parametersJsonSchema", declared.get("parameters"))
+def _gemini_tool(declared: object, place: str) -> Message:
+    fields = object_of(declared, place)
     function = {
-        "name": string_of(declared.get("name"), f"{place}/name"),
-        "description": declared.get("description"),
-        "parameters": schema,
+        "name": string_of(fields.get("name"), f"{place}/name"),
+        "description": fields.get("description"),
+        "parameters": fields.get("parametersJsonSchema", fields.get("parameters")),
     }
     return {"type": "function", "function": function}
 
@@ -291,66 +287,46 @@ def _tools(
     return [convert(tool, f"/tools/{index}") for index, tool in enumerate(tools)]
 
 
+def _call(id_: object, name: str, arguments: object) -> Message:
+    function = {"name": name, "arguments": arguments}
+    return {"id": id_, "type": "function", "function": function}
+
+
 def _add_anthropic(conversation: RequestedConversation, message: Message, pointer: str) -> None:
     role, content = message["role"], message.get("content")
-    result: Message = {"role": role}
-    if isinstance(content, list):
-        blocks = _Blocks(conversation, role)
-        for index, block in enumerate(content):
-            blocks.add(object_of(block, f"{pointer}/content/{index}"), f"{pointer}/content/{index}")
-        result |= blocks.fields()
-        if result == {"role": "user"}:
-            return  # only tool results
-    else:
-        result["content"] = string_of(content, f"{pointer}/content")
-    conversation.add(pointer, result)
-
-
-class _Blocks:
-    """The content blocks of one message of Anthropic's API."""
-
-    def __init__(self, conversation: RequestedConversation, role: str) -> None:
-        self._conversation, self._role = conversation, role
-        self._texts: list[Message] = []
-        self._reasoning: list[str] = []
-        self._calls: list[Message] = []
-
-    def add(self, block: Message, pointer: str) -> None:
-        """Add one block. Raises ChatShapeError for one that is no text."""
+    if not isinstance(content, list):
+        text = string_of(content, f"{pointer}/content")
+        conversation.add(pointer, {"role": role, "content": text})
+        return
+    thoughts: list[str] = []
+    calls: list[Message] = []
+    texts: list[Message] = []
+    for index, given in enumerate(content):
+        place = f"{pointer}/content/{index}"
+        block = object_of(given, place)
         kind = block.get("type")
         if kind == "text":
-            text = string_of(block.get("text"), f"{pointer}/text")
-            if text:
-                self._texts.append({"type": "text", "text": text})
+            if text := string_of(block.get("text"), f"{place}/text"):
+                texts.append({"type": "text", "text": text})
         elif kind == "thinking":
-            self._reasoning.append(string_of(block.get("thinking"), f"{pointer}/thinking"))
+            thoughts.append(string_of(block.get("thinking"), f"{place}/thinking"))
         elif kind == "redacted_thinking":
             pass  # encrypted, so that no template can write it
-        elif kind == "tool_use" and self._role == "assistant":
-            name = string_of(block.get("name"), f"{pointer}/name")
-            given = object_of(block.get("input", {}), f"{pointer}/input")
-            function = {"name": name, "arguments": given}
-            self._calls.append({"id": block.get("id"), "type": "function", "function": function})
-        elif kind == "tool_result" and self._role == "user":
-            text = "\n".join(texts_of(block.get("content"), f"{pointer}/content"))
-            call_id = block.get("tool_use_id")
-            self._conversation.add(
-                pointer, {"role": "tool", "tool_call_id": call_id, "content": text}
-            )
+        elif kind == "tool_use" and role == "assistant":
+            name = string_of(block.get("name"), f"{place}/name")
+            arguments = object_of(block.get("input", {}), f"{place}/input")
+            calls.append(_call(block.get("id"), name, arguments))
+        elif kind == "tool_result" and role == "user":
+            text = "\n".join(texts_of(block.get("content"), f"{place}/content"))
+            fields = {"tool_call_id": block.get("tool_use_id"), "content": text}
+            conversation.add(place, {"role": "tool", **fields})
         else:
             known = "text, thinking, and tool_use of the assistant or tool_result of the user"
-            refuse_part(pointer, known)
-
-    def fields(self) -> Message:
-        """The fields of the message."""
-        fields: Message = {}
-        if self._reasoning:
-            fields["reasoning"] = "".join(self._reasoning)
-        if self._calls:
-            fields["tool_calls"] = self._calls
-        if self._texts:
-            fields["content"] = self._texts
-        return fields
+            refuse_part(place, known)
+    parts = {"reasoning": "".join(thoughts), "tool_calls": calls, "content": texts}
+    result = {"role": role, **{name: part for name, part in parts.items() if part}}
+    if result != {"role": "user"}:  # which had only tool results
+        conversation.add(pointer, result)
 
 
 def _anthropic_tool(tool: Message, pointer: str) -> Message:
@@ -377,11 +353,8 @@ def _add_item(conversation: RequestedConversation, item: Message, pointer: str) 
         else:
             conversation.add(pointer, {"role": role, "content": content})
     elif kind == "function_call":
-        function = {
-            "name": string_of(item.get("name"), f"{pointer}/name"),
-            "arguments": item.get("arguments"),
-        }
-        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        name = string_of(item.get("name"), f"{pointer}/name")
+        call = _call(item.get("call_id"), name, item.get("arguments"))
         conversation.assistant(pointer, "").setdefault("tool_calls", []).append(call)
     elif kind == "function_call_output":
         conversation.add(
@@ -391,26 +364,15 @@ def _add_item(conversation: RequestedConversation, item: Message, pointer: str) 
     elif kind == "reasoning":
         if item.get("encrypted_content"):
             refuse(f"{pointer}/encrypted_content", "encrypted reasoning cannot be counted")
-        texts = _reasoning_texts(item, pointer)
+        at = f"{pointer}/{'content' if item.get('content') else 'summary'}"
+        parts = list_of(item.get("content") or item.get("summary") or [], at)
+        texts = [
+            string_of(object_of(part, f"{at}/{index}").get("text"), f"{at}/{index}/text")
+            for index, part in enumerate(parts)
+        ]
         conversation.assistant(pointer, "reasoning")["reasoning"] = "\n".join(texts)
     else:
-        known = "message, function_call, function_call_output and reasoning"
-        refuse_part(pointer, known)
-
-
-def _reasoning_texts(item: Message, pointer: str) -> list[str]:
-    for name in ("content", "summary"):
-        parts = item.get(name)
-        if parts:
-            if not isinstance(parts, list):
-                refuse(f"{pointer}/{name}", "must be a list of parts")
-            return [
-                string_of(
-                    object_of(part, f"{pointer}/{name}/{i}").get("text"), f"{pointer}/{name}/{i}"
-                )
-                for i, part in enumerate(parts)
-            ]
-    return []
+        refuse_part(pointer, "message, function_call, function_call_output and reasoning")
 
 
 def _responses_tool(tool: Message, pointer: str) -> Message:

@@ -289,6 +289,10 @@ def test_count_tokens_as_gemini(client, post, refused):
             {"generateContentRequest": {**whole, "tools": [{"googleSearch": {"a": 1}}]}},
             f"{place}/tools/0/googleSearch",
         ),
+        (
+            {"generateContentRequest": {**whole, "tools": [{"functionDeclarations": [call, {}]}]}},
+            f"{place}/tools/0/functionDeclarations/1/name",
+        ),
     ):
         assert refused(path, **body) == ("invalid_request", at), body
     assert client.post("/v1/models/nope:countTokens", json={"contents": hello}).status_code == 404
@@ -536,6 +540,7 @@ def test_content_without_text_is_refused_by_its_place(refused, client):
         (anthropic, {"messages": user([{"type": "image"}])}, "/messages/0/content/0"),
         (openai, {"input": [{"type": "mcp_call"}]}, "/input/0"),
         (openai, {"input": [encrypted]}, "/input/0/encrypted_content"),
+        (openai, {"input": [{"type": "reasoning", "summary": [{}]}]}, "/input/0/summary/0/text"),
         (openai, {"input": []}, "/input"),
         (openai, {"input": "a", "previous_response_id": "r"}, "/previous_response_id"),
         # A union or a model has the place of its field, in words.
