@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -40,10 +41,9 @@ from tokenizer_service.http.problem import Problem
 from tokenizer_service.responses.decode import Row, check_decoded_size
 from tokenizer_service.responses.derender import (
     Output,
-    render_chat_chunk,
     render_chat_completion,
+    render_chunk,
     render_completion,
-    render_completion_chunk,
 )
 from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.responses.logprobs import LogprobTexts
@@ -75,11 +75,6 @@ class _Reading(NamedTuple):
     def is_chat(self) -> bool:
         """Whether the outputs are those of a chat completion."""
         return self.place == "/chat_request"
-
-    @property
-    def forces_call(self) -> bool:
-        """Whether one tool was named that had to be called; the output then just stops."""
-        return isinstance(self.options.get("tool_choice"), dict)
 
     @property
     def hides(self) -> bool:
@@ -319,8 +314,7 @@ def _derender_part(
         refuse("/generate_chunk/choices/0/stop_reason", reason)
     if len(chunk.choices) > 1:
         refuse("/generate_chunk/choices", "must be one choice; keep a state for each")
-    is_chat = isinstance(request, DerenderChatStreamRequest)
-    render = render_chat_chunk if is_chat else render_completion_chunk
+    render = partial(render_chunk, is_chat=reading.is_chat)
     prompt, rows = _prompt_of(request.prompt_token_ids, "", chunk, "/generate_chunk")
     needs_prompt = chunk.choices and reading.form and reading.form.reasoning_marks
     if needs_prompt and prompt is None and state is None:
@@ -407,21 +401,24 @@ def _output_of(
     response: Generated,
     n_calls: int = 0,
 ) -> Output:
-    texts = {"content": "", "reasoning": ""}
+    def text_of(kind: str) -> str:
+        return "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
+
     calls = [part for part in parts if isinstance(part, Call)]
-    for kind in texts:
-        texts[kind] = "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
+    # After a call of the one tool that was named, the output just stops.
+    is_forced = isinstance(reading.options.get("tool_choice"), dict)
+    reason = choice.finish_reason
+    if reason == "stop" and n_calls + len(calls) and not is_forced:
+        reason = "tool_calls"
     returns_ids = reading.flag("return_token_ids", default=False)
     ids = choice.token_ids if choice.token_ids is not None else np.empty(0, dtype=np.uint32)
     return Output(
         index,
-        texts["content"],
-        "" if reading.hides else texts["reasoning"],
+        text_of("content"),
+        "" if reading.hides else text_of("reasoning"),
         calls,
         n_calls,
-        "tool_calls"
-        if choice.finish_reason == "stop" and n_calls + len(calls) and not reading.forces_call
-        else choice.finish_reason,
+        reason,
         choice.stop_reason,
         len(ids),
         ids if returns_ids and not reading.hides else None,

@@ -233,7 +233,11 @@ def render_completion(
     request_id = caller.name("cmpl-", fields.get("request_id"))
     sampling = _sampling_parameters(fields, live)
     cut = _Cut(request.truncate_prompt_tokens, request.truncation_side, wanted)
-    _check_repeats(request.prompt, len(dump(fields)), max_bytes)
+    if isinstance(given := request.prompt, list):  # each of its requests has all fields
+        n_field_bytes = len(dump(fields))
+        limit = repeat_limit(n_field_bytes + sum(map(len, given)), max_bytes)
+        if len(given) * n_field_bytes > limit:
+            raise RequestsTooLargeError(limit)
     prompts = [cut.apply(prompt, live) for prompt in _prompts(request, live)]
     bodies: list[bytes] = []
     n_bytes = 0
@@ -369,15 +373,6 @@ def _add_sglang_constraints(
         fields["structured_outputs"] = {**asked, ours: value}
 
 
-def _check_repeats(given: Any, n_field_bytes: int, max_bytes: int) -> None:
-    """Refuse a batch whose requests, each with all fields, repeat too much."""
-    if not isinstance(given, list):
-        return
-    limit = repeat_limit(n_field_bytes + sum(map(len, given)), max_bytes)
-    if len(given) * n_field_bytes > limit:
-        raise RequestsTooLargeError(limit)
-
-
 def _prompts(request: CompletionRenderRequest, live: LiveTokenizer) -> Iterator[_Prompt]:
     """Each prompt of a completion."""
     given, adds = request.prompt, request.add_special_tokens
@@ -390,11 +385,9 @@ def _prompts(request: CompletionRenderRequest, live: LiveTokenizer) -> Iterator[
         return
     if given == "":
         raise InvalidFieldError("/prompt", "is empty")
-    texts = [given] if isinstance(given, str) else given
-    sources = [
-        ("/prompt" if isinstance(given, str) else f"/prompt/{index}", text)
-        for index, text in enumerate(texts)
-    ]
+    sources = [("/prompt", given)]
+    if not isinstance(given, str):
+        sources = [(f"/prompt/{index}", text) for index, text in enumerate(given)]
     n_around = live.around if adds else (0, 0)
     with_offsets = bool(request.return_token_offsets)
     encoded = encode_all(

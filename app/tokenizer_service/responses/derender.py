@@ -15,8 +15,6 @@ from tokenizer_core.chat.outputs import Call
 from tokenizer_service.responses.json_values import Rendered, dump, render_each
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
-State = dict[str, Any] | None
-
 
 class Output(NamedTuple):
     """One output, or a part of it."""
@@ -53,6 +51,17 @@ class Output(NamedTuple):
     def render_text(self) -> list[bytes]:
         """A choice of a completion, or of a chunk of one."""
         return self.render({"text": self.content, "prompt_token_ids": _listed(self.prompt_ids)})
+
+    def delta(self, request_id: str) -> dict[str, Any]:
+        """The message of a chunk of a chat completion."""
+        delta: dict[str, Any] = {"role": "assistant", "content": ""} if self.is_first else {}
+        if self.content:
+            delta["content"] = self.content
+        if self.reasoning:
+            delta["reasoning"] = self.reasoning
+        if self.calls:
+            delta["tool_calls"] = self.tool_calls(request_id)
+        return delta
 
     def tool_calls(self, request_id: str) -> list[dict[str, Any]]:
         """The calls, each with an id that depends on the request and its number."""
@@ -116,51 +125,30 @@ def render_completion(
     return _rendered(fields, [output.render_text() for output in outputs], outputs)
 
 
-def render_chat_chunk(
+def render_chunk(
     chunk: Generated,
     output: Output | None,
     n_prompt: int | None,
-    state: State,
+    state: dict[str, Any] | None,
     model: str | None,
     live: LiveTokenizer,
+    *,
+    is_chat: bool,
 ) -> Rendered:
-    """A chunk of a chat completion, and the state of its stream. `n_prompt` replaces the number of
-    tokens of the prompt."""
-    choices = []
-    if output is not None:
-        delta: dict[str, Any] = {"role": "assistant", "content": ""} if output.is_first else {}
-        if output.content:
-            delta["content"] = output.content
-        if output.reasoning:
-            delta["reasoning"] = output.reasoning
-        if output.calls:
-            delta["tool_calls"] = output.tool_calls(chunk.request_id)
-        choices = [output.render({"delta": delta})]
-    fields = {
-        **_head(chunk, "chat.completion.chunk", model, live),
-        "usage": _chunk_usage(chunk, n_prompt),
-        "prompt_token_ids": _listed(output.prompt_ids) if output else None,
-        **_carried([chunk]),
-    }
-    return _rendered_chunk(fields, choices, output, state)
-
-
-def render_completion_chunk(
-    chunk: Generated,
-    output: Output | None,
-    n_prompt: int | None,
-    state: State,
-    model: str | None,
-    live: LiveTokenizer,
-) -> Rendered:
-    """A chunk of a completion, and the state of its stream; `n_prompt` as of a chat completion."""
-    fields = {
-        **_head(chunk, "text_completion", model, live),
-        "usage": _chunk_usage(chunk, n_prompt),
-        **_carried([chunk]),
-    }
-    choices = [] if output is None else [output.render_text()]
-    return _rendered_chunk(fields, choices, output, state)
+    """A chunk of a chat completion or of a completion, and the state of its stream. `n_prompt`
+    replaces the number of tokens of the prompt."""
+    fields = _head(chunk, "chat.completion.chunk" if is_chat else "text_completion", model, live)
+    fields["usage"] = _chunk_usage(chunk, n_prompt)
+    if is_chat:
+        fields["prompt_token_ids"] = _listed(output.prompt_ids) if output else None
+    outputs = [] if output is None else [output]
+    choices = [
+        one.render({"delta": one.delta(chunk.request_id)}) if is_chat else one.render_text()
+        for one in outputs
+    ]
+    found = _rendered({**fields, **_carried([chunk])}, choices, outputs)
+    chunks = [b'{"chunk":', *found.chunks, b',"stream_state":%b}' % dump(state)]
+    return found._replace(chunks=chunks)
 
 
 def _head(response: Generated, kind: str, model: str | None, live: LiveTokenizer) -> dict[str, Any]:
@@ -212,11 +200,3 @@ def _rendered(
         b"}",
     ]
     return Rendered(chunks, sum(output.n_tokens for output in outputs))
-
-
-def _rendered_chunk(
-    fields: dict[str, Any], choices: list[list[bytes]], output: Output | None, state: State
-) -> Rendered:
-    found = _rendered(fields, choices, [] if output is None else [output])
-    chunks = [b'{"chunk":', *found.chunks, b',"stream_state":%b}' % dump(state)]
-    return found._replace(chunks=chunks)
