@@ -24,9 +24,9 @@ import httpx
 from tokenizer_core.documents import format_of_name
 from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.documents.remote_files import StoreReadError
-from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_service.access.deadlines import Pace
 from tokenizer_service.egress import Address, CorpusUrl, S3Url
+from tokenizer_service.jobs.errors import InvalidInputsError
 from tokenizer_service.jobs.input_files import InputFile, find_input_file
 
 HEAD_SECONDS: Final = 30.0
@@ -35,32 +35,12 @@ HEAD_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 120.0
 MIN_BYTES_PER_SECOND: Final = 1024
 
+_FAILED: Final = "download_failed"
+_REFUSED: Final = "download_refused"
+"""The address is not allowed, or the form of the response is not accepted."""
+
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 Report = Callable[[int, int], None]
-
-
-class DownloadError(TokenizerCoreError):
-    """A download failed. `code` is a stable word; the text names the remedy."""
-
-    code = "download_failed"
-
-
-class DownloadRefusedError(DownloadError):
-    """The address is not allowed, or the form of the response is not accepted."""
-
-    code = "download_refused"
-
-
-class DownloadTooLargeError(DownloadError):
-    """The corpora exceed the limit."""
-
-    code = "download_too_large"
-
-
-class DownloadTooSlowError(DownloadError):
-    """The download was too slow."""
-
-    code = "download_too_slow"
 
 
 async def resolve_once(host: str, port: int) -> list[str]:
@@ -115,15 +95,16 @@ def _copy_object(
                 file.write(block)
                 report(n_before + source.position_bytes, total)
     except StoreReadError as error:
-        raise DownloadError(str(error)) from None
+        raise InvalidInputsError(_FAILED, str(error)) from None
     return total
 
 
 def _require_room(name: str, n_bytes: int, max_bytes: int) -> None:
     if n_bytes > max_bytes:
-        raise DownloadTooLargeError(
+        raise InvalidInputsError(
+            "download_too_large",
             f"{name} brings the job over {max_bytes} bytes, its limit; the operator can raise "
-            "TOKENIZER_CORPORA_MAX_BYTES"
+            "TOKENIZER_CORPORA_MAX_BYTES",
         )
 
 
@@ -155,11 +136,14 @@ class _Fetch:
                 finally:
                     await response.aclose()
             except TimeoutError:
-                raise DownloadTooSlowError(f"{self._name} came too slowly; try again") from None
+                raise InvalidInputsError(
+                    "download_too_slow", f"{self._name} came too slowly; try again"
+                ) from None
             except httpx.HTTPError as error:
-                raise DownloadError(
+                raise InvalidInputsError(
+                    _FAILED,
                     f"{self._name} could not be fetched ({type(error).__name__}); see that the "
-                    f"server is there and its certificate is valid, and post the request again"
+                    f"server is there and its certificate is valid, and post the request again",
                 ) from error
         return self._n_bytes
 
@@ -170,14 +154,15 @@ class _Fetch:
         except (OSError, ValueError):
             addresses = []
         if not addresses:
-            raise DownloadError(
-                f"{self._name} has a host without an address; see that its name is right"
+            raise InvalidInputsError(
+                _FAILED, f"{self._name} has a host without an address; see that its name is right"
             )
         if not all(self._url.listed.allows(address) for address in addresses):
-            raise DownloadRefusedError(
+            raise InvalidInputsError(
+                _REFUSED,
                 f"{self._name} leads to an address that its host is not to have: one that is not "
                 f"public, unless host=address or host=network in TOKENIZER_CORPUS_URL_HOSTS allows "
-                f"it"
+                f"it",
             )
         return addresses
 
@@ -201,28 +186,28 @@ class _Fetch:
 
     def _check(self, response: httpx.Response) -> None:
         if response.is_redirect or 300 <= response.status_code < 400:
-            raise DownloadRefusedError(
-                f"{self._name} is redirected, which is not followed; name the last URL itself"
+            raise InvalidInputsError(
+                _REFUSED,
+                f"{self._name} is redirected, which is not followed; name the last URL itself",
             )
         if response.status_code != 200:
-            raise DownloadError(
-                f"{self._name} was answered with status {response.status_code} instead of 200"
+            raise InvalidInputsError(
+                _FAILED,
+                f"{self._name} was answered with status {response.status_code} instead of 200",
             )
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise DownloadRefusedError(f"{self._name} is compressed; offer the plain text")
-        declared = response.headers.get("content-length", "")
-        if declared.isascii() and declared.isdigit():
-            _require_room(self._name, self._n_bytes + int(declared), self._max_bytes)
+            raise InvalidInputsError(_REFUSED, f"{self._name} is compressed; offer the plain text")
 
     async def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:
+        declared = response.headers.get("content-length")  # h11 takes only digits
+        total = 0 if declared is None else self._n_bytes + int(declared)
+        _require_room(self._name, total, self._max_bytes)
         clock = asyncio.get_running_loop().time
         pace = Pace(
             grace_seconds=PAUSE_SECONDS,
             most_seconds=PAUSE_SECONDS,
             bytes_per_second=MIN_BYTES_PER_SECOND,
         )
-        declared = response.headers.get("content-length", "")
-        total = self._n_bytes + int(declared) if declared.isdigit() else 0
         parts = response.aiter_raw()
         while True:
             started = clock()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.documents.corpus_files import FileVersion
+from tokenizer_service.jobs.errors import JobsError
 
 MAX_PATH_BYTES: Final = 4096
 _MAX_COMPONENT_BYTES: Final = 255
@@ -29,8 +30,10 @@ class InputPathError(ValueError):
     """The path is not a readable regular file under a corpus root; the message says why."""
 
 
-class InputChangedError(Exception):
+class InputChangedError(JobsError):
     """An input file changed after the job was made."""
+
+    code = "corpus_changed"
 
 
 @dataclass(frozen=True, slots=True)

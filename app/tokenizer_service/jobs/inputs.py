@@ -44,6 +44,7 @@ _CODES: Final = {
     "input_paths": "invalid_corpus_path",
     "input_urls": "invalid_corpus_url",
     "corpus_ids": "corpus_not_found",
+    "further_corpora": "corpus_not_found",
 }
 _OF_PLAN: Final = (
     *("layout", "dtype", "tokens_per_shard", "begin_of_document", "end_of_document", "seed"),
@@ -127,18 +128,20 @@ def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> lis
 def find_encoding_inputs(
     asked: EncodeCorpusRequest, corpus_id: str, corpora: CorpusStore
 ) -> list[InputFile]:
-    """The corpora of a request, in order."""
-    corpora.get(corpus_id)
-    ids = [corpus_id, *asked.further_corpora]
-    files = []
-    for index, named in enumerate(ids):
-        pointer = f"/further_corpora/{index - 1}"
-        if named in ids[:index]:
-            raise _wrong_corpus(pointer, "this corpus is named twice; each is encoded once")
-        try:
-            files.append(_find_corpus(corpora, asked.skip_bad, named))
-        except InputPathError as error:
-            raise _wrong_corpus(pointer, str(error)) from None
+    """The corpora of a request, in order; raises CorpusNotFoundError for that of the path."""
+    seen = {corpus_id}
+
+    def find(named: str) -> InputFile:
+        if named in seen:
+            raise InputPathError("this corpus is named twice; each is encoded once")
+        seen.add(named)
+        return _find_corpus(corpora, asked.skip_bad, named)
+
+    try:
+        first = _find_corpus(corpora, asked.skip_bad, corpus_id)
+    except InputPathError:
+        raise CorpusNotFoundError from None
+    files = [first, *_each("further_corpora", asked.further_corpora, find)]
     if not any(file.size_bytes for file in files):
         raise InvalidInputsError(
             "empty_corpus", "The corpora are empty; there is nothing to encode."
@@ -299,7 +302,3 @@ def _ids_per_byte(file: InputFile, tokenizer: Tokenizer) -> float:
         os.close(descriptor)
     text = sample.decode(errors="ignore")  # the sample may end inside a character
     return tokenizer.count(text, allowed_special="all") / len(sample)
-
-
-def _wrong_corpus(pointer: str, reason: str) -> InvalidInputsError:
-    return InvalidInputsError("corpus_not_found", f"{pointer}: {reason}.", [(pointer, reason)])

@@ -12,7 +12,8 @@ import pytest
 
 from tokenizer_service.egress import CorpusUrl, ListedHost
 from tokenizer_service.jobs import downloads as corpus_download
-from tokenizer_service.jobs.downloads import DownloadError, download_corpora, resolve_once
+from tokenizer_service.jobs.downloads import download_corpora, resolve_once
+from tokenizer_service.jobs.errors import InvalidInputsError
 
 TEXT = b"low lower lowest new newer newest " * 50
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -71,7 +72,7 @@ def fetch(folder, entry, *urls, **options):
 
 
 def refusal(folder, entry, *urls, **options):
-    with pytest.raises(DownloadError) as raised:
+    with pytest.raises(InvalidInputsError) as raised:
         fetch(folder, entry, *urls, **options)
     assert str(folder) not in str(raised.value)
     return raised.value

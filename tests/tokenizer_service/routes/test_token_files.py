@@ -192,6 +192,11 @@ def test_a_plan_that_cannot_be_written_is_refused(admin, store):
     answer = admin.post("/corpora/news/encode", json={}, headers={"If-Match": '"0"'})
     problem(answer, 412, "digest_mismatch")
     problem(encode(admin, "nothing"), 404, "corpus_not_found")
+    admin.put("/corpora/gone", content=b"its file is gone")
+    for path in (store.root / "corpora" / "files").iterdir():
+        if path.read_bytes() != TEXT:
+            path.unlink()
+    problem(encode(admin, "gone"), 404, "corpus_not_found")
     problem(encode(admin, "NOTHING"), 422, "invalid_request")
     for further in (["nothing"], ["news"]):
         found = problem(encode(admin, further_corpora=further), 422, "corpus_not_found")

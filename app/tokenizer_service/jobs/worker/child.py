@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Final
 
 from tokenizer_core.errors import DISK_FULL, CorpusDocumentError, TokenizerCoreError
+from tokenizer_service.jobs.errors import InvalidInputsError, JobsError
 from tokenizer_service.jobs.folder import JobFolder, escape_control_characters
-from tokenizer_service.jobs.input_files import InputChangedError
 from tokenizer_service.jobs.kinds import IMPORTING, KINDS, TRAINING, JobKind
 from tokenizer_service.jobs.process import PUBLISH, JobLock
 from tokenizer_service.jobs.worker.context import EventPipe, WorkerJob, say
@@ -53,9 +53,10 @@ def main(arguments: Sequence[str]) -> int:
         if kind is not IMPORTING:  # which is no job of the queue
             lock = JobLock(job.artifacts_dir, request["lock_host"])
             if not lock.acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
-                raise _LockedError(
+                raise InvalidInputsError(
+                    "trainer_busy",
                     "another job's process on these artifacts did not end in time; "
-                    "post the request again once it has"
+                    "post the request again once it has",
                 )
         _task_of(kind)(job)
     except BaseException as error:
@@ -93,11 +94,9 @@ def describe_failure(error: BaseException, kind: JobKind = TRAINING) -> tuple[st
             "no space is left where the artifacts are kept; nothing was published. Free some "
             "space and post the request again",
         )
-    if isinstance(error, TokenizerCoreError):
+    if isinstance(error, TokenizerCoreError | JobsError):
         remedy = "; or set skip_bad" if isinstance(error, CorpusDocumentError) else ""
         return error.code, f"{error}{remedy}"
-    if isinstance(error, InputChangedError):
-        return "corpus_changed", str(error)
     if isinstance(error, MemoryError):
         return (
             "out_of_memory",
@@ -117,15 +116,11 @@ def log_failure(error: BaseException, code: str, detail: str) -> None:
     Clients see the end of the log: for a mistake in their input, a traceback would say nothing more
     and show paths of the server.
     """
-    is_described = isinstance(error, (TokenizerCoreError, InputChangedError, MemoryError))
+    is_described = isinstance(error, TokenizerCoreError | JobsError | MemoryError)
     if is_described or code == "disk_full":
         say(f"{code}: {escape_control_characters(detail)}")
     else:
         traceback.print_exception(error)
-
-
-class _LockedError(TokenizerCoreError):
-    code = "trainer_busy"
 
 
 def _watch_standard_input() -> threading.Event:

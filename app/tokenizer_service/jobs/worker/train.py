@@ -6,10 +6,10 @@ import asyncio
 from functools import partial
 
 from tokenizer_core.engines import choose_engine
-from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
 from tokenizer_core.training.trainer import TrainingOptions, TrainingProgress, train
 from tokenizer_service.egress import CorpusUrlError, ListedHost, parse_corpus_url
+from tokenizer_service.jobs.errors import InvalidInputsError
 from tokenizer_service.jobs.input_files import InputFile
 from tokenizer_service.jobs.worker.cluster import train_on_cluster
 from tokenizer_service.jobs.worker.context import (
@@ -103,7 +103,8 @@ def _download(job: WorkerJob) -> list[InputFile]:
         prefixes = job.request["corpus_s3_prefixes"]
         urls = [parse_corpus_url(url, hosts, prefixes) for url in job.request["input_urls"]]
     except CorpusUrlError as error:
-        raise _NotListedError(f"a URL is not taken any more: {error}") from None
+        detail = f"a URL is not taken any more: {error}"
+        raise InvalidInputsError("download_refused", detail) from None
     download = download_corpora(
         urls,
         job.folder.documents_path,
@@ -111,7 +112,3 @@ def _download(job: WorkerJob) -> list[InputFile]:
         report=partial(job.events.report, "download"),
     )
     return asyncio.run(download)
-
-
-class _NotListedError(TokenizerCoreError):
-    code = "download_refused"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from tokenizer_core.errors import CorpusError, StorageError
+from tokenizer_service.jobs.errors import InvalidInputsError
 from tokenizer_service.jobs.input_files import InputChangedError
 from tokenizer_service.jobs.worker.child import describe_failure, log_failure
 
@@ -26,6 +27,7 @@ def test_a_child_gives_way_before_it_imports_what_a_job_needs():
 def test_only_an_unexpected_failure_leaves_its_traceback_in_the_log(capsys):
     for error, says in (
         (CorpusError("a.txt, line 1: no JSON;\nuse text"), "invalid_corpus: a.txt, line 1: "),
+        (InvalidInputsError("download_failed", "a is away"), "download_failed: a is away"),
         (InputChangedError("notes.txt was replaced"), "corpus_changed: notes.txt was replaced"),
         (StorageError(errno.EIO, "the bucket is away"), "the bucket is away"),
         (OSError(errno.ENOSPC, "No space", "/secret/x"), "disk_full: no space is left"),
