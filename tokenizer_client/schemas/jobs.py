@@ -448,8 +448,6 @@ class EncodeJobView(AnyJobView):
 class Corpus(BaseModel):
     """An uploaded corpus."""
 
-    model_config = ConfigDict(from_attributes=True)
-
     id: str
     bytes: int
     sha256: str = Field(description="Hash of the file, in hexadecimal")

@@ -20,6 +20,7 @@ from tokenizer_service.jobs.job_limits import JobLimits
 from tokenizer_service.jobs.kinds import KINDS
 from tokenizer_service.jobs.process import JobProcess, StartProcess, describe_death
 from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.jobs.worker.child import describe_failure
 
 log = logging.getLogger("tokenizer_service.jobs")
 
@@ -90,7 +91,12 @@ class Attempt:
             finally:
                 log_file.close()
         except OSError as error:
-            return _failed_to_start(error)
+            code, detail = describe_failure(error)
+            if error.errno not in DISK_FULL:
+                code = "start_failed"
+                detail = f"the process of the job could not be started ({error.strerror}); see "
+                detail += "the log of the server"
+            return Outcome("failed", code=code, detail=detail)
         try:
             return await self._follow(process)
         finally:
@@ -221,19 +227,3 @@ class Attempt:
         self._phase = phase
         self._counters |= {f"{phase}_done": done, f"{phase}_total": total}
         self._counters |= event.get("counters", {})
-
-
-def _failed_to_start(error: OSError) -> Outcome:
-    if error.errno in DISK_FULL:
-        return Outcome(
-            "failed",
-            code="disk_full",
-            detail="no space is left where the artifacts are kept; free some and post the "
-            "request again",
-        )
-    return Outcome(
-        "failed",
-        code="start_failed",
-        detail=f"the process of the job could not be started ({error.strerror}); "
-        f"see the log of the server",
-    )

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import logging
 import os
 import re
@@ -22,10 +21,11 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from tokenizer_client.schemas.jobs import Corpus
 from tokenizer_core.blobs.atomic_files import (
     make_folder,
     remove_synced,
@@ -61,18 +61,10 @@ _LOOK_BYTES: Final = 64 * 1024 * 1024
 _FILE: Final = re.compile(rf"[0-9a-f]{{32}}\.({'|'.join(map(re.escape, FORMATS))})")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCorpus:
+class StoredCorpus(Corpus):
     """The record of a corpus."""
 
-    id: str
-    bytes: int
-    sha256: str
-    uploaded_at: str
     file: str
-    format: str
-    field: str | None
-    not_utf8_at: int | None
 
 
 class CorpusStore:
@@ -94,14 +86,13 @@ class CorpusStore:
     def find(self, corpus_id: str) -> StoredCorpus | None:
         """The corpus, or None."""
         try:
-            record: dict[str, Any] = json.loads(self._record(corpus_id).read_bytes())
-            corpus = StoredCorpus(**record)
+            corpus = StoredCorpus.model_validate_json(self._record(corpus_id).read_bytes())
             if _FILE.fullmatch(corpus.file):
                 return corpus
             raise ValueError
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):
+        except ValueError:
             log.warning("the record of the corpus %s is damaged; upload it again", corpus_id)
             return None
 
@@ -153,7 +144,7 @@ class CorpusStore:
             previous = self.find(corpus.id)
             if previous is not None and not may_replace:
                 raise CorpusExistsError
-            replace_synced(self._record(corpus.id), json.dumps(asdict(corpus)).encode())
+            replace_synced(self._record(corpus.id), corpus.model_dump_json().encode())
         if previous is not None:
             self._drop(previous)
         return previous is not None

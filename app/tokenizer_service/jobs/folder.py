@@ -112,11 +112,9 @@ class JobFolder:
 
     def remove_inputs(self) -> None:
         """Remove everything except the log."""
-        shutil.rmtree(self.documents_path, ignore_errors=True)
-        shutil.rmtree(self.scratch_path, ignore_errors=True)
-        shutil.rmtree(self.run_path, ignore_errors=True)
-        for again in self.path.glob("again-*"):
-            shutil.rmtree(again, ignore_errors=True)
+        earlier = self.path.glob("again-*")
+        for folder in (self.documents_path, self.scratch_path, self.run_path, *earlier):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self) -> None:
         """Remove the folder."""

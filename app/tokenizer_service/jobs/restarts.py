@@ -23,12 +23,6 @@ MAX_DEATHS: Final = 3
 must not restart for ever."""
 
 
-def outcome_before(job: Job) -> Outcome | None:
-    """That of an earlier attempt which published a version, and whose server ended before the
-    promotion: no process runs again."""
-    return None if job.result is None else Outcome("published", job.result)
-
-
 def next_step(
     job: Job, outcome: Outcome, me: ProcessIdentity
 ) -> Literal["requeue", "settle", "cancelled", "failed"]:

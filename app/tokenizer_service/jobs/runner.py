@@ -47,7 +47,7 @@ from tokenizer_service.jobs.folder import JobFolder, is_job_id
 from tokenizer_service.jobs.kinds import KINDS, child_settings, clear_away
 from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, signal_group
 from tokenizer_service.jobs.queue import Job, JobStore
-from tokenizer_service.jobs.restarts import next_step, outcome_before
+from tokenizer_service.jobs.restarts import next_step
 from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.serving.errors import ServingError
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
@@ -185,8 +185,9 @@ class JobRunner:
     async def _run(self, job: Job) -> None:
         folder = JobFolder.of(self._artifacts_dir, job.id)
         log.info("job %s begins", job.id)
-        outcome = outcome_before(job)
-        if outcome is None:
+        if job.result is not None:  # an earlier attempt published, and its server ended then
+            outcome = Outcome("published", job.result)
+        else:
             attempt = Attempt(
                 job,
                 folder,

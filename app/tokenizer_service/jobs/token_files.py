@@ -73,6 +73,12 @@ class TokenFilesTakenError(TokenFilesError):
 
     code = "token_files_exist"
 
+    def __init__(self) -> None:
+        super().__init__(
+            "there are other token files of this id; remove them with DELETE /token-files/{id}, or "
+            "name others in token_files_id, and post the request again"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TokenFilesFolder:
@@ -121,11 +127,7 @@ class TokenFilesFolder:
             growing.rename(path)
         except OSError as error:
             if error.errno in _TAKEN:
-                raise TokenFilesTakenError(
-                    "token files of this id have come up meanwhile; remove them with DELETE "
-                    "/token-files/{id}, or name others in token_files_id, and post the request "
-                    "again"
-                ) from None
+                raise TokenFilesTakenError from None
             raise
         sync_folder(self.root)
 

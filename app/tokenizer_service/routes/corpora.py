@@ -85,7 +85,7 @@ async def upload_corpus(
     if not replaced:
         response.status_code = 201
         response.headers["Location"] = request.url.path
-    return Corpus.model_validate(stored)
+    return stored
 
 
 @router.get(
@@ -100,11 +100,7 @@ async def list_corpora(request: Request) -> Response:
     stored = await off_the_loop(corpora.all)
     used = await off_the_loop(corpora.used_bytes)
     return await respond_json(
-        lambda: CorpusList(
-            corpora=[Corpus.model_validate(corpus) for corpus in stored],
-            bytes=used,
-            max_bytes=corpora.max_bytes,
-        )
+        lambda: CorpusList(corpora=[*stored], bytes=used, max_bytes=corpora.max_bytes)
     )
 
 
@@ -115,8 +111,7 @@ async def list_corpora(request: Request) -> Response:
 )
 async def show_corpus(request: Request, corpus_id: PlainName) -> Corpus:
     """Show the format, size, sha256 and upload time of a corpus, but not its text."""
-    corpora = services_of(request).corpora
-    return Corpus.model_validate(await off_the_loop(corpora.get, corpus_id))
+    return await off_the_loop(services_of(request).corpora.get, corpus_id)
 
 
 @router.delete(

@@ -120,10 +120,7 @@ def _published_before(job: WorkerJob, path: Path) -> TokenManifest | None:
     folders = TokenFilesFolder.of(job.artifacts_dir)
     if manifest.to_json() in folders.notes(job.request["job_id"]):
         return manifest
-    raise TokenFilesTakenError(
-        "there are other token files of this id; remove them with DELETE /token-files/{id}, or "
-        "name others in token_files_id, and post the request again"
-    )
+    raise TokenFilesTakenError
 
 
 def _encode(
