@@ -21,10 +21,11 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenizer_client.schemas.jobs import EncodeJobView, JobView
+from tokenizer_client.schemas.jobs import AnyJobList, EncodeJobView, JobList, JobView
 from tokenizer_service.handlers.disk import off_the_loop
 from tokenizer_service.handlers.job_events import JobEventStream, wait_for_end, while_connected
 from tokenizer_service.handlers.respond import read_within_limits
+from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import read_model, require_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.jobs import kinds
@@ -150,18 +151,22 @@ def _take_job(
     return replace(job, kind=kind)
 
 
-async def list_jobs(request: Request, limit: int, kind: Kind | None) -> dict[str, Any]:
+async def list_jobs(
+    request: Request, limit: int, kind: Kind | None, model: type[JobList | AnyJobList]
+) -> Response:
     """The latest jobs, newest first."""
     store = services_of(request).jobs
     jobs = await off_the_loop(lambda: store.latest(limit=limit, kind=kind))
-    return {"jobs": [summary_of(job) for job in jobs]}
+    return await respond_json(lambda: model.model_validate({"jobs": [*map(summary_of, jobs)]}))
 
 
-async def show_job(
-    request: Request, job_id: str, kind: Kind | None = None
-) -> JobView | EncodeJobView:
+async def show_job(request: Request, job_id: str, kind: Kind | None = None) -> Response:
     """The document of a job; raises Problem if no job has this id or it is of another kind."""
-    return await _view(services_of(request), await _find_job(request, job_id, kind))
+    job, folder = (
+        await _find_job(request, job_id, kind),
+        services_of(request).settings.artifacts_dir,
+    )
+    return await respond_json(lambda: view_of(job, folder))
 
 
 async def cancel_job(
@@ -230,8 +235,5 @@ async def _view(services: Services, job: Job) -> JobView | EncodeJobView:
 def _require_job(job: Job | None, kind: Kind | None) -> Job:
     if job is not None and kind in (None, job.kind):
         return job
-    if kind == "train":
-        detail = "There is no training job with this id; see GET /train."
-    else:
-        detail = "There is no job with this id; see GET /jobs."
-    raise Problem(404, "job_not_found", detail)
+    what, path = ("training job", "/train") if kind == "train" else ("job", "/jobs")
+    raise Problem(404, "job_not_found", f"There is no {what} with this id; see GET {path}.")

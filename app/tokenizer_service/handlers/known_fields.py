@@ -42,7 +42,7 @@ from tokenizer_client.schemas.dialects import (
 )
 from tokenizer_core.chat.messages import refuse
 from tokenizer_service.http.bodies import validate
-from tokenizer_service.http.problem import Problem
+from tokenizer_service.responses.errors import InvalidFieldError
 from tokenizer_service.responses.json_values import Rendered
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
@@ -284,7 +284,7 @@ def _check_further(value: dict[str, Any], model: type[BaseModel]) -> None:
             refuse(f"/{name}", f"is not supported here: {REFUSED[name]}")
     if len(unknown) > MAX_IGNORED:
         detail = f"the request has {len(unknown)} unknown fields; at most {MAX_IGNORED} are ignored"
-        raise Problem(422, "invalid_request", detail, errors=[("", detail)])
+        raise InvalidFieldError("", detail)
     for name in unknown:
         meant = _nearest(name, model) if len(name) <= _MAX_LISTED_CHARS else None
         if meant is not None:

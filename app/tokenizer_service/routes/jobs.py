@@ -31,7 +31,6 @@ from tokenizer_service.handlers.jobs import (
     LastEventId,
     WaitSeconds,
 )
-from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import json_request
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
@@ -109,15 +108,13 @@ async def list_training_jobs(
     request: Request, limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50
 ) -> Any:
     """List the latest training jobs, newest first."""
-    found = await jobs.list_jobs(request, limit, "train")
-    return await respond_json(lambda: JobList.model_validate(found))
+    return await jobs.list_jobs(request, limit, "train", JobList)
 
 
 @training.get("/train/{job_id}", response_model=JobView, responses=problem_responses(403, 404, 503))
 async def show_training_job(request: Request, job_id: str) -> Any:
     """Show one training job: its state, its progress and the end of its log."""
-    view = await jobs.show_job(request, job_id, "train")
-    return await respond_json(lambda: view)
+    return await jobs.show_job(request, job_id, "train")
 
 
 @training.get("/train/{job_id}/events", response_model=None, responses=EVENTS)
@@ -154,8 +151,7 @@ async def list_jobs(
     kind: Annotated[Literal["train", "encode"] | None, Query(description="Only these.")] = None,
 ) -> Any:
     """List the latest jobs of every kind, newest first."""
-    found = await jobs.list_jobs(request, limit, kind)
-    return await respond_json(lambda: AnyJobList.model_validate(found))
+    return await jobs.list_jobs(request, limit, kind, AnyJobList)
 
 
 @any_job.get(
@@ -165,8 +161,7 @@ async def list_jobs(
 )
 async def show_job(request: Request, job_id: str) -> Any:
     """Show one job: its state, its progress and the end of its log."""
-    view = await jobs.show_job(request, job_id)
-    return await respond_json(lambda: view)
+    return await jobs.show_job(request, job_id)
 
 
 @any_job.get("/jobs/{job_id}/events", response_model=None, responses=EVENTS)

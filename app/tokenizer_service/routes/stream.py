@@ -178,7 +178,4 @@ def _policy(values: list[str] | None, words: tuple[str, ...], name: str, default
     try:
         return check_special_names(values)
     except PydanticCustomError as error:
-        detail = error.message()
-        raise Problem(
-            422, "invalid_request", f"{name} {detail}", errors=[(f"/{name}", detail)]
-        ) from None
+        raise InvalidFieldError(f"/{name}", error.message()) from None
