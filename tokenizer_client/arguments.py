@@ -152,12 +152,7 @@ def plain_ids(ids: Ids) -> list[int]:
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON values, without those that have the service's defaults.
-
-    Example:
-        >>> plain_options({"allowed_special": ("a",), "max_tokens": None, "errors": "replace"})
-        {'allowed_special': ['a']}
-    """
+    """Options as JSON values, without those that have the service's defaults."""
     plain = {name: plain_number(value) for name, value in options.items()}
     if plain.get("allowed_special") == "ordinary":
         plain |= {"allowed_special": None, "added_tokens": "none"}

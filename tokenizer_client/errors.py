@@ -145,13 +145,7 @@ _CLASSES: Final[dict[int, type[ProblemError]]] = {
 
 
 def problem_of(status: int, headers: Mapping[str, str], body: bytes | bytearray) -> ProblemError:
-    """The error for a response with this status; a proxy may have written its body.
-
-    Example:
-        >>> error = problem_of(404, {}, b'{"code": "not_found", "detail": "No such thing."}')
-        >>> type(error).__name__, str(error)
-        ('NotFoundError', '404 not_found: No such thing.')
-    """
+    """The error for a response with this status; a proxy may have written its body."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

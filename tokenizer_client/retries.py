@@ -37,12 +37,7 @@ class RetryPolicy:
     longest_wait_seconds: float = 20.0
 
     def bound_seconds(self, n_failed: int) -> float:
-        """The longest wait after this many failed attempts.
-
-        Example:
-            >>> [RetryPolicy().bound_seconds(n) for n in (1, 2, 3, 9, 2000)]
-            [0.5, 1.0, 2.0, 20.0, 20.0]
-        """
+        """The longest wait after this many failed attempts."""
         doublings = min(n_failed - 1, 60)
         return min(self.first_wait_seconds * 2.0**doublings, self.longest_wait_seconds)
 
@@ -100,12 +95,6 @@ class Attempts:
     A request that is not idempotent is repeated only if the service refused or never received it.
     With `patience_seconds` the number of attempts has no limit: there is another until the service
     was silent for this long.
-
-    Example:
-        >>> attempts = Attempts(Session(draw=lambda: 0.5), deadline_seconds=None)
-        >>> lost = ConnectionLostError("reset", was_sent=True)
-        >>> attempts.wait_seconds(lost), attempts.wait_seconds(lost)
-        (0.25, 0.5)
     """
 
     def __init__(

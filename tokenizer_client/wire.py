@@ -54,18 +54,11 @@ _DATA_FRAME, _END_FRAME, _ERROR_FRAME = 0, 1, 2
 
 
 def render_ids(ids: Ids, width: Width = "u32") -> bytes:
-    r"""Token ids as little-endian bytes.
+    """Token ids as little-endian bytes.
 
     Raises:
         TypeError: an entry is no integer (a float, a bool, a list).
         ValueError: an entry is negative, or does not fit.
-
-    Example:
-        >>> render_ids([1, 258], "u16")
-        b'\x01\x00\x02\x01'
-        >>> render_ids([70000], "u16")
-        Traceback (most recent call last):
-        ValueError: ids are integers from 0 to 65535 here
     """
     dtype = DTYPES[width]
     if isinstance(ids, np.ndarray):
@@ -220,15 +213,7 @@ def plain_number(value: Any) -> Any:
 
 
 def require_media_type(headers: Mapping[str, str], wanted: str) -> None:
-    """Check that a response has the type that was asked for, `dtype` and `layout` included.
-
-    Example:
-        >>> require_media_type({"content-type": "application/json; charset=utf-8"}, JSON)
-        >>> require_media_type({"content-type": "text/html"}, JSON)
-        Traceback (most recent call last):
-        tokenizer_client.errors.UnexpectedResponseError: the response is 'text/html' where this \
-service sends 'application/json'; check the address, and whether a proxy answers for the service
-    """
+    """Check that a response has the type that was asked for, `dtype` and `layout` included."""
     present = headers.get("content-type", "")
     if _layout_of(present) != _layout_of(wanted):
         raise UnexpectedResponseError(
@@ -291,15 +276,7 @@ def check_most_tokens(n_tokens: int, most: int | None) -> None:
 
 
 class FrameReader:
-    r"""Reads the frames of a stream from bytes split anywhere.
-
-    Example:
-        >>> reader = FrameReader()
-        >>> reader.feed(b"\0\0\0\0\x02\0\0\0h"), reader.feed(b'i\x01\0\0\0\x02\0\0\0{}')
-        (b'', b'hi')
-        >>> reader.finish()
-        {}
-    """
+    """Reads the frames of a stream from bytes split anywhere."""
 
     def __init__(self) -> None:
         self.digest: str | None = None
@@ -375,13 +352,7 @@ class Event:
 
 
 class EventReader:
-    r"""Reads server-sent events from bytes split anywhere; skips comments.
-
-    Example:
-        >>> reader = EventReader()
-        >>> reader.feed(b"retry: 2000\n\nid: 1f\nda"), reader.feed(b'ta: {}\n\n:\n\n')
-        ([], [Event(id='1f', data=b'{}')])
-    """
+    """Reads server-sent events from bytes split anywhere; skips comments."""
 
     def __init__(self) -> None:
         self._held = bytearray()

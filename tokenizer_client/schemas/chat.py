@@ -70,6 +70,9 @@ TemplateArguments = Annotated[
     dict[str, Any] | None,
     Field(description="Further variables of the template, such as `enable_thinking`."),
 ]
+GenerationPrompt = Annotated[
+    bool, Field(description="End with what asks the model for its next turn.")
+]
 MessagesForm = Literal["raw", "decoded", "vllm"]
 LossRule = Literal["auto", "template", "role"]
 TruncatePromptTokens = Annotated[
@@ -97,9 +100,7 @@ class ChatEncodeRequest(RequestModel):
     tools: Tools = None
     documents: Documents = None
     chat_template: TemplateName = None
-    add_generation_prompt: bool = Field(
-        default=False, description="End with what asks the model for its next turn."
-    )
+    add_generation_prompt: GenerationPrompt = False
     continue_final_message: Annotated[
         bool | Annotated[str, Field(pattern=r"^[A-Za-z_]{1,64}$")],
         _otherwise("must be a boolean or the name of a field"),
@@ -135,11 +136,6 @@ class ChatEncodeRequest(RequestModel):
         default=None, ge=0, description="A conversation with more tokens is a 413."
     )
     tokenizer: TokenizerName | None = None
-
-    @property
-    def wants_more_than_ids(self) -> bool:
-        """Whether `return` names anything but the ids."""
-        return set(self.returned) != {"ids"}
 
 
 class DialectRequest(RequestModel):

@@ -8,7 +8,7 @@ November 2026. A field that is `null` counts as not sent, see `routes.dialects`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, RootModel
 
@@ -31,15 +31,18 @@ NO_MODEL_LENGTH: Final = -1
 """`max_model_len` where no import says it, as in SGLang."""
 
 
+AddSpecialTokens = Annotated[
+    bool, Field(description="Add the ids of the tokenizer's post-processor to each text.")
+]
+
+
 class PromptRequest(DialectRequest):
     """`/tokenize` of vLLM and SGLang, with SGLang's form of a batch."""
 
     model_config = AS_VLLM
 
     prompt: Texts
-    add_special_tokens: bool = Field(
-        default=True, description="Add the ids of the tokenizer's post-processor to each text."
-    )
+    add_special_tokens: AddSpecialTokens = True
     return_token_strs: bool = False
 
     @property
@@ -72,9 +75,7 @@ class InputsRequest(DialectRequest):
     """`/tokenize` of text-embeddings-inference."""
 
     inputs: Texts
-    add_special_tokens: bool = Field(
-        default=True, description="Add the ids of the tokenizer's post-processor to each text."
-    )
+    add_special_tokens: AddSpecialTokens = True
 
     wants_more_than_ids: ClassVar[bool] = True  # the response describes each token
 
@@ -118,9 +119,7 @@ class CompletionRenderRequest(RenderedRequest):
     """`/v1/completions/render` of vLLM: a completion that is rendered and not run."""
 
     prompt: Prompts
-    add_special_tokens: bool = Field(
-        default=True, description="Add the ids of the tokenizer's post-processor to each text."
-    )
+    add_special_tokens: AddSpecialTokens = True
 
 
 class DetokenizeRequest(DialectRequest):

@@ -18,6 +18,7 @@ from pydantic import (
 from tokenizer_client.schemas.chat import (
     ChatTemplateIdentity,
     Documents,
+    GenerationPrompt,
     MessagesForm,
     Objects,
     TemplateArguments,
@@ -131,9 +132,7 @@ class _TextOptions(_Shared):
 class _ChatOptions(_Shared):
     chat_template: TemplateName = None
     chat_template_kwargs: TemplateArguments = None
-    add_generation_prompt: bool = Field(
-        default=False, description="End with what asks the model for its next turn."
-    )
+    add_generation_prompt: GenerationPrompt = False
     messages_form: MessagesForm = Field(default="raw", description="As of `/chat/encode`.")
 
 

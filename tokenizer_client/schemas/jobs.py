@@ -63,7 +63,7 @@ def _check_fields(value: Any) -> str | list[str]:
 _FIELD_SCHEMA: Final = {"type": "string", "minLength": 1, "maxLength": MAX_FIELD_CHARS}
 FieldName = Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
 # Not a union, of which each error would name the member in its place.
-FieldNames = Annotated[
+_FieldNames = Annotated[
     str | list[str],
     PlainValidator(_check_fields),
     WithJsonSchema(
@@ -73,6 +73,14 @@ FieldNames = Annotated[
                 {"type": "array", "items": _FIELD_SCHEMA, "minItems": 1, "maxItems": MAX_FIELDS},
             ]
         }
+    ),
+]
+FieldNames = Annotated[
+    _FieldNames | None,
+    Field(
+        description="Field of JSON lines or column of Parquet with the documents, or several, of "
+        "which each record and Parquet file has one; by default each corpus has the one that it "
+        "was uploaded with, or `text`."
     ),
 ]
 CorpusId = Annotated[str, Field(pattern=PLAIN_NAME_PATTERN)]
@@ -183,12 +191,7 @@ class TrainRequest(BaseModel):
         description="Format of all files; by default the one a corpus was uploaded with, or that "
         "the name of a path or URL ends in.",
     )
-    field: FieldNames | None = Field(
-        None,
-        description="Field of JSON lines or column of Parquet with the documents, or several, of "
-        "which each record and Parquet file has one; by default each corpus has the one that it "
-        "was uploaded with, or `text`.",
-    )
+    field: FieldNames = None
     separator: str | None = Field(
         None,
         min_length=1,

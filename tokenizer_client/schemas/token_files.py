@@ -91,12 +91,7 @@ class EncodeCorpusRequest(RequestModel):
         default="truncate",
         description="What to do with a longer document; `drop` needs `max_length`.",
     )
-    field: FieldNames | None = Field(
-        default=None,
-        description="Field of JSON lines or column of Parquet with the documents, or several, of "
-        "which each record and Parquet file has one; by default each corpus has the one that it "
-        "was uploaded with, or `text`.",
-    )
+    field: FieldNames = None
     separator: _Token | None = Field(
         default=None,
         description="Text that ends a document in plain text; by default `<|endoftext|>`, empty "

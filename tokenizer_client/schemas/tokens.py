@@ -385,7 +385,7 @@ class RequestModel(BaseModel):
     @property
     def wants_more_than_ids(self) -> bool:
         """Whether the response has parts besides ids, which take more work."""
-        return False
+        return set(vars(self).get("returned", ("ids",))) != {"ids"}
 
 
 class EncodeRequest(RequestModel):
@@ -415,11 +415,6 @@ class EncodeRequest(RequestModel):
         default=None, ge=0, description="A text with more tokens is a 413."
     )
     tokenizer: TokenizerName | None = None
-
-    @property
-    def wants_more_than_ids(self) -> bool:
-        """Whether `return` names anything but the ids."""
-        return set(self.returned) != {"ids"}
 
 
 class DecodeRequest(RequestModel):
