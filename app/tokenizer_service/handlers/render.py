@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from math import inf, nextafter
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -79,19 +79,6 @@ _SGLANG_CONSTRAINTS: Final = {
 _COMPLETION_TOKENS: Final = 16
 """`max_tokens` of a completion that has none."""
 
-_BOUNDS: Final = {
-    "n": (1, inf, "an integer, at least 1"),
-    "temperature": (0, 2, "a number, from 0 to 2"),
-    "top_p": (nextafter(0, 1), 1, "a number, above 0 and at most 1"),
-    "top_k": (-1, inf, "an integer, at least -1"),
-    "min_p": (0, 1, "a number, from 0 to 1"),
-    "presence_penalty": (-2, 2, "a number, from -2 to 2"),
-    "frequency_penalty": (-2, 2, "a number, from -2 to 2"),
-    "repetition_penalty": (nextafter(0, 1), inf, "a number, above 0"),
-    "min_tokens": (0, inf, "an integer, at least 0"),
-}
-"""What vLLM takes as values of sampling parameters."""
-
 
 def _no_text(value: Any) -> Any:
     if isinstance(value, str):
@@ -104,9 +91,12 @@ _TYPES: Final[dict[str, tuple[TypeAdapter[Any], str]]] = {
     name: (adapter, words)
     for adapter, words, names in (
         (TypeAdapter(int), "an integer", (
-            "max_completion_tokens", "max_output_tokens", "max_tokens", "min_tokens", "n",
-            "routed_experts_prompt_start", "stream_interval", "top_k", "top_logprobs",
+            "max_completion_tokens", "max_output_tokens", "max_tokens",
+            "routed_experts_prompt_start", "stream_interval", "top_logprobs",
         )),
+        (TypeAdapter(Annotated[int, Field(ge=1)]), "an integer, at least 1", ("n",)),
+        (TypeAdapter(Annotated[int, Field(ge=0)]), "an integer, at least 0", ("min_tokens",)),
+        (TypeAdapter(Annotated[int, Field(ge=-1)]), "an integer, at least -1", ("top_k",)),
         (TypeAdapter(Annotated[int, Field(ge=-(2**63), lt=2**63)]), "an integer of 64 bits", (
             "priority", "seed",
         )),
@@ -116,10 +106,17 @@ _TYPES: Final[dict[str, tuple[TypeAdapter[Any], str]]] = {
         (TypeAdapter(Annotated[int, BeforeValidator(_no_text)]), "an integer", (
             "logprobs", "prompt_logprobs",
         )),
-        (TypeAdapter(float), "a number", (
-            "frequency_penalty", "min_p", "presence_penalty", "repetition_penalty", "temperature",
+        (TypeAdapter(Annotated[float, Field(ge=0, le=2)]), "a number, from 0 to 2", (
+            "temperature",
+        )),
+        (TypeAdapter(Annotated[float, Field(gt=0, le=1)]), "a number, above 0 and at most 1", (
             "top_p",
         )),
+        (TypeAdapter(Annotated[float, Field(ge=0, le=1)]), "a number, from 0 to 1", ("min_p",)),
+        (TypeAdapter(Annotated[float, Field(ge=-2, le=2)]), "a number, from -2 to 2", (
+            "frequency_penalty", "presence_penalty",
+        )),
+        (TypeAdapter(Annotated[float, Field(gt=0)]), "a number, above 0", ("repetition_penalty",)),
         (TypeAdapter(bool), "a boolean", (
             "echo", "ignore_eos", "include_reasoning", "include_stop_str_in_output",
             "return_token_ids", "skip_special_tokens", "spaces_between_special_tokens", "stream",
@@ -135,7 +132,7 @@ _TYPES: Final[dict[str, tuple[TypeAdapter[Any], str]]] = {
     for name in names
 }
 # fmt: on
-"""Field -> what vLLM makes of its value, by pydantic as there, and its type in words."""
+"""Field -> what vLLM makes of its value and takes, by pydantic as there, and that in words."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 
@@ -349,7 +346,7 @@ def _known_fields(request: Any, caller: Caller) -> dict[str, Any]:
         try:
             found[name] = adapter.validate_python(found[name])
         except ValidationError:
-            refuse(f"/{name}", f"must be {_BOUNDS[name][-1] if name in _BOUNDS else words}")
+            refuse(f"/{name}", f"must be {words}")
     if isinstance(request, SglangConstraints):
         _add_sglang_constraints(request, found, caller)
     return found
@@ -496,9 +493,6 @@ def _sampling_parameters(fields: Mapping[str, Any], live: LiveTokenizer) -> dict
                 bound = "" if length == inf else f", at most the {length} tokens of the model"
                 refuse(f"/{name}", f"must be an integer, at least 1{bound}")
             break
-    for name, (least, most, words) in _BOUNDS.items():
-        if name in found and not least <= found[name] <= most:
-            refuse(f"/{name}", f"must be {words}")
     if found.get("min_tokens", 0) > found.get("max_tokens", inf):
         refuse("/min_tokens", "must be at most max_tokens")
     return found
