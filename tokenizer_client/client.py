@@ -1557,7 +1557,7 @@ class TokenFileResource(_Resource):
                 on_progress(n_before + n_bytes, n_total)
 
         for file in sorted(view.files, key=lambda file: file.name == _MANIFEST):
-            if Path(file.name).name != file.name:
+            if Path(file.name).name != file.name or file.name in ("", ".."):
                 raise UnexpectedResponseError("the token files name a file that is a path")
             path = target / file.name
             if not operator.call(is_whole, path, file.bytes, file.sha256):

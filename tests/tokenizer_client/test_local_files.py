@@ -106,10 +106,12 @@ def test_a_file_with_a_wrong_hash_or_a_path_as_name_is_not_kept(play, tmp_path):
     client, _ = play(token_files({"a": DATA}), httpx.Response(200, content=DATA[:-1] + b"x"))
     with pytest.raises(UnexpectedResponseError, match="wrong sha256"):
         client.token_files.download("t", tmp_path)
-    client, _ = play(token_files({"../a": DATA}))
-    with pytest.raises(UnexpectedResponseError, match="a path"):
-        client.token_files.download("t", tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    for name in ("../a", "a/b", "..", ".", ""):
+        client, service = play(token_files({name: DATA}))
+        with pytest.raises(UnexpectedResponseError, match="a path"):
+            client.token_files.download("t", tmp_path / "new")
+        assert len(service.requests) == 1
+    assert [path.name for path in tmp_path.rglob("*")] == ["new"]
 
 
 def collect(source):
