@@ -78,6 +78,10 @@ class JobWatch:
             yield
         finally:
             self._listeners -= Counter([job_id])
+            # The next listener of a job may come much later, and a look may fail.
+            self._seen = {
+                key: self._seen[key] for key in self._listeners.keys() & self._seen.keys()
+            }
             if not self._listeners:
                 self._task.cancel()
                 self._task = None

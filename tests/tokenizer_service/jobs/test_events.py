@@ -83,6 +83,10 @@ class Listener:
                 await self.sent.wait()
 
 
+def fail(store, job_id):
+    raise JobDatabaseError("database is locked")
+
+
 @pytest.fixture
 async def watch(jobs):
     """It has no listener at the end."""
@@ -101,10 +105,6 @@ async def test_only_changes_are_sent_and_none_twice(watch, jobs, job, monkeypatc
 
     monkeypatch.setattr(JobStore, "get", count)
     monkeypatch.setattr("tokenizer_service.jobs.events._LONGEST_WAIT_SECONDS", 60)
-
-    def fail(self, job_id):
-        raise JobDatabaseError("database is locked")
-
     new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
     often = Listener(watch, jobs, heartbeat_seconds=0)
     await often.wait_for(":\n\n", times=3)
@@ -140,7 +140,7 @@ async def test_a_listener_that_reads_nothing_is_disconnected(watch, jobs, job):
         await Deaf(watch, jobs, send_seconds=0.05).task
 
 
-async def test_a_disconnected_client_is_no_longer_counted(watch, jobs, job):
+async def test_a_disconnected_client_is_no_longer_counted(watch, jobs, job, monkeypatch):
     watch._max_listeners = 1
     first = Listener(watch, jobs)
     await first.wait_for("data: ")
@@ -149,13 +149,19 @@ async def test_a_disconnected_client_is_no_longer_counted(watch, jobs, job):
         await refused.task
     assert refused.n_parts == 0
     assert watch.n_listeners == 1
+    await watch.next_look(JOB_ID, JobEvent("", b"", False))
     first.gone.set()
     with pytest.raises(ClientDisconnect):
         await first.task
     assert watch.n_listeners == 0
     assert "job watch" not in {task.get_name() for task in asyncio.all_tasks()}
+    jobs.set_progress(job, "learn", 0.7, {})  # which no look has seen
     again = Listener(watch, jobs)
-    await again.wait_for("data: ")
+    with monkeypatch.context() as patch:
+        patch.setattr(JobStore, "get", fail)
+        for _ in range(2):
+            await watch.next_look(JOB_ID, JobEvent("", b"", False))
+    assert [event["progress"] for _, event in parse_events(again.text)] == [0.7]
     jobs.finish(job, "failed")
     jobs.forget_old(kept=0)  # this ends the stream as well
     await again.task
