@@ -1,8 +1,8 @@
 """Removes versions: one that a client names, or all but the newest of a name.
 
 A version is in use if the registry's pointer names it, an alias follows it, a process of this host
-serves it or holds it for requests, or an unfinished job will promote it or encodes with it. Calls
-block: use a thread.
+serves it or holds it for requests, or an unfinished job will promote it, encodes with it or extends
+it. Calls block: use a thread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import Artifacts
+from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.errors import VersionInUseError
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
@@ -49,7 +50,7 @@ class VersionRetention:
                 if str(ref) not in in_use:
                     self._store.remove(ref.name, ref.version)
                     log.info("%s is removed; TOKENIZER_KEEP_VERSIONS=%d", ref, kept)
-        except (TokenizerCoreError, OSError) as error:
+        except (TokenizerCoreError, JobDatabaseError, OSError) as error:
             log.warning("old versions of %s cannot be removed: %s", name, error)
 
     def _in_use(self) -> dict[str, str]:
@@ -63,7 +64,9 @@ class VersionRetention:
             # Also queued jobs, which may wait long before they use a version.
             # A damaged row names none.
             named = job.request.get("tokenizer") if job.kind == "encode" else job.result
+            refs = [job.request.get("extend")]
             if isinstance(named, dict):
-                ref = f"{named['name']}@{named['version']}"
+                refs.append(f"{named['name']}@{named['version']}")
+            for ref in filter(None, refs):
                 found[ref] = f"job {job.id} needs it; wait for the job, or cancel it"
         return found | self._store.in_use(self._settings.default)

@@ -251,8 +251,17 @@ def test_the_inputs_of_a_job_are_not_removed(start, store):
     for path in (version, "/corpora/news", "/corpora/second"):
         code = "tokenizer_in_use" if path == version else "corpus_in_use"
         assert f"ob {job_id} " in problem(later.delete(path), 409, code)["detail"]
+    training = later.post("/train", json={**TRAINING, "extend": "pinned"})
+    extending = training.headers["Location"]
     assert later.delete(f"/jobs/{job_id}").json()["state"] == "cancelled"
-    assert [later.delete(path).status_code for path in (version, "/corpora/second")] == [204, 204]
+    assert later.delete("/corpora/second").status_code == 204
+    for held in (store.root / "run" / "workers").glob("*.pinned"):
+        held.unlink()
+    last = start()
+    found = problem(last.delete(version), 409, "tokenizer_in_use")
+    assert f"ob {training.json()['id']} " in found["detail"]
+    assert last.delete(extending).json()["state"] == "cancelled"
+    assert last.delete(version).status_code == 204
 
 
 def test_the_quota_and_the_disk_are_checked_first(start, stories, monkeypatch):

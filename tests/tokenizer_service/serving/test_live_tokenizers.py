@@ -31,6 +31,7 @@ from tokenizer_core.registry.golden_text import check_round_trip
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.splitting.patterns import SplitPattern
+from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.errors import VersionInUseError
 from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.observability.metrics import ServiceMetrics
@@ -192,7 +193,7 @@ async def test_the_versions_that_requests_name_are_known_to_every_process(
         assert live.pinned_on_host() == set()
 
 
-def test_the_version_that_an_alias_follows_is_in_use(settings, store, starter, other):
+def test_the_version_that_an_alias_follows_is_in_use(settings, store, starter, other, caplog):
     newest, unused = (store.publish(store.open(ref), name="other") for ref in (starter, other))
     for ref in (other, starter, newest, store.publish(store.open(other), name="late"), starter):
         store.promote(ref)
@@ -202,6 +203,13 @@ def test_the_version_that_an_alias_follows_is_in_use(settings, store, starter, o
     retention = VersionRetention(kept, store, live, jobs)
     retention.keep_newest("other")
     assert store.versions("other") == [newest, unused]
+
+    def fail():
+        raise JobDatabaseError("database is locked")
+
+    failing = VersionRetention(kept, store, live, SimpleNamespace(unfinished=fail))
+    failing.keep_newest("other")  # logs it: the import or the job before it has succeeded
+    assert "old versions of other cannot be removed: database is locked" in caplog.text
     store.add_alias("qwen", "other")
     with pytest.raises(VersionInUseError, match="an alias follows it"):
         retention.remove("other", newest.version)
