@@ -297,6 +297,8 @@ def test_a_repeated_head_is_not_read_again(served, monkeypatch):
     outcome = served.converse(*sent, n_responses=len(sent))
     assert (n_read, outcome.n_at_once) == (1, len(sent))
     assert outcome.responses == alone
+    assert {(of["x-request-id"], of["date"]) for _, of, _ in alone} == {("r-7", "now")}
+    assert REQUEST_ID.get() == ""
     assert served.counted()[0] - before[0] == len(sent)
     render = request("/completions/render", {"prompt": "one"})
     for _, headers, content in served.converse(render, render, n_responses=2).responses:
@@ -338,15 +340,6 @@ def test_keys_and_the_limit_of_a_body_hold(serve):
         assert status_either_way(served, sent, is_at_once=is_at_once) == status
     outcome = served.converse(request("/encode", {"text": "a" * 40}, *lines))
     assert (outcome.n_at_once, outcome.responses[0][0]) == (0, "413")
-
-
-def test_the_response_has_the_id_of_the_request(served):
-    sent = request("/encode", TEXT, "X-Request-Id: r-7")
-    outcome = served.converse(sent, sent, n_responses=2)
-    first, second = outcome.responses
-    assert first == second
-    assert (outcome.n_at_once, first[1]["x-request-id"], first[1]["date"]) == (2, "r-7", "now")
-    assert REQUEST_ID.get() == ""
 
 
 def test_pipelined_requests_are_served_in_order(served):
