@@ -1,4 +1,7 @@
-"""The examples in the docstrings of the library print what they show."""
+"""The examples in the docstrings of the library and of the service print what they show.
+
+Those of the client need a service: see its integration tests.
+"""
 
 import doctest
 import importlib
@@ -8,8 +11,9 @@ import pytest
 from tests.conftest import REPOSITORY
 
 MODULES = [
-    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
-    for path in sorted((REPOSITORY / "tokenizer_core").rglob("*.py"))
+    ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
+    for folder in (REPOSITORY / "tokenizer_core", REPOSITORY / "app" / "tokenizer_service")
+    for path in sorted(folder.rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
 
