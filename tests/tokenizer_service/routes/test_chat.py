@@ -262,39 +262,31 @@ def test_count_tokens_as_gemini(client, post, refused):
     count(with_tools, generateContentRequest={"contents": hello, "tools": tools})
     image = {"inlineData": {"mimeType": "image/png", "data": ""}}
     call = {"name": "f"}
-    place = "/generateContentRequest"
-    for body, at in (
+    at = "/contents/0/parts/0"
+
+    def of(part, **role):
+        return {"contents": [{**role, "parts": [part]}]}
+
+    for body, where in (
         ({}, "/contents"),
         ({"contents": []}, "/contents"),
         ({"contents": hello, "generateContentRequest": whole}, "/contents"),
-        ({"contents": [{"role": "user", "parts": [image]}]}, "/contents/0/parts/0"),
-        ({"contents": [{"role": "system", "parts": []}]}, "/contents/0/role"),
-        ({"contents": [{"role": "user", "parts": [{}]}]}, "/contents/0/parts/0/text"),
-        (
-            {
-                "contents": [
-                    {"role": "model", "parts": [{"functionCall": {"name": "f", "args": []}}]}
-                ]
-            },
-            "/contents/0/parts/0/functionCall/args",
-        ),
-        (
-            {"contents": [{"parts": [{"functionResponse": call}]}]},
-            "/contents/0/parts/0/functionResponse/response",
-        ),
+        (of(image, role="user"), at),
+        (of({}, role="system"), "/contents/0/role"),
+        (of({}, role="user"), f"{at}/text"),
+        (of({"functionCall": {**call, "args": []}}, role="model"), f"{at}/functionCall/args"),
+        (of({"functionResponse": call}), f"{at}/functionResponse/response"),
         ({"contents": hello, "tools": tools}, "/tools"),
         ({"contents": hello, "content": hello}, "/content"),
-        ({"generateContentRequest": {**whole, "cachedContent": "c"}}, f"{place}/cachedContent"),
-        (
-            {"generateContentRequest": {**whole, "tools": [{"googleSearch": {"a": 1}}]}},
-            f"{place}/tools/0/googleSearch",
-        ),
-        (
-            {"generateContentRequest": {**whole, "tools": [{"functionDeclarations": [call, {}]}]}},
-            f"{place}/tools/0/functionDeclarations/1/name",
-        ),
     ):
-        assert refused(path, **body) == ("invalid_request", at), body
+        assert refused(path, **body) == ("invalid_request", where), body
+    for fields, where in (
+        ({"cachedContent": "c"}, "cachedContent"),
+        ({"tools": [{"googleSearch": {"a": 1}}]}, "tools/0/googleSearch"),
+        ({"tools": [{"functionDeclarations": [call, {}]}]}, "tools/0/functionDeclarations/1/name"),
+    ):
+        found = refused(path, generateContentRequest={**whole, **fields})
+        assert found == ("invalid_request", f"/generateContentRequest/{where}")
     assert client.post("/v1/models/nope:countTokens", json={"contents": hello}).status_code == 404
     assert client.post("/v1/models/chat", json={"contents": hello}).status_code == 405
 
