@@ -340,7 +340,7 @@ def test_log_probabilities_in_parts_are_those_of_the_whole(post, path):
         assert joined_columns == wanted
 
 
-def test_texts_of_log_probabilities_have_the_limit_of_a_response(shared_store):
+def test_texts_of_log_probabilities_have_the_limit_of_a_response(client, shared_store):
     with serve(shared_store, default="generated", max_response_bytes=200) as client:
         for n_candidates, status in ((20, 200), (30, 413)):
             output = choice([97], logprobs=logprobs([97], *[98] * n_candidates))

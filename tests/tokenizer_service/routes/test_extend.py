@@ -165,7 +165,7 @@ def test_limits(client, post):
     problem(client.post("/extend", content=body, headers=JSON), 422, "nested_too_deep")
 
 
-def test_a_batch_has_the_time_of_one_request(shared_store):
+def test_a_batch_has_the_time_of_one_request(client, shared_store):
     with serve(shared_store, default="chat", chat_seconds=1e-9) as client:
         batch = [{"tokens": [], "messages": MORE}]
         found = problem(client.post("/extend", json={"batch": batch}), 422, "chat_limit_exceeded")
