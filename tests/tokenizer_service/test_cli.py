@@ -289,7 +289,6 @@ EXTRAS = [
     ("s3", "botocore", ("serve",), STORED),
     ("tokenizers", "tokenizers", ("count", "a", "--tokenizer=words.json"), {}),
     ("ray", "ray", ("counts", "make", "corpus.txt", *RUN), {}),
-    ("client", "httpx", ("encode", "a", "--server=http://host"), {}),
     ("postgres", "psycopg", ("jobs", "list"), {"TOKENIZER_JOBS_DATABASE": "postgresql://u@h/d"}),
 ]
 
