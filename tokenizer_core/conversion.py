@@ -25,6 +25,7 @@ from tokenizer_core.formats.any_format import Target, write_files
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.model_folder import WRITTEN, names_to_write
 from tokenizer_core.formats.pickle_files import PICKLE_NAMES
+from tokenizer_core.formats.tokenizer_json.post_processor import template_steps
 from tokenizer_core.presets import load_path_spec
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.splitting.patterns import CUSTOM
@@ -271,6 +272,8 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         left_out.append(f"the saved {' and '.join(spec.batch_settings)}")
     if spec.prefix_ids or spec.suffix_ids:
         left_out.append("the ids put around a text on request (add_special_tokens)")
+    if template_steps(spec):
+        left_out.append("the template for pairs")
     return left_out + chat + declared
 
 

@@ -73,6 +73,9 @@ SPECS = {
     "chat": trained_spec(
         chat=ChatTemplates({"default": "{{ messages }}"}, {"eos_token": "<|endoftext|>"}),
         batch_settings={"truncation": TRUNCATION},
+        prefix_ids=(1,),
+        suffix_ids=(2,),
+        post_processor={"type": "BertProcessing", "cls": ["a", 1], "sep": ["b", 2]},
     ),
 }
 

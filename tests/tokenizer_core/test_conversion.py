@@ -189,6 +189,8 @@ WHOLE = trained_spec(ignore_merges=True)
 
 CONTENT = trained_spec(special_tokens=[AddedToken("<b>", 356, special=False)])
 AROUND = trained_spec(prefix_ids=(356,), suffix_ids=(356,))
+BERT = {"type": "BertProcessing", "cls": [END, 356], "sep": [END, 356]}
+OF_PAIRS = replace(AROUND, post_processor=BERT)
 REORDERED = replace(SPEC, merges=SPEC.merges[::-1])
 VERSION = chain_spec("#versions")
 
@@ -246,6 +248,7 @@ ROWS = {
     "which added tokens are content (`special: false`)": (CONTENT, ""),
     "saved `truncation` and `padding`": (BATCHED, ""),
     "ids put around a text (the post-processor)": (AROUND, ""),
+    "the template for pairs of texts": (OF_PAIRS, ""),
     "merges that begin with `#version`": (VERSION, "looks like the line of the version"),
 }
 
@@ -282,11 +285,18 @@ def test_a_format_carries_and_refuses_what_is_documented(row, tmp_path):
 
 
 def test_the_report_names_what_a_format_leaves_out():
-    spec = replace(CONTENT, prefix_ids=(356,))
+    ends = {**BERT, "sep": ["<b>", 356], "cls": ["<b>", 356]}
+    spec = replace(CONTENT, prefix_ids=(356,), suffix_ids=(356,), post_processor=ends)
     left_out = {target: not_carried(spec, target) for target in FILE_NAMES}
-    counts = {"tokenizer.json": 0, "transformers": 0, "tiktoken": 4, "gpt2": 4, "pickle": 3}
+    counts = {"tokenizer.json": 0, "transformers": 0, "tiktoken": 5, "gpt2": 5, "pickle": 4}
     assert {target: len(found) for target, found in left_out.items()} == counts
-    for word in ("pattern (gpt2)", "the special tokens (1)", "1 of them", "around a text"):
+    for word in (
+        "pattern (gpt2)",
+        "the special tokens (1)",
+        "1 of them",
+        "around a text",
+        "for pairs",
+    ):
         assert word in " ".join(left_out["tiktoken"])
     named = next(iter(SPEC.special_tokens))
     chat = ChatTemplates({"default": "d", "rag": "r"}, None, ("<a>", named), (named,))

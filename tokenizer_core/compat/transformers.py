@@ -19,6 +19,7 @@ from tokenizer_core.formats.tokenizer_json.document import (
     parse_tokenizer_json,
     render_tokenizer_json,
 )
+from tokenizer_core.formats.tokenizer_json.post_processor import has_type_ids
 from tokenizer_core.tokenizer import Tokenizer
 
 try:
@@ -181,6 +182,8 @@ class PreTrainedTokenizerFast(_Inherited):
         else:
             exact = self.exact
         spec = exact.spec
+        if has_type_ids(spec):
+            return None
         adds = options.get("add_special_tokens", True)
         prefix, suffix = (spec.prefix_ids, spec.suffix_ids) if adds else ((), ())
         room = None

@@ -14,6 +14,7 @@ from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, parse_record, typed
 from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
+from tokenizer_core.formats.tokenizer_json.post_processor import check_post_processor
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.spec import AddedToken, Alphabet, Kind, MissingBytes, TokenizerSpec
@@ -59,6 +60,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "missing_bytes": spec.missing_bytes(),
         "extensions": list_extensions(spec),
         "batch_settings": dict(spec.batch_settings),
+        "post_processor": spec.post_processor,
         "model_added_ids": list(spec.model_added_ids),
         "chat_templates": spec.chat.record(),
     }
@@ -128,6 +130,7 @@ def build_spec(
             ),
             batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
             model_added_ids=parse_record(_IDS, fields.get("model_added_ids", [])),
+            post_processor=fields.get("post_processor"),
         )
         fingerprint = fields["fingerprint"]
     except InvalidSpecError:
@@ -137,6 +140,8 @@ def build_spec(
     if not spec.vocab:
         raise FormatError("the vocabulary is empty")
     check_gaps(spec.vocab, declared_gaps(fields))
+    if spec.post_processor is not None:
+        check_post_processor(spec)
     spec.check()
     if spec.kind == "ranks" and spec.merges:
         raise FormatError("the manifest says kind ranks, but there are merges")

@@ -24,7 +24,7 @@ from tokenizer_core.formats.tokenizer_json.added_tokens import assign_added_ids
 from tokenizer_core.formats.tokenizer_json.decoder import OF_CHARACTERS, STRIP
 from tokenizer_core.formats.tokenizer_json.fields import kind_of, render_byte_level, steps_of
 from tokenizer_core.formats.tokenizer_json.normalizer import SPACE_TO_META
-from tokenizer_core.formats.tokenizer_json.post_processor import render_template
+from tokenizer_core.formats.tokenizer_json.post_processor import Pairs, render_template
 from tokenizer_core.formats.tokenizer_json.pre_tokenizer import (
     AT_SPACES,
     render_metaspace,
@@ -206,7 +206,7 @@ class _ClassIn5:
     - `named`: as of `_ClassIn4`; `own`: further tokens with names; `models`.
     - `pattern` (None: of a vocabulary of characters), `normalizer`, `word_suffix`.
     - `around`: the tokens that it puts around a text, by name or content; None if the
-      post-processor of the file decides.
+      post-processor of the file decides. `pairs`: what has them in a pair of texts.
     - `adds_again`: whether it adds its special tokens once more, and thereby changes their flags:
       "plain" without flags, "as named" with those of their names.
     """
@@ -216,6 +216,7 @@ class _ClassIn5:
     named: Mapping[str, str | None]
     models: str = ""
     around: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    pairs: Pairs = "each"
     own: Mapping[str, str] = field(default_factory=dict)
     adds_again: str = ""
     word_suffix: str = ""
@@ -235,6 +236,7 @@ _ROBERTA: Final = _ClassIn5(
     _ROBERTA_NAMES,
     "bart roberta roberta-prelayernorm",
     around=(("cls_token",), ("sep_token",)),
+    pairs="roberta",
 )
 _CLASSES_IN_5: Final = MappingProxyType(
     {
@@ -251,6 +253,7 @@ _CLASSES_IN_5: Final = MappingProxyType(
             _GPT2_NAMES,
             "whisper",
             around=(("<|startoftranscript|>", "<|notimestamps|>"), ("eos_token",)),
+            pairs="whole",
         ),
         "RobertaTokenizer": _ROBERTA,
         "BartTokenizer": _ROBERTA,
@@ -260,6 +263,7 @@ _CLASSES_IN_5: Final = MappingProxyType(
             {"unk": _END, "bos": "<|startoftext|>", "eos": _END, "pad": _END},
             "clip clipseg xclip",
             around=(("bos_token",), ("eos_token",)),
+            pairs="roberta",
             word_suffix="</w>",
         ),
         "GPTNeoXTokenizer": _ClassIn5(
@@ -525,7 +529,7 @@ def _table_in_5(files: FolderTables) -> dict[str, Any]:
             f"is not supported"
         )
     around = [[contents_of.get(name, name) for name in names] for names in rule.around]
-    return _finished(table, added, around)
+    return _finished(table, added, around, rule.pairs)
 
 
 def _parts_in_5(
@@ -744,7 +748,10 @@ def _with_added(added: list[Token], tokens: list[Token]) -> list[Token]:
 
 
 def _finished(
-    table: dict[str, Any], added: list[Token], around: list[list[str]] | None = None
+    table: dict[str, Any],
+    added: list[Token],
+    around: list[list[str]] | None = None,
+    pairs: Pairs = "each",
 ) -> dict[str, Any]:
     """The table with these added tokens, and with a post-processor that puts `around` a text."""
     vocab = table["model"]["vocab"]
@@ -758,5 +765,5 @@ def _finished(
         if content not in ids and content not in vocab:
             raise UnknownIdsError(f"it puts {content!r:.60} around a text, which is no token")
         ids[content] = ids[content] if content in ids else vocab[content]
-    table["post_processor"] = render_template(before, after, ids)
+    table["post_processor"] = render_template(before, after, ids, pairs)
     return table

@@ -53,7 +53,8 @@ class TokenizerSpec:
       `add_special_tokens=True`.
     - `normalizer`: changes a text before it is split; the constructor also takes its name.
     - `alphabet`: what merging starts from.
-    - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`; `chat`: the
+    - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`;
+      `post_processor`: its stage of this name, which also says what pairs of texts get; `chat`: the
       chat templates; `model_added_ids`: the ids of the added tokens that are entries of the
       source's vocabulary too (`model.vocab` of a `tokenizer.json`; GPT-2's `<|endoftext|>`, but
       none of Llama 3). They change no id, and neither equality nor the fingerprint covers them.
@@ -74,6 +75,7 @@ class TokenizerSpec:
     batch_settings: Mapping[str, Any] = field(default_factory=dict)
     chat: ChatTemplates = field(default=ChatTemplates())
     model_added_ids: tuple[int, ...] = ()
+    post_processor: Mapping[str, Any] | None = None
     known: InitVar[Mapping[str, object] | None] = None
 
     def __post_init__(self, known: Mapping[str, object] | None) -> None:

@@ -41,6 +41,7 @@ def render_spec(spec: TokenizerSpec) -> bytes:
         "word_suffix": alphabet.word_suffix.decode("latin-1"),
         "idle_ids": alphabet.idle_ids,
         "batch_settings": dict(spec.batch_settings),
+        "post_processor": spec.post_processor,
         "model_added_ids": spec.model_added_ids,
         "chat": chat.to_json().decode() if chat != ChatTemplates() else None,
         **{name: getattr(spec, name) for name in _NUMBERS},
@@ -77,6 +78,7 @@ def parse_spec(
             tuple(table["idle_ids"]),
         ),
         batch_settings=table["batch_settings"],
+        post_processor=table["post_processor"],
         model_added_ids=tuple(table["model_added_ids"]),
         chat=ChatTemplates.from_json(chat.encode()) if chat else ChatTemplates(),
     )

@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenizer_core.errors import InvalidSpecError
+from tokenizer_core.formats.tokenizer_json.post_processor import (
+    ids_of_post_processor,
+    renumber_post_processor,
+)
 from tokenizer_core.spec import Alphabet, TokenizerSpec
 from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.text.merge_trees import MAX_TREE_TOKEN_BYTES, MergeTrees
@@ -44,7 +48,7 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
     tokens, and the tokens that merges pass through. New ids have no gaps and the order of the old.
 
     Raises:
-        InvalidSpecError: an id of `used`, or the one that pads, has no token.
+        InvalidSpecError: an id of `used`, of the padding or of the post-processor has no token.
     """
     alphabet, missing, unk_id = base.alphabet, base.alphabet.missing, base.alphabet.unk_id
     kept = {token.id for token in base.added_tokens}.union(used, base.prefix_ids, base.suffix_ids)
@@ -52,6 +56,8 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
     kept.update([] if unk_id is None else [unk_id])
     settings: dict[str, Any] = dict(base.batch_settings)
     kept.update([settings["padding"]["pad_id"]] if "padding" in settings else [])
+    around = base.post_processor
+    kept.update([] if around is None else ids_of_post_processor(around))
     if unknown := kept - base.vocab.keys():
         raise InvalidSpecError(f"id {min(unknown)} of the tokens to keep has no token")
     ranks = _close(base, kept)
@@ -76,6 +82,7 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
             tuple(new_ids[id_] for id_ in alphabet.idle_ids if id_ in new_ids),
         ),
         batch_settings=settings,
+        post_processor=around and renumber_post_processor(around, new_ids.__getitem__),
     )
     added = [replace(token, id=new_ids[token.id]) for token in base.added_tokens]
     in_model = tuple(map(new_ids.__getitem__, base.model_added_ids))

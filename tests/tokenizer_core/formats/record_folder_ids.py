@@ -4,7 +4,8 @@
 
 Each PYTHON is an interpreter with one of the releases. The file that it writes, `folder_ids.json`,
 is what `test_model_folder` compares with: for each release and folder the ids of each text, with
-the special tokens around it, or null where the release refuses the folder.
+the special tokens around it, then the ids and type ids of a pair of texts; or null where the
+release refuses the folder.
 """
 
 import json
@@ -22,6 +23,7 @@ TEXTS = (
     "<pad> <|padding|> <UNK><unk>",
     "<s>low <mask> lower</s>a</s> b",
 )
+PAIR = ("low lower", "12")
 
 
 def _reply():
@@ -33,6 +35,8 @@ def _reply():
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             found[name] = [tokenizer(text)["input_ids"] for text in TEXTS]
+            pair = tokenizer(*PAIR, return_token_type_ids=True)  # last: it changes CodeLlama's ids
+            found[name] += [pair["input_ids"], pair["token_type_ids"]]
         except Exception:
             found[name] = None
     print(json.dumps({transformers.__version__: found}))

@@ -8,6 +8,7 @@ import base64
 import json
 
 import pytest
+import tokenizers
 
 from tests.tokenizer_core.formats.model_folders import (
     ACCEPTED,
@@ -18,12 +19,13 @@ from tests.tokenizer_core.formats.model_folders import (
     make_chat_folder,
     make_folder,
 )
-from tests.tokenizer_core.formats.record_folder_ids import RECORDED, TEXTS
+from tests.tokenizer_core.formats.record_folder_ids import PAIR, RECORDED, TEXTS
 from tests.tokenizer_core.formats.small_specs import small_tekken, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.conversion import convert_spec
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats.any_format import write_files
+from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_core.formats.transformers_releases import RELEASES
 
 
@@ -82,7 +84,12 @@ def test_a_folder_gives_the_ids_of_the_named_release_or_is_refused(name, tmp_pat
             continue
         tokenizer = Tokenizer.load(folder, ids=choice, engine=engine)
         found[choice] = [tokenizer.encode(text, add_special_tokens=True) for text in TEXTS]
-        assert found[choice] == expected
+        assert found[choice] == expected[:-2]
+        if choice == "transformers4" and "CodeLlama" in name:
+            continue  # a pair is an infilling prompt there, which no template makes
+        written = tokenizers.Tokenizer.from_buffer(render_tokenizer_json(tokenizer.spec))
+        pair = written.encode(*PAIR)
+        assert [pair.ids, pair.type_ids] == expected[-2:]
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     of_file = Tokenizer.load(folder, ids="file")
     assert of_file.encode(TEXTS[2]) == Tokenizer.load(folder / "tokenizer.json").encode(TEXTS[2])

@@ -80,15 +80,29 @@ def test_a_long_token_of_several_merges_is_kept():
 
 def test_ids_in_settings_are_new_ones():
     padding = {"pad_id": 300, "pad_token": "<pad>"}
+
+    def post_processor(pad_id, joined_id):
+        text = {"Sequence": {"id": "A", "type_id": 0}}
+        of_pairs = {"single": [text], "pair": [{"SpecialToken": {"id": "x", "type_id": 0}}, text]}
+        of_pairs["special_tokens"] = {"x": {"id": "x", "ids": [joined_id], "tokens": ["x"]}}
+        ends = {"type": "BertProcessing", "cls": ["<pad>", pad_id], "sep": ["<pad>", pad_id]}
+        steps = [ends, {"type": "TemplateProcessing", **of_pairs}]
+        return {"type": "Sequence", "processors": steps}
+
     base = TokenizerSpec.from_merges(
-        BYTES | {300: b"<pad>", 302: "é".encode()},
-        [],
+        BYTES | {300: b"<pad>", 301: b"ab", 302: "é".encode()},
+        [(b"a", b"b")],
+        prefix_ids=(300,),
+        suffix_ids=(300,),
+        post_processor=post_processor(300, 301),
         batch_settings={"padding": padding},
         alphabet=Alphabet(idle_ids=(302,)),
     )
     spec, _ = shrink(base, [])
     assert spec.batch_settings == {"padding": padding | {"pad_id": 256}}
+    assert spec.post_processor == post_processor(256, 257)
+    assert (spec.vocab[256], spec.vocab[257]) == (b"<pad>", b"ab")
     assert spec.alphabet == Alphabet()
-    assert shrink(base, [302])[0].alphabet == Alphabet(idle_ids=(257,))
+    assert shrink(base, [302])[0].alphabet == Alphabet(idle_ids=(258,))
     with pytest.raises(InvalidSpecError, match="id 299 of the tokens to keep"):
-        shrink(base, [299, 301])
+        shrink(base, [299, 303])

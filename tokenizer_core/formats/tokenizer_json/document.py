@@ -100,6 +100,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         prefix_ids=prefix_ids,
         suffix_ids=suffix_ids,
         batch_settings=batch_settings,
+        post_processor=cast("Any", root.get("post_processor")),
         alphabet=model.alphabet,
     ).with_added_tokens(added, model.known)
     if spec.ignore_merges:

@@ -1,12 +1,13 @@
 """The `post_processor` of a `tokenizer.json`: the ids that it puts around a text.
 
-Only the template for a single text matters; the library has no pairs of texts.
+The library encodes single texts alone. A spec keeps the whole stage of its source, so that a file
+written from it gives pairs of texts the same ids and type ids.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
@@ -18,12 +19,16 @@ from tokenizer_core.formats.tokenizer_json.fields import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tokenizer_core.spec import TokenizerSpec
 
 Ends = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids to insert before and after a single text."""
+
+Pairs = Literal["each", "whole", "roberta"]
+"""What has the tokens around it in a pair: each of the two texts, the whole pair, or, as RoBERTa
+has it, each text with one more of the last token before the second (`<s> A </s></s> B </s>`)."""
 
 _WHERE: Final = "post_processor"
 _EITHER: Final = (True, False)
@@ -86,29 +91,57 @@ def _parse_template(value: object) -> Ends:
     idle = dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), _EITHER)
     fixed = {"type": ("TemplateProcessing",), **idle}
     table = check_fields(value, _WHERE, fixed, fields, fields)
-    single, tokens = table["single"], table["special_tokens"]
-    if not isinstance(single, list) or not isinstance(tokens, dict):
-        raise FormatError("tokenizer.json: post_processor.single or .special_tokens is malformed")
+    if not isinstance(table["special_tokens"], dict):
+        raise FormatError("tokenizer.json: post_processor.special_tokens is malformed")
+    tokens = {
+        name: _ids_of_template_token(token, name) for name, token in table["special_tokens"].items()
+    }
     sides: list[list[int]] = [[]]
-    for piece in single:
-        match piece:
-            case {"Sequence": {"id": "A"}}:
-                sides.append([])
-            case {"SpecialToken": {"id": str(name)}} if name in tokens:
-                sides[-1] += _ids_of_template_token(tokens[name], name)
-            case _:
-                raise FormatError(f"tokenizer.json: post_processor.single holds {piece!r:.100}")
+    for sequence, ids in _pieces(table, "single", ("A",), tokens):
+        sides += [[]] if sequence else []
+        sides[-1] += ids
     if len(sides) != 2:
         raise FormatError("tokenizer.json: post_processor.single must hold sequence A once")
+    for _ in _pieces(table, "pair", ("A", "B"), tokens):
+        pass
     return tuple(sides[0]), tuple(sides[1])
 
 
+def _pieces(
+    table: Mapping[str, object],
+    template: str,
+    sequences: tuple[str, ...],
+    tokens: Mapping[str, list[int]],
+) -> Iterator[tuple[str, list[int]]]:
+    """Of each piece of a template the sequence, or "" and the ids of a token."""
+    pieces = table[template]
+    if not isinstance(pieces, list):
+        raise FormatError(f"tokenizer.json: post_processor.{template} is no list")
+    for piece in pieces:
+        match piece:
+            case {"Sequence": {"id": str(name), "type_id": type_id}} if name in sequences:
+                found: tuple[str, list[int]] = (name, [])
+            case {"SpecialToken": {"id": str(name), "type_id": type_id}} if name in tokens:
+                found = ("", tokens[name])
+            case _:
+                type_id = None
+        # tokenizers loads no other piece.
+        if type(type_id) is not int or not 0 <= type_id < 1 << 32 or len(piece) > 1:
+            raise FormatError(f"tokenizer.json: post_processor.{template} holds {piece!r:.100}")
+        yield found
+
+
 def _ids_of_template_token(value: object, name: str) -> list[int]:
-    ids = value.get("ids") if isinstance(value, dict) else None
-    if not isinstance(ids, list):
-        raise FormatError(f"tokenizer.json: post_processor.special_tokens[{name!r:.60}] has no ids")
+    where = f"{_WHERE}.special_tokens[{name!r:.60}]"
+    fields = ("id", "ids", "tokens")
+    table = check_fields(value, where, {}, fields, fields)
+    ids, tokens = table["ids"], table["tokens"]
+    if not isinstance(ids, list) or not isinstance(tokens, list):
+        raise FormatError(f"tokenizer.json: {where} has no lists of ids and tokens")
     for id_ in ids:
         check_id(id_, name)
+    if not all(isinstance(text, str) for text in (table["id"], *tokens)):
+        raise FormatError(f"tokenizer.json: {where} has a token that is no text")
     return ids
 
 
@@ -123,7 +156,11 @@ _PARSERS: Final[Mapping[str, Callable[[object], Ends]]] = MappingProxyType(
 
 
 def render_post_processor(spec: TokenizerSpec) -> dict[str, object] | None:
-    """The `post_processor` that adds the prefix and suffix ids of `spec` around a text."""
+    """The `post_processor` of the source of `spec`; without one, the `post_processor` that adds
+    the prefix and suffix ids around each text. Raises as `check_post_processor`."""
+    if spec.post_processor is not None:
+        check_post_processor(spec)
+        return dict(spec.post_processor)
     byte_level = None if spec.alphabet.has_characters else render_byte_level()
     if not spec.prefix_ids and not spec.suffix_ids:
         return byte_level
@@ -138,22 +175,82 @@ def render_post_processor(spec: TokenizerSpec) -> dict[str, object] | None:
     return {"type": "Sequence", "processors": [byte_level, template]}
 
 
-def render_template(
-    before: Sequence[str], after: Sequence[str], ids: Mapping[str, int]
-) -> dict[str, object]:
-    """A TemplateProcessing that puts these tokens before and after a text."""
+def check_post_processor(spec: TokenizerSpec) -> None:
+    """Raise FormatError: the `post_processor` of `spec` is malformed, or puts other ids around a
+    text than the spec does."""
+    if parse_post_processor(spec.post_processor) != (spec.prefix_ids, spec.suffix_ids):
+        raise FormatError(
+            "the spec's post_processor puts other ids around a text than its prefix_ids and "
+            "suffix_ids; replace it too, by None for a template of these ids"
+        )
 
-    def single(sequence: str, type_id: int) -> list[object]:
+
+def ids_of_post_processor(value: Mapping[str, Any]) -> set[int]:
+    """All its ids, also those that only pairs of texts get."""
+    found: set[int] = set()
+
+    def note(id_: int) -> int:
+        found.add(id_)
+        return id_
+
+    renumber_post_processor(value, note)
+    return found
+
+
+def renumber_post_processor(value: Mapping[str, Any], new_id: Callable[[int], int]) -> Any:
+    """The same post-processor with the id that `new_id` gives for each."""
+    table = dict(value)
+    if "processors" in table:
+        table["processors"] = [renumber_post_processor(s, new_id) for s in table["processors"]]
+    for name in {"cls", "sep"} & table.keys():
+        table[name] = [table[name][0], new_id(table[name][1])]
+    if "special_tokens" in table:
+        table["special_tokens"] = {
+            name: {**token, "ids": [new_id(id_) for id_ in token["ids"]]}
+            for name, token in table["special_tokens"].items()
+        }
+    return table
+
+
+def template_steps(spec: TokenizerSpec) -> list[Mapping[str, Any]]:
+    """The steps of the source's post-processor that have a template, for one text and for two."""
+    value = spec.post_processor or {"processors": []}
+    return [step for step in value.get("processors", [value]) if kind_of(step) != "ByteLevel"]
+
+
+def has_type_ids(spec: TokenizerSpec) -> bool:
+    """Whether `tokenizers` gives a token of a single text another type id than 0."""
+    pieces = [piece for step in template_steps(spec) for piece in step.get("single", ())]
+    return any(fields["type_id"] for piece in pieces for fields in piece.values())
+
+
+def render_template(
+    before: Sequence[str],
+    after: Sequence[str],
+    ids: Mapping[str, int],
+    pairs: Pairs = "each",
+) -> dict[str, object]:
+    """A post-processor that puts these tokens before and after a text."""
+    if pairs == "roberta":
+        ends = {"sep": [after[0], ids[after[0]]], "cls": [before[0], ids[before[0]]]}
+        no_offsets = {"trim_offsets": False, "add_prefix_space": False}
+        return {"type": "RobertaProcessing", **ends, **no_offsets}
+
+    def pieces(
+        type_id: int, sequence: str, before: Sequence[str], after: Sequence[str]
+    ) -> list[object]:
         def special(name: str) -> object:
             return {"SpecialToken": {"id": name, "type_id": type_id}}
 
         text = {"Sequence": {"id": sequence, "type_id": type_id}}
         return [*map(special, before), text, *map(special, after)]
 
+    is_each = pairs == "each"
+    first = pieces(0, "A", before, after if is_each else ())
     return {
         "type": "TemplateProcessing",
-        "single": single("A", 0),
-        "pair": single("A", 0) + single("B", 1),
+        "single": pieces(0, "A", before, after),
+        "pair": first + pieces(1, "B", before if is_each else (), after),
         "special_tokens": {
             name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (*before, *after)
         },

@@ -21,17 +21,28 @@ from tokenizer_core.spec import AddedToken
 from tokenizer_core.spec.chat_templates import ChatTemplates
 
 END = "<|endoftext|>"
+# Type ids of one text, and a pair that is not each text with the tokens around it.
+TYPES = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"Sequence": {"id": "A", "type_id": 1}},
+        {"SpecialToken": {"id": END, "type_id": 2}},
+    ],
+    "pair": [{"Sequence": {"id": "B", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 3}}],
+    "special_tokens": {END: {"id": END, "ids": [356], "tokens": [END]}},
+}
 SPECS = {
     "plain": trained_spec(),
     "nfc": trained_spec(normalizer="nfc", pattern="cl100k"),
     "around": trained_spec(prefix_ids=(356,), suffix_ids=(356,)),
+    "types": trained_spec(suffix_ids=(356,), post_processor=TYPES),
     "content": trained_spec(
         special_tokens=[END, AddedToken("<think>", 400, special=False), AddedToken("<m>", 401)]
     ),
     "flags": trained_spec(special_tokens=[END, AddedToken("<m>", 400, lstrip=True)]),
     "characters": character_spec(),
 }
-SOME = ["nfc", "around", "characters"]
+SOME = ["nfc", "around", "types", "characters"]
 TEXTS = ["the house", "", f"a{END}b <think> <m>the", "e\u0301 東京 👩‍👩‍👧", " the  end\n\n" * 9]
 
 

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import pickle
+from itertools import product
 
 import pytest
 import tokenizers
@@ -199,6 +200,13 @@ ENDS = {"type": "BertProcessing", "cls": ["<|endoftext|>", 356], "sep": ["the", 
 AS_TEXTS = [" ".join(pair) for pair in GPT2["model"]["merges"]]
 SPLIT = "pre_tokenizer.pretokenizers.0"
 TEMPLATE = "post_processor.processors.1"
+NAMED = f"{TEMPLATE}.special_tokens.<|endoftext|>"
+
+
+def piece(name, type_id=0):
+    kind = "Sequence" if name in ("A", "B") else "SpecialToken"
+    return {kind: {"id": name, "type_id": type_id}}
+
 
 REFUSED = [
     # base, path to the field, value, words of the message
@@ -253,6 +261,15 @@ REFUSED = [
     (LLAMA3, f"{TEMPLATE}.single", [], "sequence A once"),
     (LLAMA3, f"{TEMPLATE}.single.0.SpecialToken.id", "<x>", "single holds"),
     (LLAMA3, f"{TEMPLATE}.single.1.Sequence.id", "B", "single holds"),
+    (LLAMA3, f"{TEMPLATE}.single.1.Sequence.type_id", True, "single holds"),
+    (LLAMA3, f"{TEMPLATE}.pair", piece("A"), "pair is no list"),
+    (LLAMA3, f"{TEMPLATE}.pair.0.SpecialToken.id", "<x>", "pair holds"),
+    (LLAMA3, f"{TEMPLATE}.pair.1.Sequence.type_id", 1 << 32, "pair holds"),
+    (LLAMA3, f"{TEMPLATE}.pair.1.Sequence.type_id", DROP, "pair holds"),
+    (LLAMA3, f"{TEMPLATE}.special_tokens", [], "special_tokens is malformed"),
+    (LLAMA3, f"{NAMED}.ids", 5, "no lists of ids and tokens"),
+    (LLAMA3, f"{NAMED}.tokens", DROP, "tokens is missing"),
+    (LLAMA3, f"{NAMED}.tokens", [5], "a token that is no text"),
     (LLAMA3, "post_processor.processors.0", {"type": "Sequence", "processors": []}, "nests"),
     (GPT2, "added_tokens.0.lstrip", 1, r"added_tokens\[0\].lstrip"),
     (GPT2, "added_tokens.0.single_word", DROP, r"added_tokens\[0\].single_word"),
@@ -418,15 +435,47 @@ ROBERTA = {**ENDS, "type": "RobertaProcessing", "trim_offsets": True, "add_prefi
 IN_SEQUENCE = {"type": "Sequence", "processors": [GPT2["post_processor"], ROBERTA]}
 
 
-@pytest.mark.parametrize("step", [ENDS, IN_SEQUENCE], ids=["bert", "roberta"])
-def test_the_ends_of_roberta_and_bert_are_put_around_a_text(step):
+TWICE = {
+    "type": "TemplateProcessing",
+    "single": [piece("two", 2), piece("A", 1), piece("the", 3)],
+    "pair": [piece("B", 1), piece("the", 4), piece("two"), piece("A")],
+    "special_tokens": {
+        "two": {"id": "two", "ids": [356, 300], "tokens": ["one", "other"]},
+        "the": {"id": "the", "ids": [258], "tokens": ["the"]},
+    },
+}
+OF_PAIRS = {**TWICE, "single": [piece("A")]}
+
+
+@pytest.mark.parametrize(
+    ("step", "around"),
+    [
+        (ENDS, ((356,), (258,))),
+        (IN_SEQUENCE, ((356,), (258,))),
+        (TWICE, ((356, 300), (258,))),
+        ({"type": "Sequence", "processors": [OF_PAIRS, ENDS]}, ((356,), (258,))),
+        (OF_PAIRS, ((), ())),
+    ],
+    ids=["bert", "roberta", "template", "two steps", "pairs alone"],
+)
+def test_a_post_processor_gives_the_same_for_one_text_and_for_two(step, around):
     theirs, (ours, *_) = pair_of({**GPT2, "post_processor": step})
-    assert (ours.spec.prefix_ids, ours.spec.suffix_ids) == ((356,), (258,))
-    for text in ("", "low the"):
-        expected = theirs.encode(text).ids
-        assert ours.encode(text, add_special_tokens=True) == expected
-        assert in_hugging_face(ours.spec).encode(text).ids == expected
-    assert parse(table_of(ours.spec)) == ours.spec
+    assert (ours.spec.prefix_ids, ours.spec.suffix_ids) == around
+    fields = json.loads(json.dumps(render_spec_fields(ours.spec)))
+    restored = build_spec(fields, ours.spec.vocab, ours.spec.merges)
+    for again in (ours.spec, restored, pickle.loads(pickle.dumps(ours.spec))):
+        written = in_hugging_face(again)
+        for texts, adds in product([("",), ("low the",), ("low", "the")], (True, False)):
+            expected, found = (t.encode(*texts, add_special_tokens=adds) for t in (theirs, written))
+            for name in ("ids", "type_ids", "special_tokens_mask", "tokens", "offsets"):
+                assert getattr(found, name) == getattr(expected, name)
+            if len(texts) == 1:
+                assert ours.encode(*texts, add_special_tokens=adds) == expected.ids
+        assert parse(table_of(again)) == ours.spec
+    with pytest.raises(FormatError, match="puts other ids around a text"):
+        render_tokenizer_json(dataclasses.replace(ours.spec, prefix_ids=(1,)))
+    with pytest.raises(FormatError, match="puts other ids around a text"):
+        build_spec({**fields, "prefix_ids": [1]}, restored.vocab, restored.merges)
 
 
 @pytest.mark.parametrize(
