@@ -238,7 +238,7 @@ ERRORS = [
     (("train", "corpus.txt", "--pattern", "gpt5"), 1, "Known names"),
     (("train", "corpus.txt", "--from-counts", "corpus.txt"), 2, "leave them out"),
     (("import", "nothing", "--name=a"), 1, "there is no file nothing"),
-    (("encode", "a", "--artifacts-dir", "empty"), 1, "starter"),
+    (("encode", "a", "--artifacts-dir", "nope"), 1, "an option names, does not exist"),
     (("encode", "a", "--tokenizer", "s3://b/t.json"), 2, "s3://b/t.json is an address"),
     (("convert", "s3://b/t.json", "--to", "tiktoken", "-o", "x"), 2, "s3://b/t.json is an address"),
     (("promote", "worked@../x"), 1, "'worked' has no version '../x'; it has"),

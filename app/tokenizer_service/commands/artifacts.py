@@ -155,7 +155,7 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     for word in arguments.tokenizers:
         tokenizer, ref, _ = load_one(arguments, word)
         if ref is not None:
-            store, _ = resolve_tokenizer(arguments, word)
+            store, _ = resolve_tokenizer(arguments, str(ref))
             manifest = json.loads(store.read_manifest(ref).to_json())
             inspected[str(ref)] = tokenizer.spec, manifest
         elif arguments.json:

@@ -15,7 +15,12 @@ from tokenizer_core.presets import PRESETS
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.text.streaming import StreamingEncoder, encode_pieces
 from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_service.commands.command_line import DEFAULT_TOKENIZER, CommandError, UsageError
+from tokenizer_service.commands.command_line import (
+    DEFAULT_TOKENIZER,
+    CommandError,
+    UsageError,
+    note_other_version,
+)
 
 if TYPE_CHECKING:
     from tokenizer_client.client import Client, TokenizerResource
@@ -226,6 +231,10 @@ def _find(tokenizers: TokenizerResource, word: str | None) -> TokenizerSummary:
             f"the service has no tokenizer {name!r}{near}; it has: {there}"
         ) from error
     for found in versions:
+        if not at and not found.active:
+            served = {model.id: model.root for model in tokenizers.models().data}
+            newest = f"{found.name}@{found.version}"
+            note_other_version(newest, served.get(name, newest))
         if not at or version == found.version:
             return found
     raise CommandError(f"the service has no version {version!r:.80} of {name}")

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +32,8 @@ _MOST_NAMED: Final = 20
 _GIVEN: Final = "given_options"
 DEFAULT_ARTIFACTS_DIR: Final = "artifacts"
 DEFAULT_TOKENIZER: Final = "starter"
+_MAKE_THE_FOLDER: Final = ("import", "train", "shrink")
+"""The commands that publish, into a new folder if need be."""
 _MAY_BE_EMPTY: Final = ("--separator", "--begin-of-document", "--end-of-document")
 
 
@@ -261,9 +265,9 @@ def print_error(command: str, message: str) -> None:
     print(line, file=sys.stderr)
 
 
-def print_warnings(*warnings: object) -> None:
+def print_warnings(*messages: object) -> None:
     """Print a line for each to stderr."""
-    for warning in warnings:
+    for warning in messages:
         print(f"tokenizer: warning: {warning}", file=sys.stderr)
 
 
@@ -273,12 +277,14 @@ def add_artifacts_dir(parser: Any) -> None:
         "--artifacts-dir",
         type=parse_path,
         metavar="FOLDER",
-        help="folder of the tokenizers (default: TOKENIZER_ARTIFACTS_DIR, else ./artifacts)",
+        help="folder of the tokenizers (default: TOKENIZER_ARTIFACTS_DIR, else ./artifacts); one "
+        f"that is named must exist, but for {', '.join(_MAKE_THE_FOLDER)}, which make it",
     )
 
 
 def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
-    """The artifacts folder that the arguments or the environment name."""
+    """The artifacts folder that the arguments or the environment name; raises CommandError if it
+    is named and does not exist."""
     given: Path | None = arguments.artifacts_dir
     named = os.environ.get("TOKENIZER_ARTIFACTS_DIR", DEFAULT_ARTIFACTS_DIR)
     if given is None and not named:
@@ -286,7 +292,31 @@ def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
     folder = given or Path(named)
     if folder.exists() and not folder.is_dir():
         raise CommandError(f"{folder} is no folder of tokenizers, but a file")
+    if _is_store_named(arguments):
+        try:
+            check_named_folder(os.environ.get("TOKENIZER_STORE"), folder)
+        except CommandError:
+            if arguments.command not in _MAKE_THE_FOLDER:
+                raise
+            named = os.environ.get("TOKENIZER_STORE") or str(folder)
+            warnings.warn(f"{named} does not exist yet; this command makes it", stacklevel=2)
     return folder
+
+
+def check_named_folder(store: str | None, artifacts_dir: Path) -> None:
+    """Refuse a folder of tokenizers that is named and does not exist: it is misspelt, or the volume
+    is not mounted. `store` is the value of TOKENIZER_STORE."""
+    from tokenizer_core.blobs.addresses import is_store_address
+
+    if store and is_store_address(store):
+        return
+    folder = Path(store or artifacts_dir)
+    if not os.access(folder, os.F_OK):
+        raise CommandError(
+            f"the folder {folder}, which TOKENIZER_{'STORE' if store else 'ARTIFACTS_DIR'} or an "
+            f"option names, does not exist; check its name and that its volume is mounted, or make "
+            f"it: mkdir -p {shlex.quote(str(folder))}"
+        )
 
 
 def default_tokenizer() -> str:
@@ -310,7 +340,7 @@ def resolve_tokenizer(
     The packaged starter is for use outside a checkout: nobody gets it where an option or the
     environment names a store.
     """
-    from tokenizer_core.errors import ArtifactNotFoundError
+    from tokenizer_core.errors import ArtifactError, ArtifactNotFoundError
 
     if name == "":
         raise UsageError("the name of a tokenizer is empty")
@@ -319,7 +349,7 @@ def resolve_tokenizer(
         return store, active
     wanted = name or default_tokenizer()
     try:
-        return store, store.resolve_named(wanted)
+        ref = store.resolve_named(wanted)
     except ArtifactNotFoundError as error:
         is_named = _is_store_named(arguments)
         is_starter = wanted.partition("@")[0] == DEFAULT_TOKENIZER
@@ -334,10 +364,27 @@ def resolve_tokenizer(
                 ) from error
             also = () if is_starter or is_named else (DEFAULT_TOKENIZER,)
             raise unknown_tokenizer(store, wanted, also) from error
-        if way:
+        if name is None and (way or _is_kept(arguments)):
+            way = way or f"name it, or another: --tokenizer {wanted}"
             said = "note: no tokenizer is active here, so this is the packaged starter"
             print(f"{said}; {way}", file=sys.stderr)
         return packaged, packaged.resolve(wanted)
+    if name is not None:
+        # The name `active` is no model, and damage is an error of the command that meets it.
+        with contextlib.suppress(ArtifactError):
+            note_other_version(str(ref), str(store.resolve_model(wanted)))
+    return store, ref
+
+
+def _is_kept(arguments: argparse.Namespace) -> bool:
+    """Whether the result goes to a program or a file, where nobody sees that its ids are others."""
+    return not sys.stdout.isatty() or str(getattr(arguments, "output", None) or "-") != "-"
+
+
+def note_other_version(newest: str, served: str) -> None:
+    """Say that a name alone is another version for a command than for requests by `model`."""
+    if newest != served:
+        print(f"note: this is {newest}, the newest; {served} serves", file=sys.stderr)
 
 
 def resolve_published(store: Artifacts, name: str) -> ArtifactRef:
@@ -367,11 +414,11 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
     from tokenizer_core.errors import ArtifactStorageError
     from tokenizer_core.presets import PRESETS, preset_of_model
 
-    name, _, version = wanted.partition("@")
+    name, at, version = wanted.partition("@")
     names = store.names()
     if wanted == "active":
         return CommandError("no tokenizer is active; make one so: tokenizer promote NAME")
-    if version and name in names:
+    if at and name in names:
         versions = [ref.version for ref in store.versions(name)]
         near = did_you_mean(version, versions)
         there = ", ".join(versions[:_MOST_NAMED])

@@ -60,6 +60,7 @@ from tokenizer_service.commands.command_line import (
     CommandError,
     UsageError,
     add_command,
+    check_named_folder,
     open_packaged_store,
     unknown_tokenizer,
 )
@@ -192,7 +193,8 @@ def _check_settings(settings: Settings) -> None:
     except StorageError as error:
         raise CommandError(f"TOKENIZER_STORE: {error}") from error
     folder = settings.artifacts_dir
-    _check_named_folder(settings)
+    if settings.names_tokenizers:
+        check_named_folder(settings.store, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -209,20 +211,6 @@ def _check_settings(settings: Settings) -> None:
         _seed_starter(folder)
     if "default" in settings.model_fields_set:
         _check_default(settings)
-
-
-def _check_named_folder(settings: Settings) -> None:
-    """Refuse a folder of tokenizers that is named and does not exist: it is misspelt, or the volume
-    is not mounted."""
-    variable = "STORE" if settings.store else "ARTIFACTS_DIR"
-    folder = Path(settings.store or settings.artifacts_dir)
-    is_address = is_store_address(settings.store or "")
-    if settings.names_tokenizers and not is_address and not os.access(folder, os.F_OK):
-        raise CommandError(
-            f"the folder {folder}, which TOKENIZER_{variable} or an option names, does not exist; "
-            f"check its name and that its volume is mounted, or make it: mkdir -p "
-            f"{shlex.quote(str(folder))}"
-        )
 
 
 def _seed_starter(folder: Path) -> None:

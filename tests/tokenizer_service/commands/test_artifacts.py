@@ -225,6 +225,13 @@ def test_aliases_are_added_listed_and_removed(cli):
         cli.run("import", name, "--name=again")
         for command in ("promote", "rollback"):
             assert cli.run(command, name)[0].startswith(b"news@")
+    older, newest = map(str, ArtifactStore(cli.folder / "artifacts").versions("news"))
+    for command in (("encode", "x", "--tokenizer"), ("inspect",)):
+        for name in ("qwen", "news"):
+            note = f"note: this is {newest}, the newest; {older} serves\n"
+            assert cli.run(*command, name)[1] == note
+        for name in ("active", older, newest):
+            assert cli.run(*command, name)[1] == ""
     for words, code, reason in (
         (("alias", "none", "x"), 1, "there is no tokenizer 'none'"),
         (("alias", "starter", "x"), 1, "tokenizer import starter --name starter"),

@@ -1,5 +1,6 @@
 """Which tokenizer a word on the command line is."""
 
+import io
 import shutil
 
 import pytest
@@ -120,10 +121,18 @@ def test_without_an_active_tokenizer_the_error_has_the_remedy(cli):
     assert "but a file" in cli.fail("encode", "x", "--tokenizer=gpt2", "--artifacts-dir=file")
 
 
-def test_commands_find_the_packaged_starter_in_an_empty_folder(cli):
+def test_commands_find_the_packaged_starter_in_an_empty_folder(cli, monkeypatch):
     version = cli.run("inspect", "starter")[0].decode().split()[0]
     for options in ((), ("--tokenizer", "starter"), ("--tokenizer", version)):
         assert cli.run("encode", "Hello, world!", *options)[0] == STARTER_IDS
+    # The ids of another folder's default are others: what is kept has a note.
+    note = "note: no tokenizer is active here, so this is the packaged starter; name it, or another"
+    assert cli.run("encode", "x", "--tokenizer=starter")[1] == ""
+    assert cli.run("encode", "x")[1] == f"{note}: --tokenizer starter\n"
+    terminal = type("Terminal", (io.TextIOWrapper,), {"isatty": lambda _: True})
+    monkeypatch.setattr(io, "TextIOWrapper", terminal)
+    assert cli.run("count", "x")[1] == ""
+    assert note in cli.run("encode", "x", "--output=ids")[1]
     assert not (cli.folder / "artifacts").exists()
     cli.fail("encode", "--tokenizer", "starter@20200101T000000Z-00000000", "x")
     assert "'mine'" in cli.fail("encode", "x", TOKENIZER_DEFAULT="mine")
@@ -154,8 +163,23 @@ def test_the_starter_is_the_default_where_no_folder_is_named_and_no_tokenizer_is
 
 def test_a_named_folder_does_not_fall_back(cli):
     for name in ("TOKENIZER_ARTIFACTS_DIR", "TOKENIZER_STORE"):
-        assert MISSING in cli.fail("encode", "x", **{name: str(cli.folder / "empty")})
+        (cli.folder / "empty").mkdir(exist_ok=True)
+        assert MISSING in cli.fail("encode", "x", **{name: "empty"})
+        for words in (
+            ("encode", "x"),
+            ("encode", "x", "--tokenizer=gpt2"),
+            ("list",),
+            ("inspect", "news"),
+            ("promote", "news"),
+            ("jobs", "list"),
+        ):
+            line = cli.fail(*words, **{name: "nope"})
+            assert f"the folder nope, which {name} or an option names, does not exist" in line
+    assert "the folder nope, which TOKENIZER_ARTIFACTS" in cli.fail("list", "--artifacts-dir=nope")
     assert MISSING in cli.fail("encode", "x", "--artifacts-dir", "empty")
+    _, warned = cli.run("import", "gpt2", "--name=gpt2", "--artifacts-dir=new")
+    assert warned == "tokenizer: warning: new does not exist yet; this command makes it\n"
+    assert b"gpt2@" in cli.run("list", "--artifacts-dir=new")[0]
     for named, reason in (("", "is empty; name a folder"), ("corpus.txt", "is no folder of")):
         assert reason in cli.fail("list", TOKENIZER_ARTIFACTS_DIR=named)
 
