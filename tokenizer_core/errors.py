@@ -96,21 +96,24 @@ class UnknownPatternError(TokenizerCoreError, ValueError):
 
 
 class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
-    """The text contains a special token that the caller disallowed; `token` names it, `place` the
-    document of a corpus, and `which` the text."""
+    """The text contains a special token that the caller disallowed; `token` names it (empty if a
+    service does not), `place` the document of a corpus, `index` its number there if that is known,
+    and `which` the text."""
 
     code = "special_token_forbidden"
+    index: int | None = None
 
     def __init__(self, token: str, place: str = "", which: str = "the text") -> None:
-        self.token, self.place = token, place
+        self.token, self.place, self.which = token, place, which
+        self.shown = f"the special token {token!r}" if token else "a special token"
         if place:
             super().__init__(
-                f"{place}: the document holds the special token {token!r}, and nothing allows it. "
+                f"{place}: the document holds {self.shown}, and nothing allows it. "
                 f"allowed_special all (--allowed-special all) takes it as the token, none as text"
             )
             return
         super().__init__(
-            f"{which} holds the special token {token!r}, which disallowed_special forbids. "
+            f"{which} holds {self.shown}, which disallowed_special forbids. "
             f"To have it recognised, name it in allowed_special and not in disallowed_special; to "
             f"take it as plain text, pass allowed_special='none' and no disallowed_special."
         )

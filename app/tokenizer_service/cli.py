@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     CorpusDocumentError,
+    SpecialTokenForbiddenError,
     TokenizerCoreError,
     did_you_mean,
 )
@@ -130,7 +131,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             remedies = ["restore it from a backup, or publish it again"]
         if isinstance(error, CorpusDocumentError) and "skip_bad" in parsed:
             remedies = ["or leave bad documents out (--skip-bad)", *remedies]
-        return _fail(command, "; ".join([str(error), *remedies]), _exit_code(error))
+        said = str(error)
+        if isinstance(error, SpecialTokenForbiddenError) and not error.place:
+            said = f"{error.which} holds {error.shown}, which --disallowed-special forbids"
+            remedies = ["leave it out to have the token, or give --allowed-special none for text"]
+        return _fail(command, "; ".join([said, *remedies]), _exit_code(error))
     except BrokenPipeError:
         # The reader, for instance `head`, stopped reading: end without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -130,6 +130,15 @@ def test_encode_decode_count_agree(trained, tmp_path):
         counted = json.loads(trained.run("count", "--file=d.jsonl", "--json", *options)[0])
         assert counted["bytes"] == n_bytes
     assert "not the documents in its lines" in trained.run("encode", "--file", "d.jsonl")[1]
+    assert "not the documents" in trained.run("count", stdin=b'{"text": "low"}\n' * 2)[1]
+    assert trained.run("count", stdin=b'{"text": "low"}\n')[1] == ""
+    twice = ("encode", "--file", "text.txt", "text.txt")
+    for option, each in (("--format=ids", out), ("--json", as_json)):
+        assert trained.run(*twice, option)[0] == each * 2  # a line for each file
+        assert trained.run("decode", stdin=each * 2)[0] == b"newest lower" * 2
+    (tmp_path / "end.txt").write_text("<|endoftext|>", encoding="utf-8")
+    refused = ("encode", "--disallowed-special=all", "--file=end.txt")
+    assert "encode: end.txt holds the special token '<|endoftext|>'" in trained.fail(*refused)
     assert trained.run("decode", *map(str, ids))[0] == b"newest lower"
     for stdin in (out, as_json):
         assert trained.run("decode", stdin=stdin)[0] == b"newest lower"
@@ -213,12 +222,13 @@ ERRORS = [
     (
         ("encode", "<|endoftext|>", "--disallowed-special=all"),
         1,
-        "which disallowed_special forbids",
+        "the special token '<|endoftext|>', which --disallowed-special forbids; leave it out",
     ),
     (("count", "a", "--disallowed-special=<|a|>"), 2, "'<|a|>' is no special token"),
     (("count", "a", "--field=text"), 2, "--format and --field are of files"),
     (("count", "--file=corpus.txt", "--field=a"), 2, "--field is of JSON lines"),
     (("encode", "a", "b"), 2, "quotes"),
+    (("decode", "--file=nope"), 1, "nope is not there; check the path"),
     (("encode", "--pieces", "--json", "x"), 2, "not allowed with argument"),
     (("encode", "--files", "corpus.txt", "a"), 1, "put a text before --files"),
     (("train",), 2, "no input"),

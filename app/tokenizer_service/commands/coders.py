@@ -10,7 +10,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tokenizer_core.compat.other_models import LibraryTokenizer
-from tokenizer_core.errors import ArtifactNameError, UnknownTokenIdError, did_you_mean
+from tokenizer_core.errors import (
+    ArtifactNameError,
+    SpecialTokenForbiddenError,
+    UnknownTokenIdError,
+    did_you_mean,
+)
 from tokenizer_core.presets import PRESETS
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.text.streaming import StreamingEncoder, encode_pieces
@@ -158,9 +163,25 @@ class ServedCoder:
     ) -> Iterator[int]:
         """As of LocalCoder, many documents a request."""
         options = _as_fields(specials)
+        n_done = 0
         for batch in _batches(pieces):
-            with errors_in_a_line():
-                yield sum(self._client.count_batch(batch, **options))
+            try:
+                with errors_in_a_line():
+                    yield sum(self._client.count_batch(batch, **options))
+            except SpecialTokenForbiddenError as error:
+                error.index = n_done + self._find_refused(batch, options)
+                raise
+            n_done += len(batch)
+
+    def _find_refused(self, batch: list[str], options: dict[str, Any]) -> int:
+        """The index of the first text that the service refuses, which does not say it."""
+        for index, text in enumerate(batch[:-1]):
+            try:
+                with errors_in_a_line():
+                    self._client.count(text, **options)
+            except SpecialTokenForbiddenError:
+                return index
+        return len(batch) - 1
 
     def decode(self, blocks: Iterator[list[int]], *, skip_special_tokens: bool) -> Iterator[bytes]:
         """As of LocalCoder. What one request does not hold is streamed, as text."""
@@ -285,8 +306,9 @@ def open_client(url: str) -> Client:
 
 @contextmanager
 def errors_in_a_line() -> Iterator[None]:
-    """Raise errors of the client in the block as CommandError."""
-    from tokenizer_client import AuthenticationError, ClientError, NotFoundError
+    """Raise errors of the client in the block as CommandError, and a special token that the service
+    refuses as SpecialTokenForbiddenError."""
+    from tokenizer_client import AuthenticationError, ClientError, NotFoundError, ProblemError
 
     try:
         yield
@@ -303,4 +325,6 @@ def errors_in_a_line() -> Iterator[None]:
             )
         if isinstance(error, NotFoundError) and error.code == "job_not_found":
             said = "the service has no such job; tokenizer jobs list shows them, also with --server"
+        if isinstance(error, ProblemError) and error.code == SpecialTokenForbiddenError.code:
+            raise SpecialTokenForbiddenError("") from error
         raise CommandError(said) from error

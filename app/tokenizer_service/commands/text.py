@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 _READ_BYTES: Final = 1 << 18
 _WIDTHS: Final = {"u16": 2, "u32": 4}
 """The bytes of an id."""
+_NOT_DOCUMENTS: Final = (
+    "note: this is about all of the text, and not the documents in its lines; of these: tokenizer "
+    "corpus encode, tokenizer count --file FILE"
+)
 _NOT_IDS: Final = re.compile(rb"[^0-9\s,\[\]]")
 
 
@@ -63,8 +67,8 @@ def add_parsers(subcommands: Any) -> None:
         "--format",
         choices=("ids", "json", "pieces", *_WIDTHS),
         default="ids",
-        help="ids: numbers and spaces (default); pieces: see --pieces; u16, u32: raw "
-        "little-endian numbers",
+        help="ids: numbers and spaces (default), json: a list; of several files a line each; "
+        "pieces: see --pieces; u16, u32: raw little-endian numbers, of all files in a row",
     )
     formats.add_argument(
         "--pieces",
@@ -171,13 +175,19 @@ def run_encode(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"the largest id of this tokenizer is {coder.largest_id}, too large for u16; use u32"
         )
-    blocks = _blocks_of_all(coder, specials_of(coder, arguments), arguments)
-    if arguments.format == "pieces":
-        is_coloured = arguments.output == STANDARD_OUTPUT and has_colours(sys.stdout)
-        rendered = render_pieces(blocks, coder.vocab, is_coloured=is_coloured)
-    else:
-        rendered = _render_ids(blocks, arguments.format)
-    write_output(arguments.output, rendered)
+    specials = specials_of(coder, arguments)
+    is_coloured = arguments.output == STANDARD_OUTPUT and has_colours(sys.stdout)
+
+    def render() -> Iterator[bytes]:
+        with _bar_over(arguments) as bar:
+            for path in _inputs(arguments):
+                blocks = _blocks(coder, specials, arguments, path, bar)
+                if arguments.format == "pieces":
+                    yield from render_pieces(blocks, coder.vocab, is_coloured=is_coloured)
+                else:
+                    yield from _render_ids(blocks, arguments.format)
+
+    write_output(arguments.output, render())
 
 
 def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:
@@ -279,7 +289,7 @@ def _count_documents(
                 bar.update(done + reader.position_bytes - bar.n)
         except SpecialTokenForbiddenError as error:
             with open_documents(path, kind) as again:
-                place, _ = again.find_place(n_documents)
+                place, _ = again.find_place(n_documents if error.index is None else error.index)
             raise SpecialTokenForbiddenError(error.token, f"{path}, {place}") from None
     return n_tokens, n_bytes
 
@@ -342,6 +352,7 @@ def run_decode(arguments: argparse.Namespace) -> None:
     if arguments.ids and arguments.file:
         raise UsageError("give ids as arguments or with --file, not both")
     inputs = [*filter(None, [arguments.file]), *tokenizer_files(arguments)]
+    require_files([path for path in (arguments.file,) if path not in (None, STANDARD_INPUT)])
     require_other_files([arguments.output], inputs)
     coder = find_coder(arguments)
     with _bar_over(arguments) as bar:
@@ -360,11 +371,7 @@ def _check_text(arguments: argparse.Namespace) -> None:
     require_files([path for path in arguments.file if path != STANDARD_INPUT])
     is_listed = any(path.suffix in (".jsonl", ".ndjson") for path in arguments.file)
     if is_listed and arguments.command != "count":
-        print(
-            "note: this is about all of a file, and not the documents in its lines; ids of these: "
-            "tokenizer corpus encode",
-            file=sys.stderr,
-        )
+        print(_NOT_DOCUMENTS, file=sys.stderr)
     if arguments.text == "-":
         print("note: this is about the text -; for standard input leave it out", file=sys.stderr)
     with suppress(OSError, ValueError):  # a long text is no name
@@ -397,14 +404,6 @@ def _bar_over(arguments: argparse.Namespace) -> Any:
     return progress_bar(quiet=quiet, total=sum(sizes) or None, desc=name)
 
 
-def _blocks_of_all(
-    coder: Coder, specials: Specials, arguments: argparse.Namespace
-) -> Iterator[list[int]]:
-    with _bar_over(arguments) as bar:
-        for path in _inputs(arguments):
-            yield from _blocks(coder, specials, arguments, path, bar)
-
-
 def _inputs(arguments: argparse.Namespace) -> list[Path | None]:
     """The files to read; None for the text of the command line."""
     return [None] if arguments.text is not None else arguments.file or [STANDARD_INPUT]
@@ -421,7 +420,11 @@ def _blocks(
         return
     with _open_input(path) as file:
         pieces = _decode_utf8(file, str(path), bar)
-        yield from coder.encode(pieces, specials, add_special_tokens=adds)
+        try:
+            yield from coder.encode(pieces, specials, add_special_tokens=adds)
+        except SpecialTokenForbiddenError as error:
+            which = "standard input" if path == STANDARD_INPUT else str(path)
+            raise SpecialTokenForbiddenError(error.token, which=which) from None
 
 
 @contextmanager
@@ -445,6 +448,9 @@ def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
     decoder, first = Utf8Decoder(), b""
     while True:
         data = file.read1(_READ_BYTES)
+        is_start = name == "-" and not first
+        if is_start and data.count(b"\n") > 1 and format_of_content(data) == "jsonl":
+            print(_NOT_DOCUMENTS, file=sys.stderr)
         first = first or data
         bar.update(len(data))
         try:

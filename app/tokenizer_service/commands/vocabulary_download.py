@@ -59,7 +59,7 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer import $(tokenizer pull Qwen/Qwen3-8B) --name qwen3"
         ),
     )
-    pull.add("names NAME", "a preset, or a model as owner/name", nargs="+")
+    pull.add("names PRESET", "a preset, or a model as owner/name", nargs="+")
     pull.add("--revision REVISION", "branch, tag or commit of the models (default: main)")
     add_quiet(pull)
 
@@ -81,7 +81,7 @@ def run_pull(arguments: argparse.Namespace) -> None:
             continue
         preset = PRESETS[name]
         if there := [path for path in cached_paths(preset) if _is_complete(path, preset)]:
-            print(f"{there[0]}  (already there)")
+            print(there[0])  # alone, for `tokenizer import $(tokenizer pull ...)`
             continue
         path = own_cache_path(preset)
         data = _download(_url_of(preset), quiet=arguments.quiet)

@@ -31,7 +31,7 @@ def add_reading_options(parser: Any) -> None:
     """Add `--preset`, `--pattern`, `--special`, `--no-special`, `--ids` and
     `--chat-template`."""
     parser.add(
-        "--preset NAME",
+        "--preset PRESET",
         "the file is this published vocabulary, which sets pattern and special tokens: "
         + ", ".join(PRESETS),
         choices=tuple(PRESETS),

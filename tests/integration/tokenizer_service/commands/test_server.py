@@ -57,6 +57,11 @@ def service(starter_artifacts, other_spec, tmp_path_factory):
     around = replace(other_spec, prefix_ids=(1195,), suffix_ids=(1097, 1195))
     ArtifactStore(folder).publish(around, name="around")
     ArtifactStore(folder).add_alias("a/model", "other")
+    for spec in (other_spec, around):
+        ref = ArtifactStore(folder).publish(spec, name="twice")
+        if spec is other_spec:
+            ArtifactStore(folder).promote(ref)
+    ArtifactStore(folder).promote(ArtifactStore(folder).resolve("starter"))
     with serve(folder) as running:
         yield running, ArtifactStore(folder)
 
@@ -144,10 +149,20 @@ def test_an_alias_of_the_service_is_taken(service, tmp_path, monkeypatch):
     assert cli.run(*asked, "a/model") == cli.run(*asked, "other")
 
 
+def test_a_name_whose_newest_version_does_not_serve_has_a_note(both, service, monkeypatch):
+    server, store = service
+    first, newest = store.versions("twice")
+    both("encode", "low", "--tokenizer=twice")
+    cli = Cli(Path(), monkeypatch)
+    _, note = cli.run("count", "--server", server.url, "low", "--tokenizer=twice")
+    assert note == f"note: this is {newest}, the newest; {first} serves\n"
+
+
 def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
     cli = Cli(tmp_path, monkeypatch)
     url = f"--server={service[0].url}"
     Path("bad.txt").write_bytes(b"low\xff")
+    Path("d.jsonl").write_text('{"text": "low"}\n' * 301 + json.dumps({"text": TEXT}))
     for words, said, code in (
         (
             ("count", url, "--tokenizer=othr", "low"),
@@ -160,7 +175,12 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
         (("count", url, "--tokenizer=./tokenizer.json", "low"), "it has: a/model, around, ", 1),
         (("encode", url, "--allowed-special=<|x|>", "low"), "is no special token", 2),
         (("truncate", url, "-n1", "low\udcff"), "the text holds bytes that are not UTF-8", 1),
-        (("encode", url, "--disallowed-special=all", TEXT), "that disallowed_special forbids", 1),
+        (
+            ("encode", url, "--disallowed-special=all", TEXT),
+            "token, which --disallowed-special forbids; leave",
+            1,
+        ),
+        (("count", url, "--file=d.jsonl"), "d.jsonl, line 302: the document holds a special", 1),
         (("encode", url, "--file=bad.txt"), "bad.txt is not UTF-8 at byte 3", 1),
         (("decode", url, "5000000000"), "5000000000", 1),
         (("count", "--server=http://127.0.0.1:9", "low"), "is the service running?", 1),
