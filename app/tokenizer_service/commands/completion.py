@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from tokenizer_core.presets import PRESETS
 from tokenizer_service.commands.command_line import add_command
 
 # The metavar of an argument selects its completion, so that commands need no code for completion.
@@ -16,14 +17,25 @@ _FILES: Final = ("FILE", "INPUT", "COUNTS", "COUNTS[=WEIGHT]", "PATH", "NAME=FIL
 _NAMES: Final = ("NAME[@VERSION]", "NAME")
 _NAMES_OR_FILES: Final = ("TOKENIZER", "A", "B", "SOURCE")
 
-# The functions list candidates: the names in a subfolder of the artifacts folder, and files.
+# The functions list candidates: the names in a subfolder of the artifacts folder, their versions
+# once the word has an @, presets, and files.
 _BASH: Final = """\
+COMP_WORDBREAKS=${COMP_WORDBREAKS//@}  # else NAME@VERSION is several words
 _tokenizer_below() {
   compgen -W "$(command ls "${TOKENIZER_ARTIFACTS_DIR:-artifacts}/$1" 2>/dev/null)" -- "$2"
 }
-_tokenizer_names() { _tokenizer_below tokenizers "$1"; }
+_tokenizer_versions() {
+  compgen -W "$(cd "${TOKENIZER_ARTIFACTS_DIR:-artifacts}/tokenizers" 2>/dev/null &&
+    command ls -d */* 2>/dev/null | tr / @)" -- "$1"
+}
+_tokenizer_names() {
+  case $1 in *@*) _tokenizer_versions "$1" ;; *) _tokenizer_below tokenizers "$1" ;; esac
+}
 _tokenizer_jobs() { _tokenizer_below jobs "$1"; }
-_tokenizer_names_or_files() { _tokenizer_below tokenizers "$1"; compgen -f -- "$1"; }
+_tokenizer_presets() { compgen -W "{presets}" -- "$1"; }
+_tokenizer_names_or_files() {
+  _tokenizer_names "$1"; compgen -W starter -- "$1"; _tokenizer_presets "$1"; compgen -f -- "$1"
+}
 """
 _ZSH: Final = """\
 _tokenizer_below() {
@@ -31,20 +43,45 @@ _tokenizer_below() {
   found=("${TOKENIZER_ARTIFACTS_DIR:-artifacts}"/$1/*(N:t))
   compadd -a found
 }
-_tokenizer_names() { _tokenizer_below tokenizers }
+_tokenizer_versions() {
+  local -a found
+  found=("${TOKENIZER_ARTIFACTS_DIR:-artifacts}"/tokenizers/*/*(N))
+  found=(${found#*/tokenizers/})
+  found=(${found/\\//@})
+  compadd -a found
+}
+_tokenizer_names() {
+  if [[ $PREFIX == *@* ]]; then _tokenizer_versions; else _tokenizer_below tokenizers; fi
+}
 _tokenizer_jobs() { _tokenizer_below jobs }
-_tokenizer_names_or_files() { _tokenizer_below tokenizers; _files }
+_tokenizer_presets() { compadd {presets} }
+_tokenizer_names_or_files() {
+  _tokenizer_names; compadd starter; _tokenizer_presets; _files
+}
 """
 _FISH: Final = """\
-function _tokenizer_below
-  set -l folder artifacts
-  set -q TOKENIZER_ARTIFACTS_DIR; and set folder $TOKENIZER_ARTIFACTS_DIR
-  command ls $folder/$argv[1] 2>/dev/null
+function _tokenizer_folder
+  set -q TOKENIZER_ARTIFACTS_DIR; and echo $TOKENIZER_ARTIFACTS_DIR; or echo artifacts
 end
-function _tokenizer_names; _tokenizer_below tokenizers; end
+function _tokenizer_below; command ls (_tokenizer_folder)/$argv[1] 2>/dev/null; end
+function _tokenizer_versions
+  for name in (_tokenizer_below tokenizers)
+    printf "$name@%s\\n" (_tokenizer_below tokenizers/$name)
+  end
+end
+function _tokenizer_names
+  if string match -q '*@*' -- (commandline -ct)
+    _tokenizer_versions
+  else
+    _tokenizer_below tokenizers
+  end
+end
 function _tokenizer_jobs; _tokenizer_below jobs; end
+function _tokenizer_presets; printf "%s\\n" {presets}; end
 function _tokenizer_names_or_files
-  _tokenizer_below tokenizers
+  _tokenizer_names
+  echo starter
+  _tokenizer_presets
   __fish_complete_path (commandline -ct)
 end
 """
@@ -84,16 +121,22 @@ def render_completion(parser: argparse.ArgumentParser, shell: str) -> str:
             "zsh": f"_tokenizer_{kind}",
             "fish": f"(_tokenizer_{kind})",
         }
-        for kind in ("names", "names_or_files", "jobs")
+        for kind in ("names", "versions", "presets", "names_or_files", "jobs")
     }
     _set_completions(
         parser,
-        {"FOLDER": shtab.DIRECTORY, "JOB": listed["jobs"]}
+        {
+            "FOLDER": shtab.DIRECTORY,
+            "JOB": listed["jobs"],
+            "NAME@VERSION": listed["versions"],
+            "PRESET": listed["presets"],
+        }
         | dict.fromkeys(_FILES, shtab.FILE)
         | dict.fromkeys(_NAMES, listed["names"])
         | dict.fromkeys(_NAMES_OR_FILES, listed["names_or_files"]),
     )
-    return shtab.complete(parser, shell, preamble=_PREAMBLES[shell])
+    preamble = _PREAMBLES[shell].replace("{presets}", " ".join(PRESETS))
+    return shtab.complete(parser, shell, preamble=preamble)
 
 
 def _set_completions(parser: argparse.ArgumentParser, by_metavar: dict[str, Any]) -> None:

@@ -20,11 +20,19 @@ def test_bash_completes_commands_options_names_and_files(trained):
     script = trained.folder / "completion"
     script.write_bytes(trained.run("completion", "bash")[0])
     (trained.folder / "artifacts" / "jobs" / "20261121T041500Z-0123456789ab").mkdir(parents=True)
+    version = trained.run("inspect", "worked")[0].decode().split()[0]
     for words, expected in (
         ([""], set(_COMMANDS)),
         (["encode", "--format", ""], {"ids", "json", "pieces", "u16", "u32"}),
         (["encode", "--tokenizer", "w"], {"worked"}),
         (["promote", "w"], {"worked"}),
+        (["promote", "worked@"], {version}),
+        (["remove", "w"], {version}),
+        (["inspect", "worked@2"], {version}),
+        (["pull", "o200k_h"], {"o200k_harmony"}),
+        (["import", "--preset", "o200k_h"], {"o200k_harmony"}),
+        (["encode", "--tokenizer", "gp"], {"gpt2"}),
+        (["encode", "--tokenizer", "st"], {"starter"}),
         (["encode", "--file", "corp"], {"corpus.txt"}),
         (["corpus", "verify", ""], {"artifacts"}),
         (["jobs", "show", "2026"], {"20261121T041500Z-0123456789ab"}),
