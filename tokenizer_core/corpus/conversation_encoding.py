@@ -20,7 +20,7 @@ from tokenizer_core.errors import (
     ChatTemplateError,
     ConversationError,
 )
-from tokenizer_core.spec.chat_templates import choose_template
+from tokenizer_core.spec.chat_templates import choose_template, knows_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -138,8 +138,8 @@ class ConversationEncoder:
         missing = left_out(encoded.rendered)
         counts["messages_left_out"] = len({index for index, name in missing if name != "reasoning"})
         counts["turns_weight_0"] = n_unlearned
-        template = choose_template(tokenizer.chat_templates, self._template, with_tools=True)
-        counts["tools_left_out"] = int(bool(conversation.tools) and "tools" not in template.source)
+        has_them = knows_tools(tokenizer.chat_templates, self._template)
+        counts["tools_left_out"] = int(bool(conversation.tools) and not has_them)
         counts["reasoning_left_out"] = sum(name == "reasoning" for _, name in missing)
         return EncodedConversation(encoded.ids, mask, +counts)
 

@@ -203,6 +203,12 @@ def choose_template(
     )
 
 
+def knows_tools(templates: Mapping[str, str], name: str | ChosenTemplate | None) -> bool:
+    """Whether the template that renders a conversation with tools reads them; raises as
+    `choose_template`."""
+    return "tools" in choose_template(templates, name, with_tools=True).source
+
+
 def is_variable_name(name: str) -> bool:
     """Whether a template can read a variable of this name."""
     return _VARIABLE.fullmatch(name) is not None

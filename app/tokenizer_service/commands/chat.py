@@ -13,6 +13,7 @@ from tokenizer_core.chat.loss_mask import ChatEncoding
 from tokenizer_core.chat.messages import left_out
 from tokenizer_core.documents.conversations import Conversation, parse_conversation
 from tokenizer_core.errors import ConversationError
+from tokenizer_core.spec.chat_templates import knows_tools
 from tokenizer_core.strict_json import StrictJsonError, read_json
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
@@ -104,9 +105,10 @@ def run_chat(arguments: argparse.Namespace) -> None:
 
     def render() -> Iterator[bytes]:
         for number, conversation in enumerate(conversations, 1):
+            given = conversation.tools if tools is None else tools
             encoding = tokenizer.encode_chat(
                 conversation.messages,
-                tools=conversation.tools if tools is None else tools,
+                tools=given,
                 documents=conversation.documents,
                 chat_template=template,
                 add_generation_prompt=arguments.generation_prompt,
@@ -117,6 +119,9 @@ def run_chat(arguments: argparse.Namespace) -> None:
             for index, name in left_out(encoding.rendered):
                 place = f"conversation {number}, messages[{index}].{name}"
                 print(f"{place}: the chat template writes nothing of it", file=sys.stderr)
+            if given and not knows_tools(tokenizer.chat_templates, template):
+                place = f"conversation {number}, tools"
+                print(f"{place}: the chat template does not know them", file=sys.stderr)
             yield from _render(encoding, tokenizer, arguments)
 
     write_output(arguments.output, render())
@@ -170,7 +175,7 @@ def _conversation(value: object, name: str) -> Conversation:
     try:
         return parse_conversation(json.dumps(value).encode())
     except ConversationError as error:
-        raise CommandError(f"{name}: {error}") from None
+        raise CommandError(f"{name.removesuffix(',')}: {error}") from None
 
 
 def _read_tools(path: Path | None) -> list[Any] | None:

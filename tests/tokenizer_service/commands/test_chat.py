@@ -77,6 +77,10 @@ def test_tools_and_variables_reach_the_named_template(chat):
     tools = [{"name": "f"}]
     (chat.folder / "tools.json").write_text(json.dumps(tools))
     (chat.folder / "with.json").write_text(json.dumps({"messages": CHAT, "tools": tools}))
+    dropped = "conversation 1, tools: the chat template does not know them\n"
+    for words in (("chat.json", "--tools=tools.json"), ("with.json",)):
+        assert chat.run("chat", *words)[1] == ""
+        assert chat.run("chat", *words, "--template", "tagged")[1] == dropped
     text = chat.run("chat", "chat.json", "--tools", "tools.json", "--text")[0].decode()
     assert text.startswith(f'{START}system\n{{"name": "f"}}{END}')
     assert chat.run("chat", "with.json", "--text")[0].decode() == text
@@ -102,6 +106,7 @@ def test_wrong_input_is_one_line(chat):
         ("c.json", b'{"a": 1}', "no list of messages"),
         ("h.json", b'{"messages": []}', "h.json: the conversation has no messages"),
         ("d.json", b'[{"role": "user"}]\n{"a": 1}\n', "d.json, line 2, has no list of messages"),
+        ("i.jsonl", b'[]\n{"messages": 1}\n', "i.jsonl, line 2: messages must be"),
         ("e.json", b"\xff", "not UTF-8: invalid bytes at offset 0"),
         ("f.json", b"[1]", "messages[0] is int"),
         ("twice.json", b'[\n{"role": "user", "role": "system"}]', "the same key twice"),
