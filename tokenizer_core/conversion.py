@@ -152,7 +152,8 @@ def _check_free(target: Target, paths: list[Path], *, overwrite: bool) -> None:
             raise ConversionError(f"{path} is no regular file; give another output")
         if not overwrite:
             raise ConversionError(
-                f"{path} is there already; give another output, or --force (overwrite=True)"
+                f"{path} is there already; give another output, or overwrite it (--force; "
+                f"overwrite=True)"
             )
 
 

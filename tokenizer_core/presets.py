@@ -288,8 +288,8 @@ def other_way(path: StrPath) -> str:
     is_file = name.startswith(".") or name.endswith((".json", ".tiktoken", ".model", ".txt"))
     if name.count("/") == 1 and all(name.split("/")) and not is_file:
         return (
-            f"; if it is a model of the Hugging Face Hub: Tokenizer.from_pretrained({name!r}), or "
-            f"tokenizer pull {name}"
+            f"; if it is a model of the Hugging Face Hub, download it (tokenizer pull {name}; "
+            f"Tokenizer.from_pretrained)"
         )
     if Path(name).name == name and not Path(name).suffix:
         return (

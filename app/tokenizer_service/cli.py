@@ -12,6 +12,7 @@ import gc
 import importlib
 import io
 import os
+import re
 import signal
 import sys
 import warnings
@@ -21,6 +22,7 @@ from typing import Any, Final, NoReturn
 
 from tokenizer_core.errors import (
     ArtifactCorruptError,
+    ArtifactStorageError,
     CorpusDocumentError,
     SpecialTokenForbiddenError,
     TokenizerCoreError,
@@ -33,6 +35,7 @@ from tokenizer_service.commands.command_line import (
     CommandError,
     CommandParser,
     UsageError,
+    artifacts_dir_of,
     print_error,
     print_warnings,
 )
@@ -73,6 +76,9 @@ _GROUPS: Final = {
     },
 }
 """Group in `tokenizer --help` -> command -> its module in `commands`, and its line."""
+
+_PYTHON: Final = re.compile(r"; (Tokenizer\.\w+|overwrite=True)(?=\))")
+"""What messages of the library name for Python, after what they name for a shell."""
 
 _COMMANDS: Final = {name: entry for group in _GROUPS.values() for name, entry in group.items()}
 
@@ -132,6 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, CorpusDocumentError) and "skip_bad" in parsed:
             remedies = ["or leave bad documents out (--skip-bad)", *remedies]
         said = str(error)
+        if isinstance(error, ArtifactStorageError) and "artifacts_dir" in parsed:
+            said = f"{os.environ.get('TOKENIZER_STORE') or artifacts_dir_of(parsed)}: {said}"
         if isinstance(error, SpecialTokenForbiddenError) and not error.place:
             said = f"{error.which} holds {error.shown}, which --disallowed-special forbids"
             remedies = ["leave it out to have the token, or give --allowed-special none for text"]
@@ -186,9 +194,10 @@ def build_whole_parser() -> argparse.ArgumentParser:
 
 
 def _build_top() -> tuple[argparse.ArgumentParser, _Subcommands]:
-    usage = "tokenizer [-h] [--version] COMMAND ..."
+    usage = "tokenizer [-h] [-V] COMMAND ..."
     parser = CommandParser(prog="tokenizer", usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument(
+        "-V",
         "--version",
         nargs=0,
         action=_PrintVersion,
@@ -320,7 +329,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _fail(command: str, message: str, exit_code: int = FAILED) -> int:
-    print_error(command, message)
+    print_error(command, _PYTHON.sub("", message))
     return exit_code
 
 

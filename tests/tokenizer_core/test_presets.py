@@ -131,9 +131,9 @@ def test_a_file_of_two_is_refused(tmp_path):
     ("name", "way_on"),
     [
         ("gpt2", r"Tokenizer\.from_preset\('gpt2'\)"),
-        ("Qwen/Qwen2.5-7B", r"from_pretrained\('Qwen/Qwen2.5-7B'\), or tokenizer pull"),
+        ("Qwen/Qwen2.5-7B", r"\(tokenizer pull Qwen/Qwen2.5-7B; Tokenizer.from_pretrained\)"),
         ("./folder", r"folder: './folder'"),
-        ("Qwen/Qwen3-8B", r"from_pretrained\('Qwen/Qwen3-8B'\), or tokenizer pull"),
+        ("Qwen/Qwen3-8B", r"\(tokenizer pull Qwen/Qwen3-8B; Tokenizer.from_pretrained\)"),
         ("s3://bucket/tokenizer.json", "copy the file first"),
         ("mine", r"by its store: store\.load\(store\.resolve\('mine'\)\)"),
     ],

@@ -29,6 +29,11 @@ def test_train_publishes_and_reports(cli):
     assert b"published worked@" in out
     assert b"bytes per token" in out
     assert error == ""  # no progress bar where standard error is not a terminal
+    again, _ = cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
+    assert b"already there: worked@" in again
+    for first_words in (b"published worked-2@", b"already there: worked-2@"):
+        assert cli.run("import", "worked", "--name=worked-2")[0].startswith(first_words)
+    (cli.folder / "artifacts" / "tokenizers" / "worked-2").rename(cli.folder / "away")
     listed = json.loads(cli.run("list", "--json")[0])
     assert [(row["name"], row["active"]) for row in listed] == [("worked", False)]
     assert cli.run("list")[0].startswith(b"  worked@")
@@ -239,6 +244,8 @@ ERRORS = [
         "'' is no whole number, such as 32000, 32k",
     ),
     (("train", "corpus.txt", "--vocab-size=300,301", "--promote"), 2, "only one size"),
+    (("train", "corpus.txt", "--vocab-size", "10,000"), 2, "not between thousands: 10000 ("),
+    (("train", "corpus.txt", "--vocab-size", "32,768"), 2, "32 is too small for one; commas"),
     (("train", "corpus.txt", "--seed-token", "a b"), 1, "'a b' cannot be one token"),
     (("train", "corpus.txt", "--seed-file", "none"), 1, "none is not there"),
     (("train", "corpus.txt", "--min-frequency", "0"), 1, "at least 1"),
@@ -252,6 +259,11 @@ ERRORS = [
     (("encode", "a", "--tokenizer", "s3://b/t.json"), 2, "s3://b/t.json is an address"),
     (("convert", "s3://b/t.json", "--to", "tiktoken", "-o", "x"), 2, "s3://b/t.json is an address"),
     (("promote", "worked@../x"), 1, "'worked' has no version '../x'; it has"),
+    (("inspect", "worked@"), 1, "'worked' has no version ''; it has"),
+    (("encode", "a", "--tokenizer=Qwen/Qwen9"), 1, "download it (tokenizer pull Qwen/Qwen9)\n"),
+    (("corpus", "encode", "corpus.txt", "-o=no/tokens"), 1, "the folder of no/tokens is not there"),
+    (("encode", "a", "-o=no/ids"), 1, "the folder of no/ids is not there; make it first"),
+    (("doctor", "empty"), 1, "doctor: the folder empty has no tokenizer.json"),
     (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),
     (("import", "a", "--name=x", "--special", "nothing"), 2, "TOKEN=ID"),
     (("serve", "--port", "70000"), 2, "--port: must be less than or equal to 65535"),
@@ -264,6 +276,7 @@ ERRORS = [
 
 
 def test_an_error_is_one_line_with_the_remedy(trained):
+    (trained.folder / "empty").mkdir()
     for arguments, code, words in ERRORS:
         assert words in trained.fail(*arguments, code=code), arguments
     (trained.folder / "latin.txt").write_bytes(b"abc caf\xe9" + b" x" * 50_000)
@@ -321,8 +334,16 @@ def test_a_command_without_its_extra_exits_with_2_and_the_line_to_install_it(tra
         assert "no file" not in line
 
 
+def test_an_error_of_the_store_names_its_folder(trained):
+    lock = trained.folder / "artifacts" / ".publish.lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir()
+    line = trained.fail("import", "gpt2", "--name=gpt2")
+    assert line.startswith("tokenizer import: artifacts: cannot publish: '.publish.lock': ")
+
+
 def test_the_version_names_the_engine_and_why(cli, monkeypatch):
-    shown, _ = cli.run("--version", TOKENIZER_ENGINE="python")
+    shown, _ = cli.run("-V", TOKENIZER_ENGINE="python")
     assert b"engine: python (it was asked for by name)" in shown
     assert version("tokenizer-service").encode() in shown
     monkeypatch.setattr(native_import, "_import_error", ImportError("an undefined symbol"))

@@ -22,7 +22,7 @@ from tokenizer_core.corpus.token_plan import (
     TokenFilesPlan,
     split_stem,
 )
-from tokenizer_core.documents import CorpusSource, format_of_name
+from tokenizer_core.documents import CorpusSource, format_of_name, unused_separator
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError
 from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
@@ -198,10 +198,7 @@ class TokenManifest:
             n_documents += split.n_documents + lost.n_dropped + lost.n_without_loss
         separator = separator or self._separator_of_long_texts(n_documents)
         if separator and n_documents <= len(self.sources):
-            found.append(
-                f"the separator {separator!r} occurs nowhere: each file is one document; name what "
-                f"ends a document (`separator`, on the command line --separator, $'\\n' for a line)"
-            )
+            found.append(unused_separator(separator))
         if validation_share and len(self.splits) == 1:
             found.append(
                 f"all documents are in the split {self.splits[0].name}: with a validation share of "

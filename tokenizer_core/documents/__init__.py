@@ -25,6 +25,7 @@ from tokenizer_core.documents.corpus_formats import (
     check_text_content,
     format_of_content,
     format_of_name,
+    unused_separator,
 )
 from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, Utf8Piece
 from tokenizer_core.documents.document_reader import (
@@ -73,5 +74,6 @@ __all__ = [
     "plain_text_copies",
     "raise_not_utf8",
     "read_documents",
+    "unused_separator",
     "write_separated",
 ]

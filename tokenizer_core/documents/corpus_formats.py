@@ -111,6 +111,15 @@ class CorpusFormat:
 BY_NAME: Final = CorpusFormat()
 """The format of each file is that of its name."""
 
+
+def unused_separator(separator: str) -> str:
+    """What a warning says of a separator that ends no document."""
+    return (
+        f"the separator {separator!r} occurs nowhere: each file is one document; name what ends a "
+        f"document (`separator`, on the command line --separator, $'\\n' for a line)"
+    )
+
+
 ENDS_OF_TEXT: Final = CorpusFormat(separator=END_OF_TEXT)
 """The same; in plain text `<|endoftext|>` ends a document."""
 

@@ -305,8 +305,8 @@ def load_spec(
         if pattern is None:
             raise MissingPatternError(
                 f"{Path(paths[0]).name} is not the published file of a preset, and a .tiktoken "
-                f"file does not say how text is split; use Tokenizer.from_tiktoken with its "
-                f"pattern and special tokens, or tokenizer import with --pattern and --special"
+                f"file does not say how text is split; give its pattern and special tokens "
+                f"(--pattern and --special; Tokenizer.from_tiktoken)"
             )
         if special_tokens is not None and not isinstance(special_tokens, Mapping):
             raise FormatError("a .tiktoken file needs the ids of its special tokens: a mapping")

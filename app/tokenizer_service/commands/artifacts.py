@@ -23,10 +23,10 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     add_command,
-    command_text,
     default_tokenizer,
     open_store,
     print_how_to_serve,
+    publish,
     resolve_published,
     resolve_tokenizer,
 )
@@ -321,13 +321,13 @@ def run_import(arguments: argparse.Namespace) -> None:
     source = [_ids_record(Path(arguments.files[0]), arguments.ids)] if arguments.ids else None
     store = open_store(arguments)
     store.check_may_publish(arguments.name, spec.fingerprint)
-    ref = store.publish(spec, name=arguments.name, provenance=source, command=command_text())
+    ref, said = publish(store, spec, name=arguments.name, provenance=source)
     if arguments.promote:
         store.promote(ref)
     if arguments.json:
         print_json({**_identity(ref), "active": arguments.promote})
         return
-    print(f"published {ref}  ({len(spec.vocab)} tokens, pattern {spec.pattern.name})")
+    print(f"{said}  ({len(spec.vocab)} tokens, pattern {spec.pattern.name})")
     if arguments.promote:
         print("it now serves")
     else:

@@ -22,6 +22,7 @@ from tokenizer_core.errors import did_you_mean
 
 if TYPE_CHECKING:
     from tokenizer_core.registry import ArtifactRef, Artifacts, ArtifactStore
+    from tokenizer_core.spec import TokenizerSpec
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -97,6 +98,12 @@ class UsageError(CommandError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_code=WRONG_USAGE)
+
+
+def error_of_file(path: Path | str, error: object) -> CommandError:
+    """The error with the path in front, if it does not name it."""
+    is_named = f" {Path(path)} " in f" {error} "
+    return CommandError(f"{'' if is_named else f'{path}: '}{error}")
 
 
 class _StoreOnce(argparse.Action):
@@ -244,6 +251,15 @@ def command_text() -> str:
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     # A file name may be invalid UTF-8, which a manifest cannot hold.
     return " ".join(["tokenizer", *words]).encode(errors="backslashreplace").decode()
+
+
+def publish(
+    store: Artifacts, spec: TokenizerSpec, *, name: str, **record: Any
+) -> tuple[ArtifactRef, str]:
+    """As `store.publish`, and what to say of it: an equal version may be there already."""
+    before = store.versions(name)
+    ref = store.publish(spec, name=name, command=command_text(), **record)
+    return ref, f"already there: {ref}" if ref in before else f"published {ref}"
 
 
 def print_how_to_serve(ref: ArtifactRef) -> None:

@@ -60,7 +60,7 @@ from tokenizer_service.commands.corpus_options import (
     max_bad_of,
 )
 from tokenizer_service.commands.corpus_sample import add_sample
-from tokenizer_service.commands.outputs import print_json, show_token
+from tokenizer_service.commands.outputs import print_json, require_folder_of, show_token
 from tokenizer_service.commands.progress import add_quiet, follow, has_colours, progress_bar
 from tokenizer_service.commands.run_options import add_run_options, check_run_options, encode_in_run
 from tokenizer_service.commands.tokenizer_arguments import (
@@ -245,6 +245,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
             "--temp-dir belongs to an output at an address or to --checkpoint-dir; other token "
             "files are made in the folder of the output"
         )
+    require_folder_of(arguments.output, is_folder=True)
     is_chat = arguments.format == CHAT
     if not is_chat and any((arguments.loss, arguments.chat_template, arguments.turn_end)):
         raise UsageError("--loss, --chat-template and --turn-end belong to --format chat")
@@ -253,13 +254,14 @@ def run_encode(arguments: argparse.Namespace) -> None:
             "--allowed-special is of texts; of conversations the chat template alone writes "
             "special tokens, leave it out"
         )
-    max_bad_of(arguments)  # refuse it before the tokenizer is loaded
+    # Refuse wrong options before the tokenizer is loaded.
+    max_bad_of(arguments)
+    files = files_in_order(arguments.inputs)
+    corpus_format = corpus_format_of(arguments, files)
     tokenizer, ref = find_tokenizer(arguments)
     fingerprint = tokenizer.spec.fingerprint
     preset = next((one.name for one in PRESETS.values() if fingerprint in one.fingerprints), None)
-    files = files_in_order(arguments.inputs)
     plan = _plan(arguments, tokenizer, ref or preset, files)
-    corpus_format = corpus_format_of(arguments, files)
     encoder = _conversation_encoder(arguments, tokenizer) if is_chat else None
     encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format, encoder)
     if isinstance(arguments.output, Path):
@@ -469,6 +471,7 @@ def run_pack(arguments: argparse.Namespace) -> None:
 
     files = TokenFiles.open(arguments.folder, cache=arguments.cache)
     folder = arguments.output or default_pack_folder(files.folder, arguments.length)
+    require_folder_of(folder, is_folder=True)
     with progress_bar(quiet=arguments.quiet, desc="packing") as bar:
         packed = pack_token_files(
             files,

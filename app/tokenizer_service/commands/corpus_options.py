@@ -15,6 +15,7 @@ from tokenizer_core.documents import (
     corpus_file_name,
     find_corpus_files,
     format_of_name,
+    unused_separator,
 )
 from tokenizer_core.spec.document_end import END_OF_TEXT
 from tokenizer_service.commands.command_line import (
@@ -74,6 +75,12 @@ def max_bad_of(arguments: argparse.Namespace) -> float | None:
             raise UsageError("--max-bad belongs to --skip-bad")
         return None
     return DEFAULT_MAX_BAD if arguments.max_bad is None else float(arguments.max_bad)
+
+
+def separator_warnings(arguments: argparse.Namespace, n_documents: int, n_files: int) -> list[str]:
+    """A sentence if `--separator` is given and ends no document."""
+    is_used = n_documents > n_files or not is_given(arguments, "separator")
+    return [] if is_used or not arguments.separator else [unused_separator(arguments.separator)]
 
 
 def corpus_format_of(

@@ -28,6 +28,7 @@ from tokenizer_service.commands.command_line import (
     add_command,
     add_group,
     parse_place,
+    print_warnings,
     require_files,
 )
 from tokenizer_service.commands.corpus_options import (
@@ -36,6 +37,7 @@ from tokenizer_service.commands.corpus_options import (
     corpus_format_of,
     files_in_order,
     max_bad_of,
+    separator_warnings,
 )
 from tokenizer_service.commands.counting_options import (
     INPUTS_HELP,
@@ -158,6 +160,7 @@ def run_make(arguments: argparse.Namespace) -> None:
         counts = _count(arguments, files, pattern, special_tokens)
         counts.save(arguments.output)
     _print(counts, arguments.output, arguments)
+    print_warnings(*separator_warnings(arguments, counts.n_documents, len(files)))
 
 
 def run_extend(arguments: argparse.Namespace) -> None:

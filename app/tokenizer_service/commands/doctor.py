@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import Any
 
 from tokenizer_core.errors import FormatError
@@ -12,6 +13,7 @@ from tokenizer_service.commands.command_line import (
     CommandError,
     UsageError,
     add_command,
+    error_of_file,
 )
 from tokenizer_service.commands.outputs import print_json
 
@@ -40,7 +42,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     try:
         found = ids_of_folder(arguments.folder)
     except FormatError as error:
-        raise CommandError(f"{arguments.folder}: {error}") from error
+        raise error_of_file(arguments.folder, error) from error
     groups = found.groups()
     text, ids = found.difference or (None, {})
     if arguments.json:
@@ -76,6 +78,12 @@ def run_doctor(arguments: argparse.Namespace) -> int:
                 print(f"  {choice:<14} {given_ids}")
         for sentence in found.contradictions:
             print(f"contradiction: {sentence}")
+        if found.specs and (found.parts or found.contradictions):
+            way = "correct the files, or take" if found.contradictions else "choose"
+            own = "|".join(name for name, same in groups.items() if name == same)
+            choice = f" --ids {own}" if found.parts else ""
+            folder = shlex.quote(str(arguments.folder.absolute()))
+            print(f"{way}:  tokenizer import {folder} --name NAME{choice}")
     if not found.specs:
         raise CommandError(f"{arguments.folder}: nothing can read it, see above")
     return ANSWER_IS_NO if found.parts or found.contradictions else 0

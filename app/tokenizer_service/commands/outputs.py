@@ -118,13 +118,14 @@ def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
     write_whole_file(path, parts)
 
 
-def require_folder_of(path: Path | str) -> None:
-    """Raise CommandError if the folder of an output is missing, or the output is a folder."""
+def require_folder_of(path: Path | str, *, is_folder: bool = False) -> None:
+    """Raise CommandError if the folder of an output is missing, or the output is a folder and is
+    not to be one."""
     if isinstance(path, str):
         return
     if not path.absolute().parent.is_dir():
         raise CommandError(f"the folder of {path} is not there; make it first")
-    if path.is_dir():
+    if path.is_dir() and not is_folder:
         raise CommandError(f"{path} is a folder; name the file to write in it")
 
 

@@ -14,8 +14,8 @@ from tokenizer_service.commands.command_line import (
     CommandError,
     add_artifacts_dir,
     add_command,
-    command_text,
     open_store,
+    publish,
 )
 from tokenizer_service.commands.corpus_options import (
     add_corpus_format,
@@ -74,10 +74,10 @@ def run_shrink(arguments: argparse.Namespace) -> None:
     if not used:
         raise CommandError("the text is empty, so it uses no token; name one with text")
     spec, id_map = shrink(tokenizer.spec, used)
-    ref = store.publish(spec, name=arguments.name, provenance=sources, command=command_text())
+    _, said = publish(store, spec, name=arguments.name, provenance=sources)
     write_id_map(arguments, id_map)
     print(
         f"{len(spec.vocab)} of the {tokenizer.vocab_size} tokens of {label}: the text uses "
         f"{len(used)}"
     )
-    print(f"published {ref}")
+    print(said)

@@ -26,6 +26,7 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     artifacts_dir_of,
+    error_of_file,
     open_store,
     parse_path,
     parse_special_token,
@@ -217,11 +218,11 @@ def load_one(
     try:
         tokenizer = _load_files(files, pattern)
     except MissingPatternError as error:
-        raise CommandError(
-            f"{what}: {error} (the pattern follows a colon: {what}:cl100k)"
+        raise error_of_file(
+            files[0], f"{error} (the pattern follows a colon: {what}:cl100k)"
         ) from error
     except FormatError as error:
-        raise CommandError(f"{what}: {error}") from error
+        raise error_of_file(what or "", error) from error
     return tokenizer, None, _SUFFIXES.sub("", files[0].name) or files[0].name
 
 

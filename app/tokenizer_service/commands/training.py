@@ -32,15 +32,20 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     add_command,
-    command_text,
     open_store,
     parse_count,
     parse_place,
     print_how_to_serve,
     print_warnings,
+    publish,
     require_files,
 )
-from tokenizer_service.commands.corpus_options import corpus_format_of, files_in_order, max_bad_of
+from tokenizer_service.commands.corpus_options import (
+    corpus_format_of,
+    files_in_order,
+    max_bad_of,
+    separator_warnings,
+)
 from tokenizer_service.commands.counting_options import (
     INPUTS_HELP,
     add_counting_options,
@@ -134,7 +139,13 @@ def _add_vocabulary_options(parser: CommandParser) -> None:
 
 def _parse_sizes(text: str) -> list[int]:
     """Parse `8000,16k` into ascending numbers without duplicates."""
-    return sorted(set(map(parse_count, text.split(","))))
+    sizes = sorted(set(map(parse_count, text.split(","))))
+    if len(sizes) > 1 and sizes[0] < 256:  # as of 10,000
+        raise argparse.ArgumentTypeError(
+            f"{text} is several sizes, and {sizes[0]} is too small for one; commas stand between "
+            f"sizes, and not between thousands: {text.replace(',', '')}"
+        )
+    return sizes
 
 
 def run_train(arguments: argparse.Namespace) -> None:
@@ -176,20 +187,21 @@ def run_train(arguments: argparse.Namespace) -> None:
     is_told = STANDARD_OUTPUT not in (arguments.json, arguments.html)
     for size, name in names.items():
         cut = result.at_size(size)
-        refs.append(
-            store.publish(
-                cut.spec,
-                name=name,
-                training=cut.report.to_dict(),
-                provenance=_provenance(result.counts),
-                command=command_text(),
-            )
+        ref, said = publish(
+            store,
+            cut.spec,
+            name=name,
+            training=cut.report.to_dict(),
+            provenance=_provenance(result.counts),
         )
-        reports[str(refs[-1])] = cut.report.to_dict()
+        refs.append(ref)
+        reports[str(ref)] = cut.report.to_dict()
         if is_told:
             _report(cut)
-            print(f"published {refs[-1]}")
+            print(said)
         print_warnings(*cut.warnings)
+    n_documents, n_files = result.counts.n_documents, len(result.counts.sources)
+    print_warnings(*separator_warnings(arguments, n_documents, n_files))
     _write_reports(arguments, reports)
     if base is not None:
         write_id_map(arguments, IdMap.of_extension(base, result.spec, result.merges))

@@ -19,6 +19,7 @@ from tokenizer_service.commands.command_line import (
     DEFAULT_TOKENIZER,
     CommandError,
     UsageError,
+    error_of_file,
     open_packaged_store,
     parse_special_token,
     require_files,
@@ -125,7 +126,7 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
     except MissingPatternError as error:
         raise _missing_options(files[0], name, "--pattern", *no_tokens) from error
     except FormatError as error:
-        raise CommandError(f"{files[0]}: {error}") from error
+        raise error_of_file(files[0], error) from error
     # Of the kind `ranks`, only a .tiktoken file takes a pattern.
     if no_tokens and arguments.pattern and spec.kind == "ranks" and not spec.added_tokens:
         raise _missing_options(files[0], name, *no_tokens)
@@ -182,7 +183,7 @@ def _read_preset(files: list[Path], arguments: argparse.Namespace) -> TokenizerS
     try:
         return load_preset_spec(arguments.preset, files[0] if files else None)
     except FormatError as error:
-        raise CommandError(f"{files[0]}: {error}") from error
+        raise error_of_file(files[0], error) from error
 
 
 def _missing_options(path: Path, name: str, *missing: str) -> UsageError:

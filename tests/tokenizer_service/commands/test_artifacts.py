@@ -171,6 +171,8 @@ def test_the_ids_of_a_folder_are_examined_chosen_and_recorded(cli):
     assert lines[1] == "transformers4  transformers 4.57.6  the ids of file"
     assert lines[2] == "transformers5  transformers 5.24.0  its own ids"
     assert lines[3] == "they differ in the split pattern"
+    way = f"tokenizer import {folder} --name NAME --ids file|transformers5"
+    assert lines[-1] == f"choose:  {way}"
     found = json.loads(cli.run("doctor", "model", "--json", code=3)[0])
     assert found["ids"]["transformers5"]["same_as"] == "transformers5"
     assert "--ids" in cli.fail("import", "./model", "--name=m")
@@ -196,6 +198,8 @@ def test_contradictions_of_a_folder_are_named(cli):
     }
     maps = {"bos_token": "<|endoftext|>", "additional_special_tokens": ["<bos>"]}
     make_folder(cli.folder / "m", tokenizer_config=config, special_tokens_map=maps)
+    shown = cli.run("doctor", "m", code=3)[0]
+    assert b"\ncorrect the files, or take:  tokenizer import /" in shown
     found = json.loads(cli.run("doctor", "m", "--json", code=3)[0])
     assert found["contradictions"] == [
         "tokenizer.json and added_tokens_decoder of tokenizer_config.json differ on the token "

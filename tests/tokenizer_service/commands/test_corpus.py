@@ -293,7 +293,12 @@ def test_without_a_separator_a_file_is_one_document(cli):
     _, told = cli.run(*command, "recognised")
     assert "separator" not in told
     _, told = cli.run(*command[:-2], "\\n", "--output", "nowhere")
-    assert "the separator '\\\\n' occurs nowhere" in told
+    unused = "the separator '\\\\n' occurs nowhere"
+    assert unused in told
+    for words in (("train", "--vocab-size=258", "--name=x"), ("counts", "make", "--output=c")):
+        counting = (*words, "stories.txt", "--no-special-token", "--separator")
+        assert unused in cli.run(*counting, r"\n")[1]
+        assert cli.run(*counting, "e")[1] == ""
     for n_lines, name in ((50_000, "long.txt"), (30_000, "short.txt"), (50_000, "long.jsonl")):
         text = "one document in a line\n" * n_lines
         Path(name).write_text(json.dumps({"text": text}) if name == "long.jsonl" else text)
