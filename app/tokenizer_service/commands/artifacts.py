@@ -410,8 +410,9 @@ def run_remove(arguments: argparse.Namespace) -> None:
 def run_alias(arguments: argparse.Namespace) -> None:
     """Let clients of other servers, which can only name a model, choose a tokenizer: a
     request whose `model` is ALIAS gets NAME, in the version of it that was promoted
-    last, or its newest. Commands take ALIAS for NAME. Without arguments, list the
-    aliases. Running servers follow within a second.
+    last, or its newest. Commands take ALIAS for NAME, which to them is its newest
+    version; a note says so if another one serves. Without arguments, list the aliases.
+    Running servers follow within a second.
 
     examples:
       tokenizer alias qwen3 Qwen/Qwen3-8B
