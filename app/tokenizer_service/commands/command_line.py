@@ -299,8 +299,7 @@ def add_artifacts_dir(parser: Any) -> None:
 
 
 def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
-    """The artifacts folder that the arguments or the environment name; raises CommandError if it
-    is named and does not exist."""
+    """The artifacts folder that the arguments or the environment name."""
     given: Path | None = arguments.artifacts_dir
     named = os.environ.get("TOKENIZER_ARTIFACTS_DIR", DEFAULT_ARTIFACTS_DIR)
     if given is None and not named:
@@ -308,14 +307,6 @@ def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
     folder = given or Path(named)
     if folder.exists() and not folder.is_dir():
         raise CommandError(f"{folder} is no folder of tokenizers, but a file")
-    if _is_store_named(arguments):
-        try:
-            check_named_folder(os.environ.get("TOKENIZER_STORE"), folder)
-        except CommandError:
-            if arguments.command not in _MAKE_THE_FOLDER:
-                raise
-            named = os.environ.get("TOKENIZER_STORE") or str(folder)
-            warnings.warn(f"{named} does not exist yet; this command makes it", stacklevel=2)
     return folder
 
 
@@ -341,10 +332,20 @@ def default_tokenizer() -> str:
 
 
 def open_store(arguments: argparse.Namespace) -> Artifacts:
-    """The artifact store that the arguments or the environment name."""
+    """The artifact store that the arguments or the environment name; raises CommandError if its
+    folder is named and does not exist, unless the command makes it."""
     from tokenizer_core.registry import open_artifacts
 
-    return open_artifacts(os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments))
+    store, folder = os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments)
+    if _is_store_named(arguments):
+        try:
+            check_named_folder(store, folder)
+        except CommandError:
+            if arguments.command not in _MAKE_THE_FOLDER:
+                raise
+            made = f"{store or folder} does not exist yet; this command makes it"
+            warnings.warn(made, stacklevel=2)
+    return open_artifacts(store, folder)
 
 
 def resolve_tokenizer(

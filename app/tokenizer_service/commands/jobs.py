@@ -27,6 +27,7 @@ from tokenizer_service.commands.command_line import (
     add_command,
     add_group,
     artifacts_dir_of,
+    check_named_folder,
 )
 from tokenizer_service.commands.outputs import print_json
 from tokenizer_service.commands.progress import add_quiet, progress_bar
@@ -201,6 +202,9 @@ def _open_jobs(arguments: argparse.Namespace) -> Iterator[_LocalJobs | JobResour
     folder = artifacts_dir_of(arguments)
     address = os.environ.get("TOKENIZER_JOBS_DATABASE")
     path = folder / DATABASE_NAME
+    is_named = arguments.artifacts_dir or "TOKENIZER_ARTIFACTS_DIR" in os.environ
+    if is_named and not address:
+        check_named_folder(None, folder)
     try:
         if address:
             if find_spec("psycopg") is None:

@@ -25,7 +25,6 @@ from tokenizer_service.commands.command_line import (
     CommandParser,
     UsageError,
     add_artifacts_dir,
-    artifacts_dir_of,
     error_of_file,
     open_store,
     parse_path,
@@ -203,7 +202,7 @@ def load_one(
     """
     files, pattern = find_files(arguments, what) if what else ([], None)
     if not files:
-        artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
+        open_store(arguments)  # a wrong folder is an error also for a preset
         try:
             store, ref = resolve_tokenizer(arguments, what)
             return store.load(ref), ref, what or str(ref)

@@ -21,6 +21,7 @@ from tokenizer_service.commands.command_line import (
     UsageError,
     error_of_file,
     open_packaged_store,
+    open_store,
     parse_special_token,
     require_files,
     resolve_tokenizer,
@@ -93,6 +94,7 @@ def read_source(
             f"{no_file}{word} is a name and ./{word} a path; --preset, --pattern, --special and "
             f"--ids belong to files; a published tokenizer has its own"
         )
+    open_store(arguments)  # a wrong folder is an error also for a preset
     try:
         store, ref = resolve_tokenizer(arguments, word)
     except CommandError as error:  # it is not published

@@ -171,11 +171,13 @@ def test_a_named_folder_does_not_fall_back(cli):
             ("list",),
             ("inspect", "news"),
             ("promote", "news"),
-            ("jobs", "list"),
+            ("convert", "gpt2", "--to=tiktoken", "-o=x"),
         ):
             line = cli.fail(*words, **{name: "nope"})
             assert f"the folder nope, which {name} or an option names, does not exist" in line
-    assert "the folder nope, which TOKENIZER_ARTIFACTS" in cli.fail("list", "--artifacts-dir=nope")
+    for words in (("list",), ("jobs", "list")):
+        line = cli.fail(*words, "--artifacts-dir=nope")
+        assert "the folder nope, which TOKENIZER_ARTIFACTS_DIR or an option names" in line
     assert MISSING in cli.fail("encode", "x", "--artifacts-dir", "empty")
     _, warned = cli.run("import", "gpt2", "--name=gpt2", "--artifacts-dir=new")
     assert warned == "tokenizer: warning: new does not exist yet; this command makes it\n"
