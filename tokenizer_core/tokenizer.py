@@ -29,6 +29,7 @@ from tokenizer_core.engines.native_calls import join_segments
 from tokenizer_core.engines.protocol import is_array
 from tokenizer_core.errors import (
     ChatInputError,
+    InvalidSpecError,
     OtherModelError,
     SpecialTokenForbiddenError,
     UnknownTokenIdError,
@@ -40,7 +41,7 @@ from tokenizer_core.presets import (
     read_preset,
 )
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.spec.added_tokens import warn_of_unmarked
+from tokenizer_core.spec.added_tokens import check_as_given, list_added_tokens
 from tokenizer_core.spec.chat_templates import ChosenTemplate, choose_template
 from tokenizer_core.spec.document_end import find_document_end
 from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
@@ -118,18 +119,20 @@ class Tokenizer:
         engine: str = "auto",
     ) -> None:
         spec = TokenizerSpec.from_merges(vocab, merges, special_tokens or (), pattern=pattern)
-        warn_of_unmarked(spec)
+        check_as_given(spec)
         self._set_up(spec, create_engine(spec, engine))
 
     @classmethod
     def from_spec(cls, spec: TokenizerSpec, *, engine: str | Engine = "auto") -> Tokenizer:
         """Create a tokenizer for an existing spec, with an engine of this name, or this one of the
-        spec."""
+        spec. Raises InvalidSpecError: the parts of the spec do not fit together."""
         if not isinstance(spec, TokenizerSpec):
             raise TypeError(
                 f"spec must be a TokenizerSpec, such as the `spec` of a Tokenizer, not "
                 f"{type(spec).__name__}"
             )
+        if isinstance(engine, str):
+            spec.check()
         tokenizer = cls.__new__(cls)
         made = create_engine(spec, engine) if isinstance(engine, str) else engine
         tokenizer._set_up(spec, made)
@@ -395,6 +398,29 @@ class Tokenizer:
         made = object.__new__(type(self))
         made._set_up(self._spec.with_chat(chat), self._engine)
         return made
+
+    def with_special_tokens(self, tokens: Iterable[str]) -> Tokenizer:
+        """A copy with these special tokens besides its own: one that is new gets the next id after
+        the largest. All else stays: the ids of a text without them, the split pattern, the chat
+        templates and the stop tokens. Raises InvalidSpecError: a token is empty, given twice, or a
+        token of plain text.
+
+        Example:
+            >>> tokenizer = Tokenizer.from_preset("gpt2").with_special_tokens(["<pad>"])
+            >>> tokenizer.encode("Hello<pad><|endoftext|>")
+            [15496, 50257, 50256]
+        """
+        spec = self._spec
+        known = spec.special_tokens
+        made = spec.with_added_tokens([t for t in list_added_tokens(tokens) if t not in known])
+        for token in made.added_tokens[len(spec.added_tokens) :]:
+            if token.id in spec.vocab:
+                raise InvalidSpecError(
+                    f"{token.content!r:.60} is a token of the vocabulary already (id {token.id}), "
+                    f"which the ids of plain text may need; choose another text, or declare it "
+                    f"special where the tokenizer is loaded"
+                )
+        return self.from_spec(made, engine=self.engine_name)
 
     def token_to_id(self, token: str | bytes) -> int | None:
         """The id of a token, or None if there is none. A string that is an added token gives its

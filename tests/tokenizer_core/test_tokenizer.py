@@ -410,6 +410,7 @@ def test_two_names_for_one_id(engine):
         ({i: b for i, b in BYTES.items() if i != 7}, [], [], "0x07"),
         (BYTES, [(b"a", b"b")], [], "another vocabulary"),
         ({**BYTES, 256: b"ab"}, [(b"a", b"b")] * 2, [], "twice"),
+        ({**BYTES, 256: b"ab"}, [], ["<a>"], r"id 256, b'ab'\).*with_special_tokens"),
         (BYTES, [], [""], "empty"),
         (BYTES, [], "<s>", "list of strings"),
         (BYTES, [], [b"<s>"], "must be a string"),

@@ -43,7 +43,7 @@ from tokenizer_core.formats.tokenizer_json.document import (
     render_tokenizer_json,
 )
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.spec.added_tokens import warn_of_unmarked
+from tokenizer_core.spec.added_tokens import check_as_given
 from tokenizer_core.spec.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.strict_json import parse_strict_json
@@ -199,7 +199,7 @@ def load_files_spec(
         if pattern is None:
             _check_merges_of_gpt2(spec)
         _check_given_ids(spec, special_tokens)
-        warn_of_unmarked(spec, stacklevel=3)
+        check_as_given(spec, stacklevel=3)
         return spec
     vocab, merges = load_pickles(vocab_path, merges_path, declared_gaps=declared_gaps(fields))
     spec = build_spec(fields, vocab, merges)

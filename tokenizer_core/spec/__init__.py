@@ -149,17 +149,18 @@ class TokenizerSpec:
 
     def with_added_tokens(
         self,
-        tokens: Iterable[str] | Iterable[AddedToken],
+        tokens: Iterable[str | AddedToken],
         known: Mapping[str, object] | None = None,
     ) -> TokenizerSpec:
-        """The same spec with these added tokens, checked; tokens not in the vocabulary get the next
-        free ids. `known`, as in the constructor, may have `merge_ids`: looking them up takes most
-        of the time of this call. Raises InvalidSpecError: as `from_merges`."""
+        """The same spec with these tokens after its own added ones, checked; tokens not in the
+        vocabulary get the next free ids. `known`, as in the constructor, may have `merge_ids`:
+        looking them up takes most of the time of this call. Raises InvalidSpecError: as
+        `from_merges`."""
         alphabet = self.alphabet
         # `dict` of a proxy would look up each key.
         vocab: dict[int, bytes] = self.vocab.copy()  # type: ignore[attr-defined]
         self.normalizer.check()
-        listed = list_added_tokens(tokens)
+        listed = [*self.added_tokens, *list_added_tokens(tokens)]
         given = [token for token in listed if isinstance(token, AddedToken)]
         normalizer = normalizer_for(self.normalizer, given)
         spell = partial(_spell, normalizer=normalizer, by_characters=alphabet.has_characters)
@@ -168,8 +169,9 @@ class TokenizerSpec:
         if known and (respelt or ("merge_ids" in known and not alphabet.has_one_id_each(vocab))):
             known = None
         entries = MappingProxyType(vocab)
-        in_model = tuple(token.id for token in added if token.id in self.vocab)
-        in_model = in_model or self.model_added_ids
+        own = {token.id for token in self.added_tokens}
+        found = (token.id for token in added if token.id in self.vocab and token.id not in own)
+        in_model = tuple(dict.fromkeys((*self.model_added_ids, *found)))
         spec = replace(
             self, vocab=entries, added_tokens=added, model_added_ids=in_model, known=known
         )
@@ -445,8 +447,11 @@ class TokenizerSpec:
 
     def check(self) -> None:
         """Raise InvalidSpecError unless an engine can run this spec."""
+        if "_is_checked" in vars(self):
+            return
         self.normalizer.check()
         check_spec(self)
+        object.__setattr__(self, "_is_checked", True)
 
 
 def _spell(token: AddedToken, *, normalizer: Normalizer, by_characters: bool) -> bytes:

@@ -54,7 +54,7 @@ class AddedToken:
         return [name for name in ADDED_TOKEN_FLAGS if getattr(self, name)]
 
 
-def list_added_tokens(tokens: Iterable[str] | Iterable[AddedToken]) -> list[str | AddedToken]:
+def list_added_tokens(tokens: Iterable[str | AddedToken]) -> list[str | AddedToken]:
     """The tokens as a list; refuses those that are no text."""
     if isinstance(tokens, str | Mapping) or not hasattr(tokens, "__iter__"):
         raise InvalidSpecError(f"special tokens are a list of strings, not {tokens!r:.60}")
@@ -136,9 +136,11 @@ def check_content(content: object) -> None:
         ) from None
 
 
-def warn_of_unmarked(spec: TokenizerSpec, *, stacklevel: int = 2) -> None:
-    """Warn if `spec` has a token of special shape (`<|endoftext|>`, `<s>`, `[CLS]`) that is not an
-    added token and that no merge makes: no text gives its id.
+def check_as_given(spec: TokenizerSpec, *, stacklevel: int = 2) -> None:
+    """Check a vocabulary of bytes and the merges that a caller put together. Warn if it has a token
+    of special shape (`<|endoftext|>`, `<s>`, `[CLS]`) that is not an added token and that no merge
+    makes: no text gives its id. Raise InvalidSpecError: there are no merges, and no text gives
+    other tokens of several bytes either.
 
     Formats without a list of special tokens leave that list to the caller, who may forget it.
     `stacklevel` as in `warnings.warn`, counted from the caller.
@@ -149,7 +151,17 @@ def warn_of_unmarked(spec: TokenizerSpec, *, stacklevel: int = 2) -> None:
         for id_, token in spec.vocab.items()
         if token[:1] in (b"<", b"[") and id_ not in added and _SPECIAL_SHAPE.fullmatch(token)
     ]
-    if not shaped or spec.kind != "merges":
+    if not spec.merges:
+        known = added.union(id_ for id_, _ in shaped)
+        others = [i for i, token in spec.vocab.items() if len(token) > 1 and i not in known]
+        if others:
+            raise InvalidSpecError(
+                f"there are no merges, so no text gives the tokens of several bytes (first: id "
+                f"{others[0]}, {spec.vocab[others[0]]!r:.60}). A vocabulary of ranks (a preset, a "
+                f".tiktoken file) has no merges: TokenizerSpec.from_ranks takes it, and "
+                f"Tokenizer.with_special_tokens adds special tokens to a tokenizer"
+            )
+    if not shaped:
         return
     made = set(starmap(add, spec.merges))
     unmarked = [(id_, token.decode()) for id_, token in sorted(shaped) if token not in made]

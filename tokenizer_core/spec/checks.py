@@ -103,7 +103,8 @@ def _check_added_tokens(spec: TokenizerSpec) -> None:
         spelt = spec.spelling(token)
         if spec.vocab.get(token.id) != spelt and token.id not in special_of:
             raise InvalidSpecError(
-                f"the special token {token.content!r:.60} is not in the vocabulary"
+                f"the special token {token.content!r:.60} is not in the vocabulary with id "
+                f"{token.id}; Tokenizer.with_special_tokens puts tokens into both"
             )
         if special_of.setdefault(token.id, token.special) != token.special:
             raise InvalidSpecError(

@@ -83,10 +83,10 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
         ),
         batch_settings=settings,
         post_processor=around and renumber_post_processor(around, new_ids.__getitem__),
+        added_tokens=tuple(replace(token, id=new_ids[token.id]) for token in base.added_tokens),
+        model_added_ids=tuple(map(new_ids.__getitem__, base.model_added_ids)),
     )
-    added = [replace(token, id=new_ids[token.id]) for token in base.added_tokens]
-    in_model = tuple(map(new_ids.__getitem__, base.model_added_ids))
-    spec = replace(spec.with_added_tokens(added), model_added_ids=in_model)
+    spec.check()
     return spec, IdMap.of_kept(base, new_ids)
 
 

@@ -137,7 +137,7 @@ class TrainingOptions:
         if self.special_tokens or self.pattern is not None:
             raise InvalidSpecError(
                 "a tokenizer is extended with its own special tokens and split pattern; leave out "
-                "special_tokens and pattern"
+                "special_tokens and pattern (Tokenizer.with_special_tokens adds special tokens)"
             )
         check_may_extend(self.extend)
         return plan_extension(self.extend, self.vocabulary)

@@ -194,7 +194,7 @@ class VocabularyPlan:
             more = () if base.kind == "ranks" else tuple(merges)
             added = [AddedToken(name, id_) for id_, name in enumerate(reserved, n_ids)]
             extended = replace(base, vocab=vocab, merges=(*base.merges, *more))
-            return extended.with_added_tokens([*base.added_tokens, *added])
+            return extended.with_added_tokens(added)
         vocab.update(enumerate(map(str.encode, reserved), n_ids))
         special = (*self.special_tokens, *reserved)
         return TokenizerSpec.from_merges(vocab, merges, special, pattern=self.pattern)
