@@ -107,9 +107,10 @@ class ChatEncoding:
         token of the text that the template writes after the turn in any case. A token that the
         template writes only because of what follows (the next role's) must be declared. `auto`:
         `template` if the template has such tags, else `role`. The messages whose indices are in
-        `unlearned` are left out. Needs `encode_chat(..., with_loss=True)`.
+        `unlearned` are left out.
 
         Raises:
+            ValueError: `role` needs `encode_chat(..., with_loss=True)`.
             ChatInputError: `template`, and the template has no `generation` tags; `turn_ends` names
                 no added token; the template says for no turn where it begins.
             TurnEndError: a turn ends with a token that is not declared.
@@ -211,6 +212,8 @@ class ChatEncoding:
         return turns
 
     def _asked_turns(self, unlearned: Collection[int], stops: Collection[str]) -> list[Turn]:
+        if self.rendered.turns is None:
+            raise ValueError("the turns of a conversation need encode_chat(..., with_loss=True)")
         asked = [turn for turn in self.rendered.turns if turn.message not in unlearned]
         found = [self._learned(turn, stops) for turn in asked]
         if asked and all(turn.problem in ("unanswered", "no_prompt") for turn in found):

@@ -141,8 +141,8 @@ class RenderedChat:
     origins: NDArray[np.int32]
     has_generation_tags: bool = False
     """Whether the template says with tags what the assistant writes."""
-    turns: Sequence[TurnBorders] = ()
-    """The turns of the assistant that have text, if they were asked for."""
+    turns: Sequence[TurnBorders] | None = None
+    """The turns of the assistant that have text; None if they were not asked for."""
     message_ends: Sequence[str] = ()
     """What the template writes after a last message where it asks for nothing."""
     prompts: Sequence[str] = ()
@@ -422,11 +422,12 @@ def _read_response(response: bytes, limits: RenderLimits) -> RenderedChat:
                 "library: please report the template"
             )
         described = json.loads(text[:n_described] or "{}")
+        turns = described.get("turns")
         return RenderedChat(
             text[n_described:],
             lengths,
             np.frombuffer(body, np.int32, n_runs, 4 * n_runs),
-            turns=[TurnBorders(*turn) for turn in described.get("turns", ())],
+            turns=None if turns is None else [TurnBorders(*turn) for turn in turns],
             message_ends=described.get("message_ends", ()),
             prompts=described.get("prompts", ()),
         )

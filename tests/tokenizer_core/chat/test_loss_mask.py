@@ -406,6 +406,15 @@ def test_a_long_conversation_costs_a_few_renderings(monkeypatch):
         rendered.clear()
 
 
+def test_turns_by_role_need_their_borders(tokenizer):
+    without = tokenizer.encode_chat(CHAT)
+    with pytest.raises(ValueError, match="with_loss=True"):
+        without.loss_mask()
+    tagged = tokenizer.encode_chat(CHAT, chat_template="tagged")
+    assert tagged.loss_mask().any()
+    assert tokenizer.encode_chat(CHAT[:2], with_loss=True).turns() == []
+
+
 def test_loss_by_template_needs_its_tags(tokenizer):
     with pytest.raises(ChatInputError, match="use the loss rule 'role'"):
         tokenizer.encode_chat(CHAT, with_loss=True).loss_mask("template")
