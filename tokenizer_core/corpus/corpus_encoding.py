@@ -12,6 +12,7 @@ from tokenizer_core.corpus.batch_encoding import BatchEncoder, encode_batches
 from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batches
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_files import check_tokenizer
+from tokenizer_core.corpus.token_plan import plan_for_records
 from tokenizer_core.documents import (
     ENDS_OF_TEXT,
     BadDocument,
@@ -106,10 +107,11 @@ def encode_corpus(
         raise TokenFilesPlanError("workers must be at least 1")
     named = [files] if isinstance(files, str | os.PathLike) else files
     paths = [os.fspath(file) for file in named]
+    corpus_format = corpus_format or ENDS_OF_TEXT
+    plan = plan_for_files(tokenizer, plan, paths, corpus_format)
     skip_bad = max_bad is not None
     encoder = BatchEncoder(tokenizer, plan, validation_share, document_encoder, skip_bad=skip_bad)
     has_threads = tokenizer.engine.has_threads and document_encoder is None
-    corpus_format = corpus_format or ENDS_OF_TEXT
     settings = corpus_settings(paths, corpus_format, validation_share, document_encoder)
     corpus = _Files(encoder, paths, corpus_format, settings, workers, has_threads=has_threads)
     return write_encoded(
@@ -133,6 +135,15 @@ def check_settings(
         )
     if not 0 <= validation_share < 1:
         raise TokenFilesPlanError("validation_share must be at least 0 and below 1")
+
+
+def plan_for_files(
+    tokenizer: Tokenizer, plan: TokenFilesPlan, paths: Sequence[str], corpus_format: CorpusFormat
+) -> TokenFilesPlan:
+    """The plan with the special tokens that count in these files, if nobody named them. Raises
+    as `CorpusFormat.choose`."""
+    is_text = all(corpus_format.choose(path)[0].startswith("txt") for path in paths)
+    return plan if plan.loss_mask or is_text else plan_for_records(plan, tokenizer.spec)
 
 
 def corpus_settings(

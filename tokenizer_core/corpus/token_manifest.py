@@ -444,6 +444,7 @@ def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
         name: list(value) if isinstance(value, tuple) else value
         for name, value in asdict(plan).items()
     }
+    del fields["specials_by_default"]  # the manifest has what was chosen
     tokens = zip(fields.pop("recognised_special"), fields.pop("special_ids"), strict=True)
     return {
         "layout": fields.pop("layout_name"),
@@ -477,6 +478,7 @@ def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
         "recognised_special": [entry["token"] for entry in special["recognised"]],
         "special_ids": [entry["id"] for entry in special["recognised"]],
         "forbidden_special": special["forbidden"],
+        "specials_by_default": False,
     }
     own = {name: fields[name] for name in get_type_hints(TokenFilesPlan).keys() & fields.keys()}
     plan: TokenFilesPlan = parse_record(TokenFilesPlan, own | named)

@@ -6,7 +6,7 @@ the tokenizer lacks the end-of-document token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -78,7 +78,8 @@ class TokenFilesPlan:
 
     - `dtype`: `uint16` or `uint32`. `tokens_per_shard`: None for one file per split.
     - `recognised_special`: the added tokens that the encoding recognises, special or not, and
-      `special_ids` their ids; `forbidden_special`: those that it refuses.
+      `special_ids` their ids; `forbidden_special`: those that it refuses. `specials_by_default`:
+      nobody named them, so that `encode_corpus` chooses them by the format of the files.
     - `begin_of_document_id`, `end_of_document_id`: the first and last id of each document, or None.
       `end_of_document`: the last token, and `end_reason` why it is that one. `not_added`: tokens
       that the post-processor puts around a text, and that documents do not get.
@@ -104,6 +105,7 @@ class TokenFilesPlan:
     loss_mask: bool = False
     max_length: int | None = None
     over_length: OverLength = "truncate"
+    specials_by_default: bool = field(default=False, compare=False)
 
     @property
     def layout(self) -> TokenLayout:
@@ -192,7 +194,7 @@ def plan_token_files(
     tokens_per_shard: int | None = None,
     begin_of_document: str | None = None,
     end_of_document: str | None = None,
-    allowed_special: Allowed = "all",
+    allowed_special: Allowed | None = None,
     disallowed_special: Disallowed = (),
     seed: int | None = None,
     ref: ArtifactRef | str | None = None,
@@ -206,7 +208,9 @@ def plan_token_files(
     tokens) is at most 65,535, else uint32. `tokens_per_shard` is the number of ids per file; None
     writes one file per split (for `llmc`, whose file size is limited, files of 100,000,000 ids).
     `begin_of_document` and `end_of_document` name the special tokens around each document; by
-    default nothing begins one, and `find_document_end` ends it; empty for none. `ref` is the
+    default nothing begins one, and `find_document_end` ends it; empty for none. `allowed_special`
+    and `disallowed_special` say which special tokens count in the text that `encode_corpus` reads:
+    by default all in plain text; in JSON lines and Parquet one is an error. `ref` is the
     published version of the tokenizer, or the name of its preset. With `loss_mask` each id has a
     byte that is 1 where the loss counts, and by default nothing ends a document. `encode_corpus`
     truncates or drops documents of more than `max_length` ids, those around them included; a
@@ -223,7 +227,7 @@ def plan_token_files(
         raise missing_extra(TokenFilesPlanError, "the layout parquet", "parquet")
     spec = spec_of(tokenizer)
     default = find_layout(layout).default_tokens_per_shard
-    recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
+    specials = specials_of_documents(allowed_special, disallowed_special, is_text=True)
     try:
         end, end_reason = choose_document_end(spec, end_of_document, has_loss_mask=loss_mask)
     except LookupError as error:
@@ -238,9 +242,8 @@ def plan_token_files(
         dtype=choose_width(dtype, spec.largest_id),
         tokens_per_shard=default if tokens_per_shard is None else _plain(tokens_per_shard),
         tokenizer=TokenizerIdentity.of(spec, ref),
-        recognised_special=tuple(sorted(recognised)),
-        special_ids=tuple(spec.added_ids[name] for name in sorted(recognised)),
-        forbidden_special=tuple(sorted(forbidden)),
+        **_special_fields(spec, specials),
+        specials_by_default=allowed_special is None,
         begin_of_document_id=begin_id,
         end_of_document_id=end_id,
         end_of_document=end,
@@ -257,6 +260,22 @@ def plan_token_files(
     )
     plan.check()
     return plan
+
+
+def plan_for_records(plan: TokenFilesPlan, spec: TokenizerSpec) -> TokenFilesPlan:
+    """The plan for JSON lines or Parquet, where by default no document may hold a special token."""
+    if not plan.specials_by_default:
+        return plan
+    return replace(plan, **_special_fields(spec, specials_of_documents(None, is_text=False)))
+
+
+def _special_fields(spec: TokenizerSpec, specials: dict[str, Any]) -> dict[str, Any]:
+    recognised, forbidden = map(sorted, resolve_policy(spec.added_tokens, *specials.values()))
+    return {
+        "recognised_special": tuple(recognised),
+        "special_ids": tuple(spec.added_ids[name] for name in recognised),
+        "forbidden_special": tuple(forbidden),
+    }
 
 
 def specials_of_documents(

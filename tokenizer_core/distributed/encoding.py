@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, EncodedBatch
-from tokenizer_core.corpus.corpus_encoding import check_settings, corpus_settings
+from tokenizer_core.corpus.corpus_encoding import check_settings, corpus_settings, plan_for_files
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.split_writer import SplitDraw
 from tokenizer_core.corpus.token_manifest import render_plan
@@ -112,6 +112,7 @@ def encode_distributed(
     sources = examine_files(files)
     for source in sources:
         source.check_content(corpus_format)
+    plan = plan_for_files(tokenizer, plan, [source.shown for source in sources], corpus_format)
     if shard_bytes is None:
         shard_bytes = max(SHARD_BYTES, sum(source.size_bytes for source in sources) // MOST_SHARDS)
     identity = {

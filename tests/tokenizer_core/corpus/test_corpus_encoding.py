@@ -96,6 +96,29 @@ def test_the_end_of_text_ends_a_document_of_plain_text(tmp_path):
         assert manifest.splits[0].n_documents == n_documents
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("a.txt", {}, "recognised"),
+        ("a.jsonl", {}, "forbidden"),
+        ("a.parquet", {}, "forbidden"),
+        ("a.jsonl", {"allowed_special": "all"}, "recognised"),
+        ("a.jsonl", {"allowed_special": "none"}, "neither"),
+    ],
+)
+def test_special_tokens_by_default_are_those_of_the_format(name, options, expected, tmp_path):
+    file = write_corpus(tmp_path / name, ["one"], name.partition(".")[2])
+    plan = plan_token_files(NARROW, end_of_document="", **options)
+    encode_corpus(NARROW, file, tmp_path / "tokens", plan)
+    found = TokenFiles.open(tmp_path / "tokens").manifest.plan
+    special = tuple(sorted(NARROW.spec.special_tokens))
+    assert (found.recognised_special, found.forbidden_special) == {
+        "recognised": (special, ()),
+        "forbidden": ((), special),
+        "neither": ((), ()),
+    }[expected]
+
+
 @examples(1 / 5)  # other threads run meanwhile
 @given(
     documents,
@@ -203,9 +226,7 @@ def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path):
 
 
 def test_a_failed_encoding_leaves_nothing(tmp_path):
-    forbids = plan_token_files(
-        NARROW, end_of_document="", allowed_special="none", disallowed_special="all"
-    )
+    plan = plan_token_files(NARROW, end_of_document="")
     file = write_lines(tmp_path / "corpus.jsonl", ["text <|end|>", ""])
     for error, match, how in (
         (TokenFilesPlanError, "validation_share", {"validation_share": 1.0}),
@@ -214,15 +235,15 @@ def test_a_failed_encoding_leaves_nothing(tmp_path):
         (CorpusError, "line 1", {"corpus_format": CorpusFormat(field="story"), "shuffle": True}),
         (CorpusError, "UTF-8|gzip", {"corpus_format": CorpusFormat(format="txt.gz")}),
         (TokenizerMismatchError, None, {"tokenizer": WIDE}),
-        (SpecialTokenForbiddenError, None, {"plan": forbids}),
+        (SpecialTokenForbiddenError, None, {}),
     ):
-        given = {"tokenizer": NARROW, "plan": plan_token_files(NARROW, end_of_document="")} | how
+        given = {"tokenizer": NARROW, "plan": plan} | how
         with pytest.raises(error, match=match):
             encode_corpus(files=[file], folder=tmp_path / "tokens", **given)
         assert list(tmp_path.iterdir()) == [file]
     file.write_text('{"text": null}\n{"text": "<|end|>"}\n')
     with pytest.raises(SpecialTokenForbiddenError, match="line 2"):
-        encode_corpus(NARROW, [file], tmp_path / "tokens", forbids, max_bad=0.9)
+        encode_corpus(NARROW, [file], tmp_path / "tokens", plan, max_bad=0.9)
     with pytest.raises(TokenFilesError, match="no ids were written"):
         encode(tmp_path, ["", ""])
     assert list(tmp_path.iterdir()) == [file]
@@ -388,6 +409,7 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path
     plan = plan_token_files(
         WIDE if layout == "npy" else NARROW,
         layout=layout,
+        allowed_special="all",
         tokens_per_shard=5000,
         begin_of_document="<|begin|>",
         end_of_document="<|end|>",
@@ -439,7 +461,10 @@ def test_a_run_that_a_special_token_ended_goes_on_with_a_choice(shuffle, allowed
 
 @pytest.mark.usefixtures("batches")
 def test_other_files_or_settings_are_refused(tmp_path):
-    files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
+    files, plan = (
+        write_mixed_corpus(tmp_path),
+        plan_token_files(NARROW, end_of_document="", allowed_special="all"),
+    )
     n_batches = encode_until(tmp_path / "expected", files, plan)
     with pytest.raises(Interrupted):
         encode_until(tmp_path / "t", files, plan, 10)
@@ -505,7 +530,11 @@ def write_bad_corpus(folder, *, is_bad):
 def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
     plan = plan_token_files(
-        tokenizer, begin_of_document="<|begin|>", end_of_document="<|end|>", max_length=300
+        tokenizer,
+        begin_of_document="<|begin|>",
+        end_of_document="<|end|>",
+        max_length=300,
+        allowed_special="all",
     )
     how = {"corpus_format": CorpusFormat(separator="<|end|>"), "max_bad": 0.02}
     bad = write_bad_corpus(tmp_path / "bad", is_bad=True)
@@ -536,7 +565,12 @@ def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
 def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, tmp_path):
     tokenizer = WIDE if layout == "npy" else NARROW
     plan = plan_token_files(
-        tokenizer, layout=layout, tokens_per_shard=5000, seed=3, end_of_document="<|end|>"
+        tokenizer,
+        layout=layout,
+        tokens_per_shard=5000,
+        seed=3,
+        end_of_document="<|end|>",
+        allowed_special="all",
     )
     files = write_bad_corpus(tmp_path / "mended", is_bad=True)
     good = write_bad_corpus(tmp_path / "good", is_bad=False)
@@ -562,7 +596,7 @@ def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, t
 def test_too_many_bad_documents_end_the_run_and_keep_the_checkpoint(tmp_path):
     files, plan = (
         write_bad_corpus(tmp_path / "bad", is_bad=True),
-        plan_token_files(NARROW, end_of_document=""),
+        plan_token_files(NARROW, end_of_document="", allowed_special="all"),
     )
     for name in ("t", "mended"):
         with pytest.raises(TooManyBadDocumentsError, match=r"3 bad .* of 186 documents, more"):
@@ -593,7 +627,10 @@ def test_a_file_that_has_fewer_documents_now_is_refused(position, tmp_path):
 @pytest.mark.usefixtures("batches")
 def test_files_in_stores_are_resumed_unless_they_changed(tmp_path):
     store = fsspec.filesystem("memory")
-    paths, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
+    paths, plan = (
+        write_mixed_corpus(tmp_path),
+        plan_token_files(NARROW, end_of_document="", allowed_special="all"),
+    )
     store.pipe({f"/resume/{path.name}": path.read_bytes() for path in paths})
     files = [f"memory://resume/{path.name}" for path in paths]
     n_batches = encode_until(tmp_path / "expected", paths, plan)
@@ -642,6 +679,7 @@ def split_documents(folder):
 def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
     files = write_mixed_corpus(tmp_path)
     planned = {"layout": layout, "tokens_per_shard": 5000, "end_of_document": "<|end|>"}
+    planned["allowed_special"] = "all"
     for name, seed, how in (
         ("a", 7, {}),
         ("b", 7, {"shuffle": True}),
@@ -668,7 +706,10 @@ def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
 
 def test_progress_names_the_second_phase(tmp_path):
     seen = []
-    files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
+    files, plan = (
+        write_mixed_corpus(tmp_path),
+        plan_token_files(NARROW, end_of_document="", allowed_special="all"),
+    )
     encode_corpus(NARROW, files, tmp_path / "t", plan, shuffle=True, progress=seen.append)
     assert {now.phase for now in seen} == {"encoding", "shuffling"}
     last = seen[-1]
