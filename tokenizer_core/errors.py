@@ -98,12 +98,18 @@ class UnknownPatternError(TokenizerCoreError, ValueError):
 class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
     """The text contains a special token that the caller disallowed; `token` names it (empty if a
     service does not), `place` the document of a corpus, `index` its number there if that is known,
-    and `which` the text."""
+    `which` the text, and `as_text` the way to encode it as plain text."""
 
     code = "special_token_forbidden"
     index: int | None = None
 
-    def __init__(self, token: str, place: str = "", which: str = "the text") -> None:
+    def __init__(
+        self,
+        token: str,
+        place: str = "",
+        which: str = "the text",
+        as_text: str = "pass allowed_special='none' and no disallowed_special",
+    ) -> None:
         self.token, self.place, self.which = token, place, which
         self.shown = f"the special token {token!r}" if token else "a special token"
         if place:
@@ -115,7 +121,7 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
         super().__init__(
             f"{which} holds {self.shown}, which disallowed_special forbids. "
             f"To have it recognised, name it in allowed_special and not in disallowed_special; to "
-            f"take it as plain text, pass allowed_special='none' and no disallowed_special."
+            f"take it as plain text, {as_text}."
         )
 
 
@@ -281,6 +287,11 @@ class ChatTemplateError(ChatError, ValueError):
     """The chat template is no valid template, or raised an error for this conversation."""
 
     code = "chat_template_failed"
+
+    def __str__(self) -> str:
+        # Not in the message: the index changes where the form of the messages does.
+        at = "" if self.message_index is None else f", at messages[{self.message_index}]"
+        return f"{super().__str__()}{at}"
 
 
 class ChatLimitError(ChatError, ValueError):

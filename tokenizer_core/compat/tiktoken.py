@@ -17,7 +17,7 @@ from itertools import accumulate, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from tokenizer_core.engines.base import require_text
-from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownTokenIdError
 from tokenizer_core.presets import PRESETS, load_preset_spec, preset_of_model
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.alphabet import is_utf8
@@ -296,7 +296,11 @@ class Encoding:
         for text in texts:
             try:
                 forbid(text, forbidden)
-            except AttributeError:
+            except SpecialTokenForbiddenError as error:
+                raise SpecialTokenForbiddenError(
+                    error.token, as_text="pass disallowed_special=()"
+                ) from None
+            except (AttributeError, TypeError):
                 require_text(text)
                 raise
         return "all" if allowed == "all" else chosen or "none"

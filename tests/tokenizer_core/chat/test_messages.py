@@ -292,5 +292,6 @@ def test_the_form_of_vllm():
     with pytest.raises(ChatTemplateError) as error:
         render(refused, only, "vllm")
     assert error.value.message_index == 3
+    assert str(error.value).endswith(", at messages[3]")
     with pytest.raises(ChatInputError, match="there is no form of messages 'other'"):
         render(messages, "text", "other")

@@ -153,8 +153,9 @@ def test_single_tokens_and_figures(name):
         with pytest.raises(TypeError):
             our.decode_tokens_bytes([65, wrong])
     for call in (our.encode, our.encode_ordinary, our.encode_single_token):
-        with pytest.raises(TypeError, match="str"):
-            call(["a"])
+        for wrong in (["a"], None, 5):
+            with pytest.raises(TypeError, match=r"a str\b.*not (list|NoneType|int)"):
+                call(wrong)
     for token in ("the", " the", "<|endoftext|>", b"\xe6", "no such", b"\xff\xff"):
         assert outcome(our.encode_single_token, token) == outcome(their.encode_single_token, token)
     for figure in ("n_vocab", "max_token_value", "eot_token", "special_tokens_set", "name"):
@@ -166,6 +167,8 @@ def test_single_tokens_and_figures(name):
         assert one.encode("a<|endoftext|>", disallowed_special=None) == ordinary
         with pytest.raises(ValueError, match="disallowed"):
             one.encode("a", disallowed_special=[""])
+        with pytest.raises(ValueError, match=r"disallowed_special=\(\)"):
+            one.encode("a<|endoftext|>")
 
 
 def test_every_public_name_of_tiktoken_is_there_with_its_parameters():
