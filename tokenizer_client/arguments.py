@@ -89,6 +89,22 @@ def name_of(given: TokenizerOrName) -> str:
     return f"{given.name}@{given.version}"
 
 
+def version_of(given: TokenizerOrName) -> tuple[str, str]:
+    """The name and the version of a published tokenizer; raises ValueError for a name alone.
+
+    Example:
+        >>> version_of("a@1")
+        ('a', '1')
+    """
+    name, _, version = name_of(given).partition("@")
+    if not version:
+        raise ValueError(
+            f"{name!r:.80} is a name without a version; give NAME@VERSION, or what "
+            f"tokenizers.list(), tokenizers.active() or a training returned"
+        )
+    return name, version
+
+
 def fields_of(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a method, its `locals()`, that are fields of the request `model`, as
     JSON values and without those that have the service's defaults.

@@ -50,6 +50,7 @@ from tokenizer_client.arguments import (
     require_text,
     require_texts,
     segment_fields,
+    version_of,
     with_variables,
 )
 from tokenizer_client.async_exchange import AsyncSender
@@ -1387,15 +1388,14 @@ class AsyncTokenizerResource(_AsyncResource):
         return await self._sender.get("/tokenizers/active", ActiveTokenizer)
 
     async def file(self, tokenizer: TokenizerOrName, file: str) -> bytes:
-        """A version as a file for other programs: `tokenizer.json`, `vocab.pkl`, ...
+        """A file of a version (`name@version`): `tokenizer.json`, `vocab.pkl`, ...
 
         Example:
             >>> active = client.tokenizers.active()
             >>> client.tokenizers.file(f"{active.name}@{active.version}", "tokenizer.json")[:1]
             b'{'
         """
-        name, _, version = name_of(tokenizer).partition("@")
-        request = Request("GET", path_of("tokenizers", name, version, file))
+        request = Request("GET", path_of("tokenizers", *version_of(tokenizer), file))
         response = await self._sender.send(request)
         require_media_type(response.headers, _MEDIA_TYPES.get(file.rpartition(".")[2], OCTETS))
         return bytes(response.body)
@@ -1487,8 +1487,7 @@ class AsyncTokenizerResource(_AsyncResource):
         Raises:
             ConflictError: the version is in use.
         """
-        name, _, version = name_of(tokenizer).partition("@")
-        await self._sender.delete(path_of("tokenizers", name, version))
+        await self._sender.delete(path_of("tokenizers", *version_of(tokenizer)))
 
     async def models(self) -> ModelsResponse:
         """The names and aliases that `model` may be in requests of other servers' clients.

@@ -52,6 +52,7 @@ from tokenizer_client.arguments import (
     require_text,
     require_texts,
     segment_fields,
+    version_of,
     with_variables,
 )
 from tokenizer_client.errors import (
@@ -1387,15 +1388,14 @@ class TokenizerResource(_Resource):
         return self._sender.get("/tokenizers/active", ActiveTokenizer)
 
     def file(self, tokenizer: TokenizerOrName, file: str) -> bytes:
-        """A version as a file for other programs: `tokenizer.json`, `vocab.pkl`, ...
+        """A file of a version (`name@version`): `tokenizer.json`, `vocab.pkl`, ...
 
         Example:
             >>> active = client.tokenizers.active()
             >>> client.tokenizers.file(f"{active.name}@{active.version}", "tokenizer.json")[:1]
             b'{'
         """
-        name, _, version = name_of(tokenizer).partition("@")
-        request = Request("GET", path_of("tokenizers", name, version, file))
+        request = Request("GET", path_of("tokenizers", *version_of(tokenizer), file))
         response = self._sender.send(request)
         require_media_type(response.headers, _MEDIA_TYPES.get(file.rpartition(".")[2], OCTETS))
         return bytes(response.body)
@@ -1487,8 +1487,7 @@ class TokenizerResource(_Resource):
         Raises:
             ConflictError: the version is in use.
         """
-        name, _, version = name_of(tokenizer).partition("@")
-        self._sender.delete(path_of("tokenizers", name, version))
+        self._sender.delete(path_of("tokenizers", *version_of(tokenizer)))
 
     def models(self) -> ModelsResponse:
         """The names and aliases that `model` may be in requests of other servers' clients.

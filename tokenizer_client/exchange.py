@@ -223,6 +223,8 @@ class Sender:
             http = self._duplex
         else:
             content = request.body
+        if http.is_closed:
+            raise ClientError("the client is closed; make another one")
         try:
             seconds = min(self.session.timeout_seconds, deadline.seconds_left)
             built = http.build_request(

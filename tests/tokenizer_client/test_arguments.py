@@ -133,6 +133,14 @@ def test_segments_on_the_wire(play):
     assert bodies(service) == [{"segments": segments, "max_tokens": 1}]
 
 
+def test_a_name_is_no_version(play):
+    client, service = play()
+    for call, more in ((client.tokenizers.remove, ()), (client.tokenizers.file, ("vocab.pkl",))):
+        with pytest.raises(ValueError, match="'news' is a name without a version"):
+            call("news", *more)
+    assert bodies(service) == []
+
+
 def test_ids_that_stay_on_the_wire(play):
     client, service = play(extended(), extended(mask=[1, 0]), extended())
     ids = np.array([5], dtype=np.int64)

@@ -96,6 +96,8 @@ def test_a_client_of_the_caller_sends_the_requests_and_stays_open():
             with pytest.raises(UnexpectedResponseError, match="redirect"):
                 client.count("a")
         assert not mine.is_closed
+    with pytest.raises(ClientError, match="closed"):
+        client.count("a")
     assert seen == [("http://service.example/v1/count", "Bearer k", "1")] * 2
 
 
