@@ -40,7 +40,7 @@ from tokenizer_core.presets import (
     load_path_spec,
     read_preset,
 )
-from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec, require_spec
 from tokenizer_core.spec.added_tokens import check_as_given, list_added_tokens
 from tokenizer_core.spec.chat_templates import ChosenTemplate, choose_template
 from tokenizer_core.spec.document_end import find_document_end
@@ -126,11 +126,7 @@ class Tokenizer:
     def from_spec(cls, spec: TokenizerSpec, *, engine: str | Engine = "auto") -> Tokenizer:
         """Create a tokenizer for an existing spec, with an engine of this name, or this one of the
         spec. Raises InvalidSpecError: the parts of the spec do not fit together."""
-        if not isinstance(spec, TokenizerSpec):
-            raise TypeError(
-                f"spec must be a TokenizerSpec, such as the `spec` of a Tokenizer, not "
-                f"{type(spec).__name__}"
-            )
+        require_spec(spec)
         if isinstance(engine, str):
             spec.check()
         tokenizer = cls.__new__(cls)
@@ -1381,8 +1377,12 @@ def _naming_wrong(texts: Sequence[object]) -> Iterator[None]:
 
 
 def _count_to(limit: int | None) -> Wanted[int]:
-    """A count with a limit that every engine can hold."""
-    return COUNT if limit is None else COUNT._replace(limit=min(max(index(limit), 0), sys.maxsize))
+    """A count with a limit that every engine can hold. Raises ValueError: the limit is below 0."""
+    if limit is None:
+        return COUNT
+    if index(limit) < 0:
+        raise ValueError(f"limit must be at least 0, not {limit}")
+    return COUNT._replace(limit=min(index(limit), sys.maxsize))
 
 
 def list_texts(texts: Sequence[str]) -> list[str]:
@@ -1390,5 +1390,6 @@ def list_texts(texts: Sequence[str]) -> list[str]:
     would give names in place of texts: a dict, and a table, which has two dimensions."""
     is_sequence = hasattr(texts, "__getitem__") and not isinstance(texts, str | Mapping)
     if not is_sequence or getattr(texts, "ndim", 1) != 1:
-        raise TypeError("texts must be a list of strings")
+        remedy = "; list(texts) makes one" if hasattr(texts, "__next__") else ""
+        raise TypeError(f"texts must be a list of strings{remedy}")
     return list(texts)

@@ -188,9 +188,15 @@ def verify_pack(
         TokenFilesError: the folder has no manifest.
         TokenFilesCorruptError: what is wrong, and in which file.
     """
+    listed: list[Any] = list(among) if hasattr(among, "__iter__") else [among]
+    if not all(isinstance(files, TokenFiles) for files in listed):
+        raise TypeError(
+            "verify_pack takes the folder of the pack, and a list of its token files: "
+            "verify_pack(pack, [TokenFiles.open(folder)])"
+        )
     path = Path(folder)
     manifest = PackManifest.from_json(read_manifest(path))
-    files = next((one for one in among if _digest_of(one) == manifest.token_files), None)
+    files = next((one for one in listed if _digest_of(one) == manifest.token_files), None)
     for split in manifest.splits:
         _check_files(path, split)
         ends, pieces = (np.asarray(each, np.int64) for each in _map_split(path, split.name))

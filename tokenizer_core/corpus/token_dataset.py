@@ -95,8 +95,14 @@ class TokenDataset:
         Raises:
             TokenFilesError: the split has too few ids for one row.
             ValueError: a size below 1.
+            TypeError: `rng` is a seed: give `numpy.random.default_rng(seed)`.
         """
         n_starts = self._count_starts(batch_size, context_length)
+        if not isinstance(rng, np.random.Generator):
+            raise TypeError(
+                f"rng must be a Generator, such as numpy.random.default_rng(seed), made once for "
+                f"all batches, not {type(rng).__name__}"
+            )
         return self._batch(rng.integers(0, n_starts, size=batch_size).tolist(), context_length)
 
     def windows(self, batch_size: int, context_length: int) -> Iterator[Batch]:

@@ -202,6 +202,11 @@ def build_report(
     tokenizer. Raises CorpusError: a corpus is missing, empty or not UTF-8, or no sample has a
     character.
     """
+    if not (isinstance(tokenizers, Mapping) and isinstance(corpora, Mapping)):
+        raise TypeError(
+            "tokenizers and corpora are dicts by displayed name, such as {'gpt2': tokenizer} and "
+            "{'news': TextFiles('news.txt')}"
+        )
     show = progress or (lambda _word, _n_bytes: None)
     tallies = {name: {corpus: _Tally(t) for corpus in corpora} for name, t in tokenizers.items()}
     samples = []

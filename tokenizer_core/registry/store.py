@@ -63,6 +63,7 @@ from tokenizer_core.registry.versions import (
     ArtifactRef,
     checked_name,
     next_version,
+    require_ref,
 )
 from tokenizer_core.spec.chat_templates import CHAT_FILE
 from tokenizer_core.tokenizer import Tokenizer
@@ -232,6 +233,7 @@ class Artifacts(PointerMoves):
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: as `open`.
         """
+        require_ref(ref)
         manifest = self._read_manifest(ref.name, ref.version)
         _check_digest(ref, manifest.fingerprint)
         return manifest
@@ -243,6 +245,7 @@ class Artifacts(PointerMoves):
             ArtifactNotFoundError: the version does not exist.
             ArtifactCorruptError: it is damaged, and not loaded; the message says how.
         """
+        require_ref(ref)
         with self._version_folder(ref.name, ref.version) as folder:
             spec = build_spec_of(*read_version(folder, ref.name, ref.version))
         _check_digest(ref, spec.fingerprint)
@@ -259,6 +262,7 @@ class Artifacts(PointerMoves):
             ArtifactNotFoundError, ArtifactCorruptError: as `open`.
             Exception: as `Tokenizer.from_spec`.
         """
+        require_ref(ref)
         with self._version_folder(ref.name, ref.version) as folder:
             manifest, files = read_version(folder, ref.name, ref.version)
             _check_digest(ref, manifest.fingerprint)
@@ -288,6 +292,7 @@ class Artifacts(PointerMoves):
                 f"an artifact has no file {filename!r:.60}; it has {MANIFEST_NAME}, "
                 f"{', '.join(FILE_NAMES)} and {CHAT_FILE}"
             )
+        require_ref(ref)
         with self._version_folder(ref.name, ref.version) as folder:
             data, fingerprint = read_artifact_file(folder, ref.name, ref.version, filename)
         _check_digest(ref, fingerprint)

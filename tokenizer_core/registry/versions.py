@@ -35,6 +35,14 @@ class ArtifactRef:
         return f"{self.name}@{self.version}"
 
 
+def require_ref(ref: ArtifactRef) -> None:
+    """Raise TypeError for what is no ArtifactRef, such as a name."""
+    if not isinstance(ref, ArtifactRef):
+        raise TypeError(
+            f"ref must be an ArtifactRef, such as store.resolve('NAME') gives, not {ref!r:.80}"
+        )
+
+
 def checked_name(name: str) -> str:
     """`name`, if it is valid for a tokenizer; else raise ArtifactNameError.
 

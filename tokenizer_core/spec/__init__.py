@@ -459,6 +459,15 @@ def _spell(token: AddedToken, *, normalizer: Normalizer, by_characters: bool) ->
     return (with_spaces(content) if by_characters else content).encode()
 
 
+def require_spec(spec: object) -> None:
+    """Raise TypeError for what is no spec, such as a `Tokenizer`."""
+    if not isinstance(spec, TokenizerSpec):
+        kind = type(spec).__name__
+        raise TypeError(
+            f"spec must be a TokenizerSpec, such as the `spec` of a Tokenizer, not {kind}"
+        )
+
+
 def spec_of(tokenizer: Any) -> TokenizerSpec:
     """The spec of a `Tokenizer`. Raises TypeError: it is something else, such as a name of one."""
     spec = getattr(tokenizer, "spec", None)

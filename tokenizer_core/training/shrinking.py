@@ -19,7 +19,7 @@ from tokenizer_core.formats.tokenizer_json.post_processor import (
     ids_of_post_processor,
     renumber_post_processor,
 )
-from tokenizer_core.spec import Alphabet, TokenizerSpec
+from tokenizer_core.spec import Alphabet, TokenizerSpec, require_spec
 from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.text.merge_trees import MAX_TREE_TOKEN_BYTES, MergeTrees
 from tokenizer_core.text.streaming import encode_pieces
@@ -31,16 +31,31 @@ if TYPE_CHECKING:
 
 def used_ids(tokenizer: Tokenizer, pieces: Iterable[tuple[str, bool]]) -> list[int]:
     """The ids, ascending, that documents give in which special tokens are recognised; they come in
-    pieces, each with whether it is the last of its document.
+    pieces, each with whether it is the last of its document: `[("a text", True), ...]`.
 
     Raises:
         PreTokenTooLongError, UnicodeEncodeError: as `encode_pieces`.
+        TypeError: a piece is no pair.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> used_ids(Tokenizer.from_preset("gpt2"), [("Hello, ", False), ("world", True)])
+        [11, 995, 15496]
     """
     is_used = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.bool_)
-    for ids in encode_pieces(tokenizer, pieces):
+    for ids in encode_pieces(tokenizer, map(_checked_piece, pieces)):
         is_used[ids] = True
     found: list[int] = np.flatnonzero(is_used).tolist()
     return found
+
+
+def _checked_piece(piece: tuple[str, bool]) -> tuple[str, bool]:
+    if isinstance(piece, str):
+        raise TypeError(
+            "pieces are pairs of a text and whether it is the last of its document, such as "
+            "[(text, True) for text in texts]"
+        )
+    return piece
 
 
 def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdMap]:
@@ -50,6 +65,7 @@ def shrink(base: TokenizerSpec, used: Iterable[int]) -> tuple[TokenizerSpec, IdM
     Raises:
         InvalidSpecError: an id of `used`, of the padding or of the post-processor has no token.
     """
+    require_spec(base)
     alphabet, missing, unk_id = base.alphabet, base.alphabet.missing, base.alphabet.unk_id
     kept = {token.id for token in base.added_tokens}.union(used, base.prefix_ids, base.suffix_ids)
     kept.update(i for i, t in base.vocab.items() if t and len(alphabet.bytes_in_text(t)) == 1)

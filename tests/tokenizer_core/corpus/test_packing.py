@@ -253,6 +253,9 @@ def test_a_pack_of_other_token_files_or_a_damaged_one_is_refused(dataset, tmp_pa
     assert found == manifest.token_files
     assert verify_pack(folder) == (manifest, False)
     assert verify_pack(folder, [TokenFiles.open(tmp_path / "other"), dataset.files])[1]
+    for among in (folder, str(folder), [dataset.files.folder]):
+        with pytest.raises(TypeError, match=r"verify_pack\(pack, \[TokenFiles"):
+            verify_pack(dataset.files.folder, among)
     path = folder / "train.pieces.u64"
     pieces = np.fromfile(path, "<u8")
     pieces[:2] += np.uint64(1)  # part of another document

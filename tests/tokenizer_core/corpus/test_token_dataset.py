@@ -83,6 +83,8 @@ def test_another_tokenizer_split_or_size_is_refused(dataset):
     for sizes in ((0, 1), (1, 0), (-1, 5)):
         with pytest.raises(ValueError, match="must be at least 1"):
             dataset.sample_batch(*sizes, np.random.default_rng(0))
+    with pytest.raises(TypeError, match=r"default_rng\(seed\).* not int"):
+        dataset.sample_batch(1, 1, 0)
     message = "train has 61 ids, and a row of context_length 61 with its targets needs 62; take a"
     for rows in (partial(dataset.sample_batch, rng=np.random.default_rng(3)), dataset.windows):
         with pytest.raises(TokenFilesError, match=message):

@@ -157,6 +157,8 @@ def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path):
     assert "<svg" in render_report_page(report)
     with pytest.raises(CorpusError, match="no corpus has a character in its sample"):
         build_report({"the": merging(THE)}, {"none": corpora["none"]})
+    with pytest.raises(TypeError, match="dicts by displayed name"):
+        build_report([merging(THE)], [corpora["x"]])
 
 
 def test_the_conclusion_names_the_tokenizer_that_needs_the_fewest_tokens(tmp_path):

@@ -186,6 +186,10 @@ def test_a_reference_with_another_digest_does_not_open(store):
             call(wrong)
     with pytest.raises(ArtifactCorruptError, match="digest"):
         store.read_file(wrong, "manifest.json")
+    read_file = partial(store.read_file, filename="manifest.json")
+    for call in (store.open, store.load, store.read_manifest, store.promote, read_file):
+        with pytest.raises(TypeError, match=r"store\.resolve\('NAME'\).*'t'"):
+            call("t")
 
 
 # Damage

@@ -67,6 +67,15 @@ def test_only_what_the_text_needs_is_kept():
     assert spec.merges == ((b"b", b"c"), (b"a", b"b"), (b"a", b"bc"))
 
 
+def test_arguments_of_other_types_are_refused():
+    tokenizer = Tokenizer.from_preset("gpt2")
+    with pytest.raises(TypeError, match="the `spec` of a Tokenizer"):
+        shrink(tokenizer, [0])
+    for texts in (["a text"], "a text"):
+        with pytest.raises(TypeError, match="pieces are pairs"):
+            used_ids(tokenizer, texts)
+
+
 def test_a_long_token_of_several_merges_is_kept():
     prefixes = [b"x" + b"a" * n for n in range(1, MAX_TREE_TOKEN_BYTES)]
     whole = prefixes[-1] + b"y"
