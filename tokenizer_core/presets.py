@@ -379,10 +379,10 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
         import huggingface_hub
     except ImportError as error:
         raise missing_extra(HubError, "a download from the Hugging Face Hub", "hub") from error
-    if not isinstance(name, str) or name.count("/") != 1 or not all(name.split("/")):
-        raise HubError(
-            f"the model {name!r:.80} must be owner/name, such as Qwen/Qwen3-8B{own_name(name)}"
-        )
+    is_path = isinstance(name, str) and name.startswith((".", "/", "~"))
+    if not isinstance(name, str) or name.count("/") != 1 or not all(name.split("/")) or is_path:
+        way = f"; Tokenizer.load({name!r:.80}) reads a folder" if is_path else own_name(name)
+        raise HubError(f"the model {name!r:.80} must be owner/name, such as Qwen/Qwen3-8B{way}")
     try:
         folder = huggingface_hub.snapshot_download(
             name, revision=revision, allow_patterns=list(FILE_NAMES)

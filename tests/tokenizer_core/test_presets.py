@@ -151,6 +151,8 @@ def test_the_starter_is_loaded_by_its_name_unless_a_file_has_it(tmp_path, monkey
     for load in (Tokenizer.from_preset, Tokenizer.from_pretrained):
         with pytest.raises(TokenizerCoreError, match=r"is Tokenizer\.load\('starter'\)"):
             load("starter")
+    with pytest.raises(TokenizerCoreError, match=r"Tokenizer\.load\('\./starter'\) reads a folder"):
+        Tokenizer.from_pretrained("./starter")
     own = Tokenizer.from_spec(trained_spec())
     own.save("starter")
     assert Tokenizer.load("starter") == own

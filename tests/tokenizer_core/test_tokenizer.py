@@ -257,6 +257,8 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
         (tokenizer.decode, b"ab", "not bytes; np.frombuffer reads the ids in it"),
         (tokenizer.decode_bytes, {1: 2}, "an array of integers, not dict"),
         (tokenizer.decode, {1, 2}, "an array of integers, not set"),
+        (tokenizer.decode, np.array([[1, 2]]), r"is a list; .* are for the methods with _batch"),
+        (tokenizer.encode_batch, iter(["a"]), r"list of strings; list\(texts\) makes one"),
         (tokenizer.decode_batch, 5, "a batch must be a list of lists of ids, not int"),
         (tokenizer.canonical_batch, 5, "a batch must be a list of lists of ids, not int"),
         (tokenizer.token_to_id, 5, "token must be a str or bytes, not int"),
@@ -339,8 +341,9 @@ def test_count_with_a_limit(tokenizer):
     assert tokenizer.count(text, limit=10) > 10
     for limit in (full, 10**20, np.int64(full)):
         assert tokenizer.count(text, limit=limit) == full
-    assert tokenizer.count("", limit=-1) == 0
-    assert tokenizer.count("a", limit=-1) == 1
+    for count in (tokenizer.count, lambda text, limit: tokenizer.count_segments([], limit=limit)):
+        with pytest.raises(ValueError, match="limit must be at least 0, not -1"):
+            count("", limit=-1)
     with pytest.raises(TypeError):
         tokenizer.count(text, limit=1.5)
 

@@ -357,7 +357,10 @@ def _local_version(name: str) -> FileVersion:
 
 def _unreadable(name: str, error: OSError | ValueError) -> CorpusError:
     if isinstance(error, FileNotFoundError):
-        return CorpusError(f"the corpus file {name!r} does not exist; check the path")
+        remedy = "check the path"
+        if glob.has_magic(name):
+            remedy = "documents.find_corpus_files gives the files of a pattern"
+        return CorpusError(f"the corpus file {name!r} does not exist; {remedy}")
     reason = getattr(error, "strerror", None) or error
     return CorpusError(
         f"the corpus file {name!r} cannot be read: {reason}; check the path and who may read it"

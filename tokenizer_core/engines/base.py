@@ -243,7 +243,10 @@ def plain_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
         except TypeError:
             join_tokens(vocab, plain)  # raises for an unknown id before this element
             kind = type(id_).__name__
-            raise TypeError(f"ids[{i}] = {id_!r:.40} is a {kind}; ids must be integers") from None
+            remedy = "; several texts are for the methods with _batch" if kind == "list" else ""
+            raise TypeError(
+                f"ids[{i}] = {id_!r:.40} is a {kind}; ids must be integers{remedy}"
+            ) from None
     return plain
 
 

@@ -16,7 +16,7 @@ first), and a single byte.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -272,8 +272,8 @@ def _plan(
 
 def refuse_string(special_tokens: Sequence[str]) -> None:
     """Raise InvalidSpecError for what is no list, such as one string, whose characters would be the
-    special tokens."""
-    if isinstance(special_tokens, str) or not hasattr(special_tokens, "__iter__"):
+    special tokens, or a dict, whose ids would be ignored."""
+    if isinstance(special_tokens, str | Mapping) or not hasattr(special_tokens, "__iter__"):
         raise InvalidSpecError(
             f"special_tokens must be a list of strings, not {special_tokens!r:.60}"
         )

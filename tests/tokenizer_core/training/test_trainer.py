@@ -313,6 +313,8 @@ def test_invalid_arguments_of_counting_are_refused(corpus):
         ([corpus], {"errors": "replace", "max_bad": 0.1}, ValueError, "take one of them"),
         ([corpus], {"max_bad": 1.1}, ValueError, "max_bad is a share from 0 to 1"),
         ([corpus], {"special_tokens": "<|e|>"}, InvalidSpecError, "must be a list of strings"),
+        ([corpus], {"special_tokens": {"<|e|>": 5}}, InvalidSpecError, "must be a list of strings"),
+        (["*.none"], {}, CorpusError, "find_corpus_files gives the files of a pattern"),
         ([], {}, CorpusError, "no corpus file was given"),
         ([corpus, corpus], {}, CorpusError, "the corpus is empty"),
     ):
