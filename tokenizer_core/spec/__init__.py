@@ -251,7 +251,8 @@ class TokenizerSpec:
     def __reduce__(self) -> tuple[object, ...]:
         # A mapping proxy cannot be pickled; derived values are computed again.
         values = [getattr(self, each.name) for each in fields(self)]
-        return TokenizerSpec, (self.kind, dict(self.vocab), *values[2:])
+        known = {name: True for name in ("_is_checked",) if name in vars(self)}
+        return TokenizerSpec, (self.kind, dict(self.vocab), *values[2:], known)
 
     def with_chat(self, chat: ChatTemplates) -> TokenizerSpec:
         """The same spec with these chat templates. Raises InvalidSpecError: `control_tokens` names
