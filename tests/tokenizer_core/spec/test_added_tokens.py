@@ -25,6 +25,8 @@ def test_more_special_tokens_change_nothing_else(tmp_path):
     assert tokenizer.encode("Hello<sep> world") == [15496, 50258, 995]
     assert tokenizer.spec.chat == chat
     assert tokenizer.spec.model_added_ids == (50256,)
+    bytes_only = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+    assert bytes_only.with_special_tokens(["<pad>"]).spec.model_added_ids == ()
     tokenizer.save(tmp_path / "tokenizer.json")
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode("Hello<pad>") == [15496, 50257]
     with pytest.raises(InvalidSpecError, match=r"'Hello' is a token .* \(id 15496\)"):
