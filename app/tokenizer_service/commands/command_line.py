@@ -318,7 +318,7 @@ def check_named_folder(store: str | None, artifacts_dir: Path) -> None:
     if store and is_store_address(store):
         return
     folder = Path(store or artifacts_dir)
-    if not os.path.exists(folder):
+    if not folder.exists():
         raise CommandError(
             f"the folder {folder}, which TOKENIZER_{'STORE' if store else 'ARTIFACTS_DIR'} or an "
             f"option names, does not exist; check its name and that its volume is mounted, or make "
