@@ -205,8 +205,8 @@ class Settings(BaseSettings):
 
     default: Annotated[str, Field(min_length=1), _if(_check_reference)] = "starter"
     """Tokenizer to serve until one is promoted: `name`, which is its newest version at the first
-    start, or `name@version`. One that is set must be published, unless nothing is, or a promoted
-    one serves."""
+    start and stays that one, or `name@version`. One that is set must be published, unless nothing
+    is, or a promoted one serves."""
 
     fallback: Literal["none", "previous"] = "none"
     """What to serve after a start if the active version is damaged or missing: `none`, so that

@@ -29,9 +29,10 @@ _MAX_GENERATION: Final = 1 << 62
 class ActivePointer:
     """`active` and `previous` as `name@version`, the digest of the active one, the time of change.
 
-    `active` and `digest` are None in a pointer that was fenced before the first promotion.
-    `earlier` are the versions that were active before `previous`, the latest first: the last
-    `MAX_EARLIER`, and before them the last of each other name.
+    `active` and `digest` are None before the first promotion: the pointer was fenced, or its
+    history records what serves as the default. `earlier` are the versions that were active before
+    `previous`, the latest first: the last `MAX_EARLIER`, and before them the last of each other
+    name.
     """
 
     active: str | None
@@ -138,6 +139,14 @@ class StoredState:
         earlier = tuple(before[1:])
         return ActivePointer(
             str(ref), ref.digest, previous_one, _now(), self.generation + 1, earlier
+        ).to_json()
+
+    def with_default(self, ref: ArtifactRef) -> bytes:
+        """The content of the next pointer before the first promotion: no version is active, and
+        `ref` is the latest in the history; raise as `pointer`."""
+        history = [version for version in self.recorded() if version != str(ref)]
+        return ActivePointer(
+            None, None, str(ref), _now(), self.generation + 1, tuple(history[:_MAX_NAMES])
         ).to_json()
 
     def fenced(self, *, after: StoredState | None = None) -> bytes:

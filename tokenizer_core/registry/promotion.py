@@ -124,12 +124,12 @@ class PointerMoves(ABC):
             ArtifactCorruptError: as `active`.
             ArtifactNotFoundError: nothing else was served; or that version does not exist.
         """
+        if self.pointer_state().ref() is None:
+            raise ArtifactNotFoundError("nothing was promoted before; promote a version")
         before = self.previously_active()  # first, because the active version may be damaged
         if before is not None:
             return before
         active = self.active()
-        if active is None:
-            raise ArtifactNotFoundError("nothing was promoted before; promote a version")
         try:
             before = self.resolve(default)
         except ArtifactNotFoundError as error:
@@ -141,6 +141,31 @@ class PointerMoves(ABC):
                 f"{active} is all that was ever served; promote another version"
             )
         return before
+
+    def resolve_default(self, default: str, served: str | None = None) -> ArtifactRef:
+        """What `default` serves until a version is promoted: of a name alone the version that
+        `record_default` recorded, else `served`, else its newest; raise as `active`."""
+        recorded = (v for v in self.pointer_state().recorded() if v.startswith(f"{default}@"))
+        return self.resolve(next(recorded, served or default))
+
+    def record_default(self, ref: ArtifactRef) -> ArtifactRef:
+        """Record that `ref` serves as the default of its name, so that all hosts and a copy of the
+        store serve it after a newer version was published. Return what is recorded: another host
+        may have been first. Nothing changes after a promotion.
+
+        Raises:
+            ArtifactCorruptError, ArtifactNotFoundError: as `active`.
+            ArtifactStorageError, PointerMovedError: as `promote`; nothing is recorded.
+        """
+        for _ in range(MAX_MOVES):
+            state = self.pointer_state()
+            names = [version.partition("@")[0] for version in state.recorded()]
+            if state.ref() is not None:
+                return ref
+            kept = self.resolve_default(ref.name) if ref.name in names else ref
+            if names[:1] == [ref.name] or self._move_pointer(state.with_default(kept), state, kept):
+                return kept
+        raise PointerMovedError(f"{ref} is not recorded: others keep moving the pointer")
 
     def history(self) -> list[str]:
         """`name@version` of what was active before the current version, the latest first; some may

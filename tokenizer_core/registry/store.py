@@ -199,8 +199,8 @@ class Artifacts(PointerMoves):
         found: dict[str, str] = {}
         for reason, look in (
             ("it is active; promote another one first", self.active),
+            ("it is the default (TOKENIZER_DEFAULT)", lambda: self.resolve_default(default)),
             ("a rollback would serve it; promote another one first", self.previously_active),
-            ("it is the default (TOKENIZER_DEFAULT)", lambda: self.resolve(default)),
         ):
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
                 ref = look()

@@ -120,7 +120,7 @@ def run_list(arguments: argparse.Namespace) -> None:
     damage: ArtifactCorruptError | None = None
     active = None
     try:
-        active = store.active() or store.resolve(default_tokenizer())
+        active = store.active() or store.resolve_default(default_tokenizer())
     except ArtifactNotFoundError:
         pass  # the default does not exist yet
     except ArtifactCorruptError as error:
@@ -450,7 +450,7 @@ def _version_before(store: Artifacts, name: str) -> ArtifactRef:
     active = store.active()
     if active is None:
         with suppress(ArtifactNotFoundError):
-            active = store.resolve(default_tokenizer())
+            active = store.resolve_default(default_tokenizer())
     if active is None:
         raise CommandError(
             f"nothing was promoted before; tokenizer promote {name} serves its newest version"

@@ -366,7 +366,7 @@ def resolve_tokenizer(
         return store, active
     wanted = name or default_tokenizer()
     try:
-        ref = store.resolve_named(wanted)
+        ref = store.resolve_named(wanted) if name else store.resolve_default(wanted)
     except ArtifactNotFoundError as error:
         is_named = _is_store_named(arguments)
         is_starter = wanted.partition("@")[0] == DEFAULT_TOKENIZER

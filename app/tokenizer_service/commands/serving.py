@@ -232,7 +232,7 @@ def _check_default(settings: Settings) -> None:
     try:
         if store.active() is not None or not store.names():
             return
-        store.resolve(settings.default)
+        store.resolve_default(settings.default)
     except ArtifactNotFoundError:
         raise CommandError(
             f"TOKENIZER_DEFAULT: {unknown_tokenizer(store, settings.default)}"
@@ -663,7 +663,7 @@ def _encode_sample(settings: Settings) -> list[int] | None:
 
     store = open_artifacts(settings.store, settings.artifacts_dir)
     try:
-        ref = store.active() or store.resolve(settings.default)
+        ref = store.active() or store.resolve_default(settings.default)
         return store.load(ref, shared=shared_folder(settings)).encode(_TRIED_TEXT)
     except ArtifactStorageError:
         raise

@@ -283,8 +283,14 @@ class LiveTokenizers:
                 ref, source = self.active.ref, unpromoted
             else:
                 wanted, fault, source = settings.default, "default", unpromoted
-                ref = self._find_default()
+                served = [*(peer.served for peer in self._read_peers()), *self._read_last_good()]
+                of_name = (ref for ref in served if ref and ref.startswith(f"{wanted}@"))
+                ref = self._store.resolve_default(wanted, served=next(of_name, None))
                 wanted = str(ref)
+                loaded = self._load(ref)
+                kept = self._record_default(ref)
+                self.adopt(loaded if kept == ref else self._load(kept), source)
+                return
             if self.active is not None and self.active.ref == ref:
                 self._note_success(self.active, source)
             elif ref is not None:
@@ -319,18 +325,24 @@ class LiveTokenizers:
         self._is_store_away = is_away
         self._metrics.store_away.set(is_away)
 
-    def _find_default(self) -> ArtifactRef:
-        """Before any promotion: the default; of a name, the version that this host serves already,
-        or served last, because a newer one was published and not promoted."""
-        name = self._settings.default
-        last_good = self._read_last_good()
-        served = [peer.served for peer in self._read_peers() if peer.name == name]
-        served += last_good[:1] if last_good[1:] in (["default"], ["packaged"]) else []
-        for version in served:
-            if version and version.startswith(f"{name}@"):
-                with contextlib.suppress(ArtifactNotFoundError):
-                    return self._store.resolve(version)
-        return self._store.resolve(name)
+    def _record_default(self, ref: ArtifactRef) -> ArtifactRef:
+        """What serves as the default: `ref`, or what another host recorded. Warns if nothing can be
+        recorded and other hosts may choose another version."""
+        if self._settings.default != ref.name:
+            return ref  # the setting names the version
+        try:
+            return self._store.record_default(ref)
+        except OSError as error:  # also of the store
+            if len(self._store.versions(ref.name)) > 1:
+                log.warning(
+                    "TOKENIZER_DEFAULT=%s has several versions, and the store cannot record that "
+                    "%s serves: %s. Other hosts, and this one after a restart, may serve another. "
+                    "Name the version in TOKENIZER_DEFAULT, or promote it.",
+                    ref.name,
+                    ref,
+                    error,
+                )
+            return ref
 
     def _note_success(self, serving: LiveTokenizer, source: Source) -> None:
         """Publish the new state to the other processes, and record the last good version."""

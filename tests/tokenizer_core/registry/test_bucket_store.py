@@ -87,6 +87,37 @@ def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make):
     assert here.promote(a, expected=here.pointer_state()) == b
 
 
+def test_the_recorded_default_is_what_serves_until_a_promotion(make, monkeypatch):
+    store, there = make("a"), make("b")
+    first, other = store.publish(A, name="t"), store.publish(A, name="u")
+    assert store.resolve_default("t") == first
+    write, refs = store._move_pointer, []
+
+    def be_overtaken(data, state, ref):
+        monkeypatch.undo()
+        refs.append(there.record_default(first))
+        return write(data, state, ref)
+
+    newer = store.publish(B, name="t")
+    assert store.resolve_default("t") == newer
+    monkeypatch.setattr(store, "_move_pointer", be_overtaken)
+    assert [store.record_default(newer), *refs] == [first, first]
+    assert store.active() is None
+    assert store.resolve_default("t") == first
+    assert store.resolve_default(str(newer)) == newer
+    assert store.in_use("t") == {str(first): "it is the default (TOKENIZER_DEFAULT)"}
+    assert store.models()["t"] == str(first)
+    with pytest.raises(ArtifactNotFoundError, match="nothing was promoted"):
+        store.served_before("t")
+
+    assert store.record_default(other) == other  # the setting changed, and changed back
+    assert store.record_default(newer) == first
+    assert store.history() == [str(first), str(other)]
+    store.promote(newer)
+    assert store.record_default(other) == other
+    assert (store.active(), store.served_before("t")) == (newer, first)
+
+
 @pytest.mark.row(37)
 def test_a_host_opens_its_copy_of_an_active_version_that_the_storage_lost(objects, tmp_path):
     here = objects("a")

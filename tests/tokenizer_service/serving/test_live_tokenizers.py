@@ -25,7 +25,11 @@ import pytest
 from tests.native_module import native_module
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+)
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.registry.golden_text import check_round_trip
 from tokenizer_core.spec import AddedToken
@@ -620,23 +624,45 @@ async def test_a_promotion_follows_the_states_of_the_other_processes(
 
 
 async def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted(
-    settings, store, starter, small_spec
+    settings, store, starter, small_spec, tmp_path
 ):
+    async with started(settings, store):
+        pass
     spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
     newer = store.publish(spec, name="starter")
+    copy = ArtifactStore(tmp_path / "restored")
+    shutil.copytree(store.root / "tokenizers", copy.root / "tokenizers")
+    shutil.copy(store.root / "active.json", copy.root)
 
-    async with started(settings, store) as live:
-        assert live.require_active().ref == newer
-    with FakePeer(store) as peer:
-        peer.write(name="starter", version=starter.version, digest=starter.digest)
-        async with started(settings, store) as live:
-            assert live.require_active().ref == starter
+    for host in (store, copy):
+        settings = settings.model_copy(update={"artifacts_dir": host.root})
+        async with started(settings, host) as live:
+            assert (live.require_active().ref, live.source) == (starter, "default")
+        assert (host.active(), host.resolve_default("starter")) == (None, starter)
+    (copy.root / "active.json").unlink()
+    async with started(settings, copy) as live:
+        assert live.require_active().ref == starter  # this host served it last
+    copy.remove(starter.name, starter.version)
+    async with started(settings, copy) as live:
+        assert (live.active, live.failed) == (None, "starter")
+        assert "the default, cannot be loaded" in live.reason
+    assert newer in copy.list()
+
+
+async def test_a_default_that_the_store_cannot_record_is_logged(
+    settings, store, starter, small_spec, monkeypatch, caplog
+):
+    def fail(ref):
+        raise ArtifactStorageError(errno.EROFS, "read-only")
+
+    monkeypatch.setattr(store, "record_default", fail)
+    async with started(settings, store):
+        assert "TOKENIZER_DEFAULT" not in caplog.text  # it has one version
+    spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
+    store.publish(spec, name="starter")
     async with started(settings, store) as live:
         assert live.require_active().ref == starter
-        assert not peer.path.exists()
-    store.remove(starter.name, starter.version)
-    async with started(settings, store) as live:
-        assert live.require_active().ref == newer
+        assert "TOKENIZER_DEFAULT=starter has several versions" in caplog.text
 
 
 async def test_promotions_run_one_at_a_time(settings, store, starter, other):
