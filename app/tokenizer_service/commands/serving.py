@@ -254,6 +254,13 @@ class _Server(uvicorn.Server):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(signalled.wait(), 1)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End. First let connections that were just accepted begin, or they would never be told."""
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop, for a signal."""
         super().handle_exit(sig, frame)

@@ -45,6 +45,9 @@ AFTER_EOF_SECONDS: Final = 1.0
 """After its FIN a client is served as long as no second passes without a part of a response: it
 may have only stopped sending, or be gone."""
 
+ENDING_SECONDS: Final = 1.0
+"""When the server ends, a kept connection has so long for a request that is on its way."""
+
 _RESET_POLL_SECONDS: Final = 0.1
 
 _SAFE_METHODS: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
@@ -89,6 +92,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._start_of_head = b""
         self._eof_timer: asyncio.TimerHandle | None = None
         self._reset_timer: asyncio.TimerHandle | None = None
+        self._is_ending = False
+        self._end_timer: asyncio.TimerHandle | None = None
 
     # Connection
 
@@ -109,7 +114,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         """Release the connection, stop its timers, and tell all its requests."""
         self._cancel_head_timer()
         self._cancel_stall_timer()
-        for timer in (self._eof_timer, self._reset_timer):
+        for timer in (self._eof_timer, self._reset_timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
         self._wire.forget()
@@ -122,6 +127,25 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._running = None
         self.pipeline.clear()
         self._departure.note()
+
+    def shutdown(self) -> None:
+        """The server ends: the next response says so, and an idle connection is closed later.
+
+        uvicorn's closes an idle connection at once, into which a client may just send a request.
+        """
+        self._is_ending, self._known = True, None
+        if not self._is_idle() and not self.cycle.response_started:
+            self.cycle.keep_alive = False
+        self._end_when_idle()
+
+    def _end_when_idle(self) -> None:
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+        self._end_timer = self.loop.call_later(ENDING_SECONDS, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if self._is_idle() and not self._head_begun and not self._bytes_without_news:
+            self._wire.close()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Keep the connection for the responses of whole requests; otherwise close it.
@@ -333,7 +357,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if not is_admitted and self.url.partition(b"?")[0] not in HEALTH_PATHS:
             raise self._guard.too_many()
         super().on_headers_complete()
-        if not is_admitted:
+        if not is_admitted or self._is_ending:
             self.cycle.keep_alive = False
         if self.pipeline:
             self._watch_paused()
@@ -494,6 +518,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         """Start the next request, unless the rest of this one is still to be received."""
         if self.cycle.response_complete and self.cycle.more_body:
             self._wire.close()
+        elif self._is_ending:
+            self._end_when_idle()
         super().on_response_complete()
 
     def pause_writing(self) -> None:

@@ -2,6 +2,7 @@
 P2 to P5, P9, P10, P13, P17, P20, and no process remains."""
 
 import contextlib
+import http.client
 import os
 import random
 import signal
@@ -193,12 +194,21 @@ def test_a_killed_worker_loses_its_requests_and_a_killed_supervisor_ends_all(art
 
 
 def test_sighup_replaces_each_worker_and_loses_no_request(artifacts):
+    """Also where clients keep their connections."""
     answers = Counter()
-    with artifacts.serve(workers=2) as server:
+    with artifacts.serve(workers=2) as server, contextlib.ExitStack() as left:
+        kept = [http.client.HTTPConnection("127.0.0.1", server.port) for _ in range(4)]
+        for connection in kept:
+            left.callback(connection.close)
         before = set(server.serving_pids())
         os.kill(server.process.pid, signal.SIGHUP)
         while len(server.serving_pids()) < 4 or any(map(psutil.pid_exists, before)):
             answers[server.encode_on_new_connection("a b c").status_code] += 1
+            for connection in kept:  # it closes itself when a response says so
+                connection.request("GET", "/vocab/97")
+                with connection.getresponse() as response:
+                    response.read()
+                    answers[response.status] += 1
         assert set(answers) == {200}
         # They share the memory of the supervisor, as the first ones did.
         names = {tuple(each.cmdline()) for each in server.processes()}

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from tests.tokenizer_service.http.clients import open_protocol
 from tokenizer_service.access.errors import OverloadedError
 from tokenizer_service.commands import serving
+from tokenizer_service.http import protocol as http_protocol
 from tokenizer_service.http.bodies import COLLECT, WHOLE_BODY, read_body
 from tokenizer_service.http.connections import (
     STATE_KEY,
@@ -370,6 +371,51 @@ async def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the
     logged = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in logged] == ["a response is cut off: the server ends"]
     assert not logged[0].exc_info
+
+
+async def test_a_kept_connection_is_told_that_the_server_ends(monkeypatch):
+    """Its next response says so; it is closed before only if none is asked for in a while."""
+    told, read_one = b"connection: close", asyncio.get_running_loop().sock_recv
+
+    async def stream(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"some", "more_body": True})
+        await ending.wait()
+        await send({"type": "http.response.body"})
+
+    async def wait_and_say_ok(scope, receive, send):
+        began.set()
+        await ending.wait()
+        await respond(send, b"ok", headers=SHORT_BODY)
+
+    async with asyncio.timeout(60):
+        for app in (slowly(0), stream):
+            ending = asyncio.Event()
+            protocol, client = await connect(app)
+            client.sendall(REQUEST)
+            first = await read_one(client, 1 << 16)
+            protocol.shutdown()
+            ending.set()
+            client.sendall(REQUEST)
+            assert told not in first
+            assert told in await read(client)  # to the end of the connection
+            client.close()
+        began, ending = asyncio.Event(), asyncio.Event()
+        protocol, client = await connect(wait_and_say_ok)
+        client.sendall(REQUEST)
+        await began.wait()
+        protocol.shutdown()
+        ending.set()
+        assert told in await read(client)
+        client.close()
+        monkeypatch.setattr(http_protocol, "ENDING_SECONDS", 0)
+        for sent in (b"", REQUEST):
+            protocol, client = await connect(slowly(0))
+            client.sendall(sent)
+            first = await read_one(client, 1 << 16) if sent else b""
+            protocol.shutdown()
+            assert (told in first, await read(client)) == (False, b"")
+            client.close()
 
 
 async def test_a_health_check_waits_for_one_of_the_requests_that_came_before():
