@@ -300,9 +300,12 @@ def test_the_service_decides_which_names_it_serves(nginx):
 
 def test_a_service_that_is_not_there_is_a_problem_too(tmp_path):
     with proxy(tmp_path, free_port()) as nginx:
-        answer = nginx.ask("GET /livez", CLOSE)
+        answer = nginx.ask("PUT /corpora/a%20b?field=mine", CLOSE)
         assert answer.headers["retry-after"] == "1"
         check_own_problem(answer, 502, "service_unreachable")
+        nginx.ask("GET /livez", CLOSE)  # the line of the request before is written
+        line = (nginx.folder / "access.log").read_text().splitlines()[0]
+        assert " PUT /corpora/a%20b 502 " in line
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
