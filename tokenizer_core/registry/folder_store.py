@@ -20,6 +20,7 @@ The store relies on a disk that keeps the data it reported as synced.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -28,7 +29,12 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.blobs import atomic_files
 from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
 from tokenizer_core.blobs.locks import hold_lock
-from tokenizer_core.errors import ArtifactError, ArtifactNotFoundError, FormatError
+from tokenizer_core.errors import (
+    ArtifactError,
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+    FormatError,
+)
 from tokenizer_core.registry.aliases import ALIASES_NAME, MAX_ALIASES_BYTES
 from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, StoredState
 from tokenizer_core.registry.store import Artifacts, Names
@@ -69,6 +75,7 @@ class ArtifactStore(Artifacts):
         self._tokenizers = self.root / "tokenizers"
         self._staging = self._tokenizers / ".staging"
         self._pointer = self.root / POINTER_NAME
+        self._was_mounted = self._tokenizers.is_dir()
 
     def names(self) -> Names:
         return [name for name in self._entries(self._tokenizers, NAME) if self._version_names(name)]
@@ -77,6 +84,7 @@ class ArtifactStore(Artifacts):
         """See `Artifacts`. Rename the version into `.staging` and delete it there; if the process
         dies, the next writer deletes it."""
         target = self._tokenizers / checked_name(name) / checked_version(version)
+        self.require_mounted()
         with writing("remove"), self._locked(".publish.lock"), self._locked(".active.lock"):
             if not target.is_dir():
                 raise ArtifactNotFoundError(f"there is no version {version} of {name!r}")
@@ -87,6 +95,15 @@ class ArtifactStore(Artifacts):
             with contextlib.suppress(OSError):
                 target.parent.rmdir()  # fails unless empty: that was the last version
             self._clean_staging()
+
+    def require_mounted(self) -> None:
+        """See `Artifacts`. No writer removes the folder of all tokenizers."""
+        if self._tokenizers.is_dir():
+            self._was_mounted = True
+        elif self._was_mounted:
+            raise ArtifactStorageError(
+                errno.ENOENT, "the folder of the tokenizers is gone; is its volume mounted?"
+            )
 
     poll_seconds = 0.2
 
@@ -124,6 +141,7 @@ class ArtifactStore(Artifacts):
         return True
 
     def _move_pointer(self, data: bytes, state: StoredState, ref: ArtifactRef | None) -> bool:
+        self.require_mounted()
         with writing("promote"), self._locked(".active.lock"):
             if self.pointer_state().tag != state.tag:
                 return False
@@ -143,6 +161,7 @@ class ArtifactStore(Artifacts):
                     and entry.is_dir(follow_symlinks=False)
                 )
         except (FileNotFoundError, NotADirectoryError):
+            self.require_mounted()
             return []
         except OSError as error:
             raise storage_error("list", error) from error
@@ -160,6 +179,7 @@ class ArtifactStore(Artifacts):
                 with open_folder(self.root, "tokenizers", name, version) as folder:
                     yield folder
             except FileNotFoundError:
+                self.require_mounted()
                 raise ArtifactNotFoundError(
                     f"there is no version {version} of {name!r}; list the versions there are"
                 ) from None
@@ -176,6 +196,7 @@ class ArtifactStore(Artifacts):
 
     @contextlib.contextmanager
     def _publishing(self) -> Iterator[None]:
+        self.require_mounted()
         atomic_files.make_folder(self._staging)
         with self._locked(".publish.lock"):
             self._clean_staging()

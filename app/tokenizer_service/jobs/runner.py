@@ -193,6 +193,7 @@ class JobRunner:
                 folder,
                 self._jobs,
                 self._stop,
+                require_store=self._store.require_mounted,
                 memory_bytes=self._settings.train_memory_bytes,
                 start_process=self._start_process,
             )

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from tokenizer_client.schemas.jobs import Corpus, CorpusList, FieldName, FileFormat
 from tokenizer_core.documents import format_of_name
 from tokenizer_service.access.auth import require_admin
-from tokenizer_service.handlers.disk import off_the_loop
+from tokenizer_service.handlers.disk import off_the_loop, require_folder
 from tokenizer_service.handlers.preconditions import PlainName, refuse_match
 from tokenizer_service.handlers.stored import respond_json
 from tokenizer_service.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
@@ -22,7 +22,7 @@ from tokenizer_service.jobs.inputs import field_of_text, is_text_format
 from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
 
-router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])
+router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin), Depends(require_folder)])
 
 _WINDOW_BYTES: Final = 1024 * 1024
 

@@ -19,7 +19,7 @@ from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.spec.document_end import END_OF_TEXT
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.handlers.choose_tokenizer import choose_tokenizer_on_thread
-from tokenizer_service.handlers.disk import off_the_loop
+from tokenizer_service.handlers.disk import off_the_loop, require_folder
 from tokenizer_service.handlers.jobs import ACCEPTED, IdempotencyKey, WaitSeconds, submit_job
 from tokenizer_service.handlers.preconditions import (
     PlainName,
@@ -44,7 +44,9 @@ from tokenizer_service.responses.problem_table import problem_responses
 from tokenizer_service.services import Services, services_of
 from tokenizer_service.serving.live_tokenizer import identity_headers, identity_of
 
-router = APIRouter(tags=["token files"], dependencies=[Depends(require_admin)])
+router = APIRouter(
+    tags=["token files"], dependencies=[Depends(require_admin), Depends(require_folder)]
+)
 
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"

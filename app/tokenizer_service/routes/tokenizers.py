@@ -234,6 +234,7 @@ async def import_vocabulary(
             headers={"Accept": "multipart/form-data"},
         )
     services = services_of(request)
+    await asyncio.to_thread(services.store.require_mounted)
     lease = services.budget.lease()
     try:
         try:

@@ -24,6 +24,7 @@ import pytest
 
 from tests.native_module import native_module
 from tests.tokenizer_service.conftest import ADMIN_KEY
+from tests.tokenizer_service.routes.exchanges import wait_for_job
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -714,6 +715,38 @@ def test_an_unmounted_store_is_degraded_and_not_empty(client, store, other):
     wait_until(is_ready, "degraded")
     gone.rename(pointer)
     wait_until(is_ready, "ok")
+
+
+def test_an_unmounted_store_refuses_what_is_not_in_memory(make_client, store, starter, other):
+    job = {"documents": ["aa bb"], "vocab_size": 258, "name": "next", "promote": "always"}
+    form = {"files": {"vocab.json": b"{}", "merges.txt": b""}, "params": {"no_special": "true"}}
+    with make_client() as client:
+        client.headers["X-API-Key"] = ADMIN_KEY
+        mount = shutil.move(store.root / "tokenizers", store.root.with_name("mount"))
+        for method, path, options in (
+            ("GET", "/tokenizers", {}),
+            ("GET", "/tokenizers/starter", {}),
+            ("GET", "/v1/models", {}),
+            ("POST", "/encode", {"json": {"text": "a", "tokenizer": "other"}}),
+            ("PUT", "/tokenizers/active", {"json": {"tokenizer": str(other)}}),
+            ("POST", "/tokenizers/mine", form),
+            ("PUT", "/corpora/mine", {"content": b"text"}),
+            ("GET", "/corpora", {}),
+            ("GET", "/token-files/mine", {}),
+            ("DELETE", f"/tokenizers/other/{other.version}", {}),
+        ):
+            answer = client.request(method, path, **options)
+            assert (answer.status_code, answer.json()["code"]) == (503, "storage_failed"), path
+        borrowed = client.post("/tokenize", json={"prompt": "a", "model": "other"})
+        assert borrowed.status_code == 503
+        failed = wait_for_job(client, client.post("/train", json=job).json()["id"])
+        assert (failed["state"], failed["error"]["code"]) == ("failed", "storage_failed")
+        assert not (store.root / "tokenizers").exists()
+        assert not (store.root / "corpora" / "mine").exists()
+        for named in ({}, {"tokenizer": str(starter)}):
+            assert client.post("/encode", json={"text": "a", **named}).status_code == 200
+        shutil.move(mount, store.root / "tokenizers")
+        assert client.post("/encode", json={"text": "a", "tokenizer": "other"}).status_code == 200
 
 
 async def test_processes_load_a_published_version_without_its_vocabulary(
