@@ -63,6 +63,8 @@ def test_errors_outside_routes_are_problems_too(shared_client):
         problem = response.json()
         assert problem["status"] == status
         assert set(problem) >= {"type", "title", "detail", "instance", "code", "error"}
+    for path in ("/v1/chat/completions", "/api/tags"):  # of a server with a model
+        assert "has no model" in shared_client.post(path, json={}).json()["detail"]
     refused = shared_client.delete("/encode")
     assert refused.headers["Allow"] == "POST"
     assert refused.json()["detail"] == "This route does not support DELETE; it has POST."

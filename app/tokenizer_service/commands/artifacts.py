@@ -329,7 +329,7 @@ def run_import(arguments: argparse.Namespace) -> None:
         return
     print(f"{said}  ({len(spec.vocab)} tokens, pattern {spec.pattern.name})")
     if arguments.promote:
-        print("it now serves")
+        print("it now serves; running services follow within a second")
     else:
         print_how_to_serve(ref)
 
@@ -386,9 +386,9 @@ def run_rollback(arguments: argparse.Namespace) -> None:
 
 
 def run_remove(arguments: argparse.Namespace) -> None:
-    """Delete a version for good. One that is active, was active before, is the default or
-    is followed by an alias stays. A running server also knows which versions its requests
-    and jobs use: DELETE /tokenizers/NAME/VERSION asks it.
+    """Delete a version for good. One that is active, that a rollback would serve, that is
+    the default or that an alias follows stays. A running server also knows which versions
+    its requests and jobs use: DELETE /tokenizers/NAME/VERSION asks it.
 
     examples:
       tokenizer remove news@20261121T041500Z-1a2b3c4d
@@ -475,7 +475,7 @@ def _promote(store: Artifacts, ref: ArtifactRef, *, as_json: bool) -> None:
     if as_json:
         print_json({"active": _identity(ref), "previous": previous and _identity(previous)})
         return
-    print(f"{ref} now serves")
+    print(f"{ref} now serves; running services follow within a second")
     if previous is not None:
         print(f"back again:  tokenizer promote {previous}")
 

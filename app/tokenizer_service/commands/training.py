@@ -213,7 +213,7 @@ def run_train(arguments: argparse.Namespace) -> None:
 
 def _print_what_to_do(ref: ArtifactRef, *, is_served: bool) -> None:
     if is_served:
-        print("it now serves")
+        print("it now serves; running services follow within a second")
         return
     print(f"try it:    tokenizer encode --tokenizer {ref.name} 'some text'")
     print_how_to_serve(ref)

@@ -49,6 +49,7 @@ from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, si
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.restarts import next_step
 from tokenizer_service.jobs.version_retention import VersionRetention
+from tokenizer_service.jobs.worker.context import say
 from tokenizer_service.serving.errors import ServingError
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity
@@ -274,6 +275,8 @@ class JobRunner:
             )
         except HeldBackError as held:
             log.info("job %s: %s is %s", job.id, version, held.why)
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._tell_held_back, job, str(held.why))
             told = {**result, "not_promoted": held.why.model_dump(mode="json")}
             await self._write(lambda: self._jobs.set_result(job, told))
             await self._finish(job, "succeeded")
@@ -292,6 +295,10 @@ class JobRunner:
             )
         else:
             await self._finish(job, "live")
+
+    def _tell_held_back(self, job: Job, why: str) -> None:
+        with JobFolder.of(self._artifacts_dir, job.id).log_path.open("a") as file:
+            say(f'{why}; to serve it: PUT /tokenizers/active, or "promote": "always"', file)
 
     async def _promote(self, job: Job, version: str) -> None:
         """Serve `version`, unless another owner has the job (see the top of this file), or it is

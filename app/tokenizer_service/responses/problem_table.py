@@ -194,7 +194,11 @@ def _problem_of_job_database(error: JobDatabaseError) -> Problem:
 
 def _problem_of_http_error(error: HTTPException) -> Problem:
     details = {
-        404: ("not_found", "No such route; /docs lists the routes."),
+        404: (
+            "not_found",
+            "No such route; /docs lists the routes. This service has no model: it encodes and "
+            "counts.",
+        ),
         405: ("method_not_allowed", "This route does not support that method."),
     }
     status = error.status_code

@@ -321,6 +321,9 @@ async def test_auto_holds_back_a_vocabulary_that_is_too_small(fake, promote, ask
         "replaces": str(large),
         "replaces_vocab_size": size,
     }
+    told = JobFolder.of(fake.store.root, job_id).log_tail()[-1]
+    assert "not promoted: " in told
+    assert '"promote": "always"' in told
 
 
 async def test_a_failed_promotion_is_a_failed_job_with_its_reason(fake, monkeypatch):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from tokenizer_core.documents import CorpusFormat, corpus_file_names, format_of_name
 from tokenizer_service.jobs.folder import JobFolder
@@ -95,10 +95,10 @@ class WorkerJob:
         self.events.send("published", result=result)
 
 
-def say(line: str) -> None:
-    """Write one line into the log."""
+def say(line: str, file: TextIO | None = None) -> None:
+    """Write one line into the log: `file`, or in the child its standard error."""
     stamp = time.strftime("%H:%M:%S", time.gmtime())
-    print(f"{stamp} {line}", file=sys.stderr, flush=True)
+    print(f"{stamp} {line}", file=file or sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
