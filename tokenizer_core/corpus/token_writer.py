@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -304,7 +305,13 @@ class TokenFilesWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._splits and self._staged.is_held and self._position is None:
+            warnings.warn(
+                f"nothing of {self.folder.name!r:.80} was written: call finish() after the last "
+                f"document",
+                stacklevel=2,
+            )
         self._leave()
 
     def _leave(self) -> None:

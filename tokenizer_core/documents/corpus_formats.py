@@ -206,10 +206,10 @@ def check_text_content(name: str, data: bytes) -> None:
         packing = (format_of_name(name) or "").removeprefix("txt")
         way_on = (
             f"and its name does not say so; rename it, or name its format (--format, in Python "
-            f"format=): {_OPTIONS[found]}{packing}"
+            f"CorpusFormat(format=)): {_OPTIONS[found]}{packing}"
             if found in _OPTIONS
             else f"which is not read; write {'UTF-8' if found == 'utf-16' else 'JSON lines'}, or "
-            f"name its format (--format, in Python format=)"
+            f"name its format (--format, in Python CorpusFormat(format=))"
         )
         raise CorpusError(
             f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}; "
@@ -223,7 +223,7 @@ def check_not_packed(name: str, beginning: bytes) -> None:
     if found in _MAGIC:
         raise CorpusError(
             f"the corpus file {name!r} is {CONTENT_NAMES[found]}, and its name or format says JSON "
-            f"lines; rename it, or name its format (--format, in Python format=)"
+            f"lines; rename it, or name its format (--format, in Python CorpusFormat(format=))"
         )
 
 

@@ -285,6 +285,14 @@ def interrupted(folder, plan, documents):
         writer.checkpoint({})
 
 
+def test_documents_without_finish_are_dropped_with_a_warning(tmp_path):
+    plan = plan_token_files(NARROW, end_of_document="")
+    told = pytest.warns(UserWarning, match="nothing of 't' was written: call finish")
+    with told, TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append([1])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_checkpoint_is_removed_by_abort_and_kept_without_resume(tmp_path):
     plan = plan_token_files(NARROW, end_of_document="")
     with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
