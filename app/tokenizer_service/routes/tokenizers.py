@@ -326,6 +326,7 @@ async def roll_back(request: Request, response: Response) -> PromoteResponse:
     try:
         ref = await asyncio.to_thread(services.store.served_before, default)
     except ArtifactNotFoundError as error:
+        await asyncio.to_thread(services.store.require_mounted)
         detail = f"There is nothing to go back to: {error}."
         raise Problem(404, "tokenizer_not_found", detail) from None
     return await _promote(request, response, ref)

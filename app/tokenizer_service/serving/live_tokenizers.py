@@ -484,8 +484,15 @@ class LiveTokenizers:
             PromotionInProgressError: another promotion does not end in time.
             DiskError: the disk is full or fails.
         """
+        is_requested = self.peek(str(ref)) is not None
         loaded = await asyncio.to_thread(self.get, str(ref))
-        await self._swap.promote(loaded, check)
+        try:
+            await self._swap.promote(loaded, check)
+        except BaseException:
+            if not is_requested:  # no request named it, so it may be removed
+                self._pinned.drop(loaded)
+                await asyncio.to_thread(self._publish_pinned)
+            raise
         await asyncio.to_thread(self._note_previous)
 
     def _note_previous(self) -> None:

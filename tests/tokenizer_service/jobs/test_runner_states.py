@@ -314,6 +314,7 @@ async def test_auto_holds_back_a_vocabulary_that_is_too_small(fake, promote, ask
         return
     assert (job.state, job.error) == ("succeeded", None)
     assert fake.store.pointer_state().ref() == large
+    assert str(ref) not in fake.live.pinned_on_host(), "it may be removed"
     assert job.result["not_promoted"] == {
         "reason": reason,
         "asked": asked,

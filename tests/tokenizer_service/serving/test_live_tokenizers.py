@@ -729,6 +729,7 @@ def test_an_unmounted_store_refuses_what_is_not_in_memory(make_client, store, st
             ("GET", "/v1/models", {}),
             ("POST", "/encode", {"json": {"text": "a", "tokenizer": "other"}}),
             ("PUT", "/tokenizers/active", {"json": {"tokenizer": str(other)}}),
+            ("POST", "/rollback", {}),
             ("POST", "/tokenizers/mine", form),
             ("PUT", "/corpora/mine", {"content": b"text"}),
             ("GET", "/corpora", {}),
