@@ -12,7 +12,7 @@ from typing import Any, Final
 from tokenizer_core.chat.loss_mask import ChatEncoding
 from tokenizer_core.chat.messages import left_out
 from tokenizer_core.documents.conversations import Conversation, parse_conversation
-from tokenizer_core.errors import ConversationError
+from tokenizer_core.errors import ChatError, ConversationError
 from tokenizer_core.spec.chat_templates import knows_tools
 from tokenizer_core.strict_json import StrictJsonError, read_json
 from tokenizer_core.tokenizer import Tokenizer
@@ -20,6 +20,7 @@ from tokenizer_service.commands.command_line import (
     CommandError,
     UsageError,
     add_command,
+    refuse_packed,
     require_files,
 )
 from tokenizer_service.commands.outputs import (
@@ -104,24 +105,27 @@ def run_chat(arguments: argparse.Namespace) -> None:
     template = _template(arguments.template, tokenizer)
 
     def render() -> Iterator[bytes]:
-        for number, conversation in enumerate(conversations, 1):
+        for where, conversation in conversations:
             given = conversation.tools if tools is None else tools
-            encoding = tokenizer.encode_chat(
-                conversation.messages,
-                tools=given,
-                documents=conversation.documents,
-                chat_template=template,
-                add_generation_prompt=arguments.generation_prompt,
-                template_kwargs={**conversation.template_kwargs, **kwargs},
-                messages_form="decoded",
-                add_special_tokens=arguments.add_special_tokens,
-            )
+            try:
+                encoding = tokenizer.encode_chat(
+                    conversation.messages,
+                    tools=given,
+                    documents=conversation.documents,
+                    chat_template=template,
+                    add_generation_prompt=arguments.generation_prompt,
+                    template_kwargs={**conversation.template_kwargs, **kwargs},
+                    messages_form="decoded",
+                    add_special_tokens=arguments.add_special_tokens,
+                )
+            except ChatError as error:
+                raise CommandError(f"{where}: {error}") from error
+            note = f"note: {where}, "
             for index, name in left_out(encoding.rendered):
-                place = f"conversation {number}, messages[{index}].{name}"
-                print(f"{place}: the chat template writes nothing of it", file=sys.stderr)
+                place = f"messages[{index}].{name}"
+                print(f"{note}{place}: the chat template writes nothing of it", file=sys.stderr)
             if given and not knows_tools(tokenizer.chat_templates, template):
-                place = f"conversation {number}, tools"
-                print(f"{place}: the chat template does not know them", file=sys.stderr)
+                print(f"{note}tools: the chat template does not know them", file=sys.stderr)
             yield from _render(encoding, tokenizer, arguments)
 
     write_output(arguments.output, render())
@@ -144,12 +148,13 @@ def _render(
         yield (" ".join(map(str, encoding.ids.tolist())) + "\n").encode()
 
 
-def _read_conversations(path: Path) -> list[Conversation]:
-    """Each conversation in a JSON or JSONL file."""
+def _read_conversations(path: Path) -> list[tuple[str, Conversation]]:
+    """Each conversation in a JSON or JSONL file, and where it is."""
     name = "standard input" if path == STANDARD_INPUT else str(path)
     data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
+    refuse_packed(name, data, "plain JSON; unpack it first")
     try:
-        return [_conversation(read_json(data), name)]
+        return [(name, _conversation(read_json(data), name))]
     except StrictJsonError as error:
         if error.code != "malformed_json":  # otherwise it may be JSON lines
             raise CommandError(f"{name} {error}; mend it") from None
@@ -158,11 +163,11 @@ def _read_conversations(path: Path) -> list[Conversation]:
         raise CommandError(f"{name} is empty; {_FORM}")
     found = []
     for number, line in lines:
-        where = f"{name}, line {number},"
+        where = f"{name}, line {number}"
         try:
-            found.append(_conversation(read_json(line), where))
+            found.append((where, _conversation(read_json(line), f"{where},")))
         except StrictJsonError as error:
-            raise CommandError(f"{where} {error}; {_FORM}") from None
+            raise CommandError(f"{where}, {error}; {_FORM}") from None
     return found
 
 

@@ -511,6 +511,15 @@ def require_files(paths: Sequence[Path | str]) -> None:
             raise CommandError(f"{path} cannot be read by this user; change its permissions")
 
 
+def refuse_packed(shown: str, beginning: bytes, way: str) -> None:
+    """Raise CommandError for the content of a packed file; `way`: what is read, and the remedy."""
+    from tokenizer_core.documents import CONTENT_NAMES, format_of_content
+
+    if (packing := format_of_content(beginning)) in ("gz", "zst", "parquet"):
+        named = f"{shown} is {CONTENT_NAMES[packing]}"
+        raise CommandError(f"{named}, and this command reads {way}") from None
+
+
 def parse_special_token(text: str) -> tuple[str, int]:
     """Parse `TOKEN=ID` into `(TOKEN, ID)`; the token may contain `=`."""
     token, separator, number = text.rpartition("=")

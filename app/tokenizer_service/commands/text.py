@@ -25,6 +25,7 @@ from tokenizer_service.commands.command_line import (
     add_command,
     add_field,
     is_given,
+    refuse_packed,
     require_files,
 )
 from tokenizer_service.commands.outputs import (
@@ -442,7 +443,7 @@ def _open_input(path: Path) -> Iterator[BufferedIOBase]:
 
 def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
     """Decode strictly, without dropping or replacing any byte; keep newlines unchanged."""
-    from tokenizer_core.documents import CONTENT_NAMES, format_of_content
+    from tokenizer_core.documents import format_of_content
     from tokenizer_core.documents.document_pieces import Utf8Decoder
 
     decoder, first = Utf8Decoder(), b""
@@ -457,12 +458,12 @@ def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
             yield decoder.decode(data, final=not data)
         except InvalidUtf8Error as error:
             shown = "standard input" if name == "-" else name
-            packing = format_of_content(first)
-            if packing in ("gz", "zst", "parquet"):
-                raise CommandError(
-                    f"{shown} is {CONTENT_NAMES[packing]}, and this command reads plain text; "
-                    f"unpack it first, or use tokenizer corpus encode, or tokenizer count --format"
-                ) from None
+            refuse_packed(
+                shown,
+                first,
+                "plain text; unpack it first, or use tokenizer corpus encode, or tokenizer count "
+                "--format",
+            )
             raise CommandError(
                 f"{shown} is not UTF-8 at byte {error.byte_offset}; convert it first, for instance "
                 f"with iconv"

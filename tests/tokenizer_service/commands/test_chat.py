@@ -1,5 +1,6 @@
 """`tokenizer chat`: conversations from files, the forms of the output, and wrong input."""
 
+import gzip
 import json
 
 import pytest
@@ -54,7 +55,7 @@ def test_messages_are_decoded_and_one_that_is_not_written_is_named(chat):
     (chat.folder / "chat.json").write_text(json.dumps(say("a", "b")))
     out, log = chat.run("chat", "chat.json", "--template", "last.jinja", "--text")
     assert out == b"b"
-    assert log == "conversation 1, messages[0].content: the chat template writes nothing of it\n"
+    assert log == "note: chat.json, messages[0].content: the chat template writes nothing of it\n"
 
 
 def test_a_template_for_a_tokenizer_without_one(cli, rendering_here, monkeypatch):
@@ -77,10 +78,10 @@ def test_tools_and_variables_reach_the_named_template(chat):
     tools = [{"name": "f"}]
     (chat.folder / "tools.json").write_text(json.dumps(tools))
     (chat.folder / "with.json").write_text(json.dumps({"messages": CHAT, "tools": tools}))
-    dropped = "conversation 1, tools: the chat template does not know them\n"
+    dropped = "note: {}, tools: the chat template does not know them\n"
     for words in (("chat.json", "--tools=tools.json"), ("with.json",)):
         assert chat.run("chat", *words)[1] == ""
-        assert chat.run("chat", *words, "--template", "tagged")[1] == dropped
+        assert chat.run("chat", *words, "--template", "tagged")[1] == dropped.format(words[0])
     text = chat.run("chat", "chat.json", "--tools", "tools.json", "--text")[0].decode()
     assert text.startswith(f'{START}system\n{{"name": "f"}}{END}')
     assert chat.run("chat", "with.json", "--text")[0].decode() == text
@@ -108,7 +109,13 @@ def test_wrong_input_is_one_line(chat):
         ("d.json", b'[{"role": "user"}]\n{"a": 1}\n', "d.json, line 2, has no list of messages"),
         ("i.jsonl", b'[]\n{"messages": 1}\n', "i.jsonl, line 2: messages must be"),
         ("e.json", b"\xff", "not UTF-8: invalid bytes at offset 0"),
-        ("f.json", b"[1]", "messages[0] is int"),
+        ("f.json", b"[1]", "f.json: messages[0] is int"),
+        (
+            "j.jsonl",
+            b'[{"role": "user", "content": ""}]\n\n[{"role": "user"}]',
+            "j.jsonl, line 3: messages[0].content: is missing",
+        ),
+        ("k.jsonl.gz", gzip.compress(b"[]"), "k.jsonl.gz is packed with gzip, and this command"),
         ("twice.json", b'[\n{"role": "user", "role": "system"}]', "the same key twice"),
         ("twice.jsonl", b'[]\n[{"content": "", "content": "a"}]', "line 2, has the same key twice"),
         ("g.json", b'[{"role": "narrator", "content": ""}]', "this template has no role narrator"),
