@@ -334,6 +334,7 @@ def default_tokenizer() -> str:
 def open_store(arguments: argparse.Namespace) -> Artifacts:
     """The artifact store that the arguments or the environment name; raises CommandError if its
     folder is named and does not exist, unless the command makes it."""
+    from tokenizer_core.blobs.addresses import is_store_address
     from tokenizer_core.registry import open_artifacts
 
     store, folder = os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments)
@@ -345,6 +346,8 @@ def open_store(arguments: argparse.Namespace) -> Artifacts:
                 raise
             made = f"{store or folder} does not exist yet; this command makes it"
             warnings.warn(made, stacklevel=2)
+    if arguments.command in _MAKE_THE_FOLDER and not (store and is_store_address(store)):
+        require_writable(Path(store or folder))
     return open_artifacts(store, folder)
 
 
@@ -509,6 +512,16 @@ def require_files(paths: Sequence[Path | str]) -> None:
             raise CommandError(f"{path} is not there; check the path")
         if not os.access(path, os.R_OK):
             raise CommandError(f"{path} cannot be read by this user; change its permissions")
+
+
+def require_writable(folder: Path) -> None:
+    """Raise CommandError if this user cannot write to a folder, or to the one to make it in."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK):
+        raise CommandError(
+            f"the folder {there} cannot be written by this user; change its permissions, or name "
+            f"another folder"
+        )
 
 
 def refuse_packed(shown: str, beginning: bytes, way: str) -> None:

@@ -136,13 +136,14 @@ def run_report(arguments: argparse.Namespace) -> None:
 
 
 def _write(arguments: argparse.Namespace, report: Report) -> None:
-    if arguments.html:
-        write_output(arguments.html, render_report_page(report).encode())
+    # The table first: a page that cannot be written does not lose what was measured.
+    if STANDARD_OUTPUT not in (arguments.json, arguments.html):
+        print(render_report(report), end="", flush=True)
     if arguments.json:
         rendered = json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n"
         write_output(arguments.json, rendered.encode())
-    if STANDARD_OUTPUT not in (arguments.json, arguments.html):
-        print(render_report(report), end="")
+    if arguments.html:
+        write_output(arguments.html, render_report_page(report).encode())
 
 
 def run_compare(arguments: argparse.Namespace) -> int:

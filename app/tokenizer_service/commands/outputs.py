@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.text.pieces import readable_token
-from tokenizer_service.commands.command_line import CommandError, CommandParser, UsageError
+from tokenizer_service.commands.command_line import (
+    CommandError,
+    CommandParser,
+    UsageError,
+    require_writable,
+)
 
 if TYPE_CHECKING:
     from tokenizer_core.training import IdMap
@@ -119,14 +124,19 @@ def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 
 def require_folder_of(path: Path | str, *, is_folder: bool = False) -> None:
-    """Raise CommandError if the folder of an output is missing, or the output is a folder and is
-    not to be one."""
+    """Raise CommandError if the folder of an output is missing or cannot be written, or the output
+    is a folder and is not to be one."""
+    from tokenizer_core.blobs.atomic_files import is_stream
+
     if isinstance(path, str):
         return
     if not path.absolute().parent.is_dir():
         raise CommandError(f"the folder of {path} is not there; make it first")
     if path.is_dir() and not is_folder:
         raise CommandError(f"{path} is a folder; name the file to write in it")
+    if not is_stream(path):
+        target = Path(os.path.realpath(path))
+        require_writable(target if is_folder else target.parent)
 
 
 def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:

@@ -2,12 +2,13 @@
 
 import gzip
 import json
+import os
 import signal
 
 import pytest
 
 from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS
-from tokenizer_service.commands import coders
+from tokenizer_service.commands import coders, evaluation, training
 
 
 def names_in(folder):
@@ -71,6 +72,29 @@ def test_an_output_that_is_an_input_or_a_corpus_is_refused(trained):
     assert "is a folder" in trained.fail("encode", "low", "-o", ".")
     out, _ = trained.run("report", "worked", "--corpus=corpus.txt", "--json", "/dev/null")
     assert b"bytes/token" in out
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(trained, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    for module, work in ((training, "train"), (evaluation, "build_report")):
+        monkeypatch.setattr(module, work, None)
+    report = ("report", "worked", "--corpus=corpus.txt")
+    for words in (
+        ("train", "corpus.txt", "--vocab-size=265"),
+        ("import", "gpt2", "--name=gpt2"),
+        ("encode", "low", "-o", "ids"),
+        ("corpus", "encode", "corpus.txt", "-o", "tokens"),
+        (*report, "--html=page.html"),
+    ):
+        assert "cannot be written by this user" in trained.fail(*words), words
+
+
+def test_a_page_that_cannot_be_written_does_not_lose_the_table(trained, monkeypatch):
+    monkeypatch.setattr(evaluation, "check_outputs", lambda *paths: None)
+    words = ("report", "worked", "--corpus=corpus.txt", "--html=none/page.html")
+    out, error = trained.run(*words, code=1)
+    assert b"bytes/token" in out
+    assert "the folder of none/page.html is not there" in error
 
 
 def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained):
