@@ -23,14 +23,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     Example:
         >>> did_you_mean("enocde", ["encode", "decode"]), did_you_mean("x", ["encode"])
         ('; did you mean encode?', '')
+        >>> did_you_mean("GPT2", ["gpt2"])
+        '; did you mean gpt2?'
         >>> did_you_mean("--disallowed-special", ["--allowed-special"])
         ''
     """
     import difflib  # only here: commands without a mistake do not load it
 
     word = word[:256]  # enough, and the time of difflib grows with its length
+    known = list(known)
+    near = [name for name in known if name.lower() == word.lower()]
     candidates = [name for name in known if not _says_another_thing(word, name)]
-    near = difflib.get_close_matches(word, candidates, n=1, cutoff=0.7)
+    near = near or difflib.get_close_matches(word, candidates, n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -293,7 +293,10 @@ def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[str]]:
 
 
 def open_client(url: str) -> Client:
-    """A client of the service of `--server`; raise UsageError if there can be none."""
+    """A client of the service of `--server`; raise UsageError if there can be none. Without a
+    scheme, only one of this machine: for another, http would send the key in the clear."""
+    if url.partition(":")[0] in ("localhost", "127.0.0.1"):
+        url = f"http://{url}"
     try:
         from tokenizer_client import Client
     except ModuleNotFoundError as error:

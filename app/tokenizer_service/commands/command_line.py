@@ -59,7 +59,7 @@ def parse_count(text: str) -> int:
     digits = text[:-1] if unit else text
     if not (digits.isascii() and digits.isdecimal()):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no whole number, such as 32000, 32k, 100M or 2B"
+            f"{text!r} is no whole number from 0 up, such as 512 or 32k"
         )
     return int(digits) * (unit or 1)
 
@@ -183,16 +183,41 @@ class CommandParser(argparse.ArgumentParser):
         known = self._option_string_actions
         if self._subparsers is not None and first.startswith("-") and first not in known:
             self.error(f"options come after the command: {self.prog} COMMAND {first} ...")
+        words = list(args or [])
+        n_before = words.index("--") if "--" in words else len(words)
+        if self._subparsers is None:
+            # Before the base class, which would first ask for a required option. For it, a word
+            # with a space is a text.
+            for word in words[:n_before]:
+                is_option = word.startswith("--") and " " not in word
+                if (is_option or word.startswith("-h")) and word.partition("=")[0] not in known:
+                    self._refuse_option(word)
         parsed, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
-            if word.startswith("-"):
-                option = word.partition("=")[0]
-                near = did_you_mean(option, self._option_string_actions)
-                if option in self.instead:
-                    near = f"; see {self.instead[option]}"
-                self.error(f"there is no option {word}{near}")
-            self.error(f"one argument too many: {word!r}; quotes keep words together")
+            if word.partition("=")[0] in known:
+                self.error(f"no word after -- is an option; put {word} before it")
+            if word.startswith("-") and word not in words[n_before:]:
+                self._refuse_option(word)
+            self._refuse_argument(word)
         return parsed, unknown
+
+    def _refuse_option(self, word: str) -> NoReturn:
+        option = word.partition("=")[0]
+        near = did_you_mean(option, self._option_string_actions) if option[:2] == "--" else ""
+        if option in self.instead:
+            near = f"; see {self.instead[option]}"
+        elif not near and any(action.dest == "text" for action in self._actions):
+            near = f"; a text that begins with - comes last, after --: -- {shlex.quote(word)}"
+        self.error(f"there is no option {word}{near}")
+
+    def _refuse_argument(self, word: str) -> NoReturn:
+        if not self._get_positional_actions():
+            self.error(f"takes no name; leave out {word!r}")
+        way = "quotes keep words together"
+        for option in ("--file", "--corpus"):
+            if option in self._option_string_actions and Path(word).is_file():
+                way = f"it is a file here, and files come after {option}"
+        self.error(f"one argument too many: {word!r}; {way}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse an unknown subcommand as the base class does, and name the similar one."""

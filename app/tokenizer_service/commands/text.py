@@ -309,6 +309,8 @@ def run_truncate(arguments: argparse.Namespace) -> None:
         print_json(part)
     else:
         write_output(STANDARD_OUTPUT, part["text"].encode())
+        if sys.stdout.isatty():
+            print()
 
 
 def run_chunk(arguments: argparse.Namespace) -> None:

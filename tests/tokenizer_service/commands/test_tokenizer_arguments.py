@@ -132,6 +132,7 @@ def test_commands_find_the_packaged_starter_in_an_empty_folder(cli, monkeypatch)
     terminal = type("Terminal", (io.TextIOWrapper,), {"isatty": lambda _: True})
     monkeypatch.setattr(io, "TextIOWrapper", terminal)
     assert cli.run("count", "x")[1] == ""
+    assert cli.run("truncate", "-n9", "x")[0] == b"x\n"
     assert note in cli.run("encode", "x", "--output=ids")[1]
     assert not (cli.folder / "artifacts").exists()
     cli.fail("encode", "--tokenizer", "starter@20200101T000000Z-00000000", "x")
