@@ -133,7 +133,8 @@ def _read_whole(descriptor: int, shown: str, max_bytes: int) -> bytes:
 def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
     """A path in the same folder for the new file, which replaces `path` when the block ends.
 
-    If the block fails, the new file is removed and `path` is untouched. The caller syncs what must
+    If the block fails, the new file is removed and `path` is untouched; an error of the system
+    about the new file names `path`, which the user knows. The caller syncs what must
     survive a power cut. The new file has a random name, so that several processes may write at
     once. A caller that holds a lock may pass a fixed path on the same volume instead, so that
     crashes leave at most one file.
@@ -143,7 +144,10 @@ def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
     try:
         yield staged
         staged.replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == os.fspath(staged):
+            error.filename = os.fspath(path)
+            del error.filename2  # of a rename: `path`, too
         with contextlib.suppress(OSError):
             staged.unlink(missing_ok=True)
         raise
@@ -195,8 +199,8 @@ def replace_synced(path: Path, data: bytes) -> None:
         OSError: the disk refuses; `path` is untouched unless only the last sync failed.
     """
     staged = path.with_name(f".{path.name}.new")
-    staged.unlink(missing_ok=True)
     with replacing(path, staged=staged):
+        staged.unlink(missing_ok=True)
         write_synced(staged, data)
     sync_folder(path.parent)
 

@@ -73,6 +73,16 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(write, tmp_path, monkeyp
         assert [p.name for p in tmp_path.iterdir()] == ["x"]
         assert path.read_bytes() == b"old"
 
+    def refuse(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+
+    for function in ("open", "replace"):  # name the file, not the one that is to replace it
+        with monkeypatch.context() as patch:
+            patch.setattr(os, function, refuse)
+            with pytest.raises(PermissionError) as refused:
+                write(path, b"new")
+        assert str(refused.value) == f"[Errno {errno.EACCES}] Permission denied: '{path}'"
+
 
 def test_a_link_and_a_pipe_are_written_and_stay(tmp_path):
     (tmp_path / "link").symlink_to("real")
