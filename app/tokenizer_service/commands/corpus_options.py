@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -99,12 +101,16 @@ def corpus_format_of(
 
 def files_in_order(inputs: Sequence[str | os.PathLike[str]]) -> list[str]:
     """The files that the arguments name, each once, in the order of the arguments; those of a
-    pattern are sorted.
+    pattern are sorted. Prints a note if one is named again.
     """
     if "-" in map(str, inputs):
         raise UsageError("a corpus is not read from standard input; write it to a file first")
     files = set(find_corpus_files(inputs))
-    named = (file for each in inputs for file in find_corpus_files([each]))
+    named = [file for each in inputs for file in find_corpus_files([each])]
+    if len(named) > len(files):
+        times = Counter(named)
+        again = next(file for file in named if file not in files or times[file] > 1)
+        print(f"note: {again} is named more than once; each file is read once", file=sys.stderr)
     return [file for file in dict.fromkeys(named) if file in files]
 
 

@@ -56,6 +56,11 @@ def test_token_files_can_be_verified_and_read(cli):
     why = "the only known document end of the vocabulary"
     assert f"the token '{END}' ends a document: {why}\n" in out.decode()
     assert "special tokens found" not in told
+    assert "note: " not in told
+    Path("z.txt").symlink_to("stories.txt")
+    for also in ("./stories.txt", "stor*.txt", "z.txt"):
+        told = cli.run("corpus", "encode", "stories.txt", also, "-o", f"of {also[0]}")[1]
+        assert "txt is named more than once; each file is read once\n" in told, also
     assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
     trained, _ = cli.run("train", "stories.txt", "--vocab-size", "270", "--name", "mine")
     (measured,) = re.findall(r"[0-9.]+ bytes per token", trained.decode())
