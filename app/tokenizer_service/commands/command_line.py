@@ -363,6 +363,8 @@ def open_store(arguments: argparse.Namespace) -> Artifacts:
     from tokenizer_core.registry import open_artifacts
 
     store, folder = os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments)
+    if arguments.command in _MAKE_THE_FOLDER and not (store and is_store_address(store)):
+        require_writable(Path(store or folder), store or folder)
     if _is_store_named(arguments):
         try:
             check_named_folder(store, folder)
@@ -371,8 +373,6 @@ def open_store(arguments: argparse.Namespace) -> Artifacts:
                 raise
             made = f"{store or folder} does not exist yet; this command makes it"
             warnings.warn(made, stacklevel=2)
-    if arguments.command in _MAKE_THE_FOLDER and not (store and is_store_address(store)):
-        require_writable(Path(store or folder))
     return open_artifacts(store, folder)
 
 
@@ -539,13 +539,14 @@ def require_files(paths: Sequence[Path | str]) -> None:
             raise CommandError(f"{path} cannot be read by this user; change its permissions")
 
 
-def require_writable(folder: Path) -> None:
-    """Raise CommandError if this user cannot write to a folder, or to the one to make it in."""
+def require_writable(folder: Path, output: Path | str) -> None:
+    """Raise CommandError, which names `output`, if this user cannot write to a folder, or to the
+    one to make it in."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(there, os.W_OK):
         raise CommandError(
-            f"the folder {there} cannot be written by this user; change its permissions, or name "
-            f"another folder"
+            f"{output} cannot be written: this user may not write to the folder {there}; change "
+            f"its permissions, or name another folder"
         )
 
 

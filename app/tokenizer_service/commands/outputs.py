@@ -136,7 +136,7 @@ def require_folder_of(path: Path | str, *, is_folder: bool = False) -> None:
         raise CommandError(f"{path} is a folder; name the file to write in it")
     if not is_stream(path):
         target = Path(os.path.realpath(path))
-        require_writable(target if is_folder else target.parent)
+        require_writable(target if is_folder else target.parent, path)
 
 
 def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:

@@ -79,14 +79,16 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(trained, mon
     for module, work in ((training, "train"), (evaluation, "build_report")):
         monkeypatch.setattr(module, work, None)
     report = ("report", "worked", "--corpus=corpus.txt")
-    for words in (
-        ("train", "corpus.txt", "--vocab-size=265"),
-        ("import", "gpt2", "--name=gpt2"),
-        ("encode", "low", "-o", "ids"),
-        ("corpus", "encode", "corpus.txt", "-o", "tokens"),
-        (*report, "--html=page.html"),
+    for output, words in (
+        ("artifacts", ("train", "corpus.txt", "--vocab-size=265")),
+        ("new/one", ("train", "corpus.txt", "--artifacts-dir=new/one")),
+        ("artifacts", ("import", "gpt2", "--name=gpt2")),
+        ("ids", ("encode", "low", "-o", "ids")),
+        ("tokens", ("corpus", "encode", "corpus.txt", "-o", "tokens")),
+        ("page.html", (*report, "--html=page.html")),
     ):
-        assert "cannot be written by this user" in trained.fail(*words), words
+        said = f": {output} cannot be written: this user may not write to the folder "
+        assert said in trained.fail(*words), words
 
 
 def test_a_page_that_cannot_be_written_does_not_lose_the_table(trained, monkeypatch):
