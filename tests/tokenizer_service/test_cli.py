@@ -256,6 +256,11 @@ ERRORS = [
         "no option -hello; a text that begins with - comes last, after --: -- -hello (",
     ),
     (("encode", "--", "-a", "-b"), 2, "one argument too many: '-b'"),
+    (
+        ("train", "a", "--separator", "---"),
+        2,
+        "no option ---; a value that begins with - is joined: --separator=--- (",
+    ),
     (("encode", "--foo"), 2, "no option --foo; a text that begins with - comes last"),
     (("corpus", "sample", "--documents", "5"), 2, "there is no option --documents"),
     (("count", "a", "--server=localhost:1"), 1, "connect"),

@@ -188,10 +188,10 @@ class CommandParser(argparse.ArgumentParser):
         if self._subparsers is None:
             # Before the base class, which would first ask for a required option. For it, a word
             # with a space is a text.
-            for word in words[:n_before]:
+            for before, word in zip(["", *words], words[:n_before], strict=False):
                 is_option = word.startswith("--") and " " not in word
                 if (is_option or word.startswith("-h")) and word.partition("=")[0] not in known:
-                    self._refuse_option(word)
+                    self._refuse_option(word, before)
         parsed, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             if word.partition("=")[0] in known:
@@ -201,11 +201,13 @@ class CommandParser(argparse.ArgumentParser):
             self._refuse_argument(word)
         return parsed, unknown
 
-    def _refuse_option(self, word: str) -> NoReturn:
+    def _refuse_option(self, word: str, before: str = "") -> NoReturn:
         option = word.partition("=")[0]
         near = did_you_mean(option, self._option_string_actions) if option[:2] == "--" else ""
         if option in self.instead:
             near = f"; see {self.instead[option]}"
+        elif not near and getattr(self._option_string_actions.get(before), "nargs", 0) != 0:
+            near = f"; a value that begins with - is joined: {before}={shlex.quote(word)}"
         elif not near and any(action.dest == "text" for action in self._actions):
             near = f"; a text that begins with - comes last, after --: -- {shlex.quote(word)}"
         self.error(f"there is no option {word}{near}")
