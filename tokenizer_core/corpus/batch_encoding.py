@@ -28,7 +28,7 @@ from tokenizer_core.errors import (
     SpecialTokenForbiddenError,
     TurnEndError,
 )
-from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
+from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks, until_error
 from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.policy import forbid, forbid_normalized
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tokenizer_core.engines.protocol import EncodedDocuments
     from tokenizer_core.tokenizer import Tokenizer
 
-_BATCHES_AHEAD: Final = 4
+_BATCHES_AHEAD: Final = 8
 _BATCHES_AHEAD_OF_OLDEST: Final = 8
 """Batches per process: the other processes continue for a while when one batch takes long."""
 
@@ -288,9 +288,10 @@ def _encode_in_processes(
     """Yield the results in order; a bounded number of them waits for an earlier one."""
     waiting: dict[int, EncodedBatch] = {}
     next_index = 0
+    errors: list[Exception] = []
     tasks = run_tasks(
         BatchEncoder.encode,
-        batches,
+        until_error(batches, errors),
         num_workers=workers,
         state=encoder,
         max_ahead=_BATCHES_AHEAD_OF_OLDEST * workers,
@@ -301,6 +302,8 @@ def _encode_in_processes(
             while next_index in waiting:
                 yield waiting.pop(next_index)
                 next_index += 1
+    for error in errors:
+        raise error
 
 
 def _leave_out(documents: DocumentIds, bad: list[int]) -> DocumentIds:

@@ -2,7 +2,7 @@
 which continue after a worker dies."""
 
 from tokenizer_core.parallel.executors import Executor, LocalExecutor, TaskFailure
-from tokenizer_core.parallel.run_ahead import map_ahead, run_ahead
+from tokenizer_core.parallel.run_ahead import map_ahead, run_ahead, until_error
 from tokenizer_core.parallel.worker_processes import (
     CAN_START_WORKERS,
     WorkerTracebackError,
@@ -20,4 +20,5 @@ __all__ = [
     "resident_bytes_of_tree",
     "run_ahead",
     "run_tasks",
+    "until_error",
 ]

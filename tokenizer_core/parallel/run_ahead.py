@@ -53,16 +53,18 @@ def map_ahead(
     n_ahead: int = 1,
 ) -> Generator[Result, None, None]:
     """Yield `function(item)` for each item, in order, computed by `num_threads` threads. At most
-    `num_threads + n_ahead` items are running, waiting or not yet yielded.
+    `num_threads + n_ahead` items are running, waiting or not yet yielded. An exception from `items`
+    is raised after the results of those before it.
 
     Example:
         >>> list(map_ahead(len, ["a", "bc"], num_threads=2))
         [1, 2]
     """
     waiting: deque[Future[Result]] = deque()
+    errors: list[Exception] = []
     with ThreadPoolExecutor(num_threads) as pool:
         try:
-            for item in items:
+            for item in until_error(items, errors):
                 waiting.append(pool.submit(function, item))
                 if len(waiting) >= num_threads + n_ahead:
                     yield waiting.popleft().result()
@@ -70,6 +72,17 @@ def map_ahead(
                 yield waiting.popleft().result()
         finally:
             _cancel(waiting)
+    for error in errors:
+        raise error
+
+
+def until_error(items: Iterable[Item], errors: list[Exception]) -> Generator[Item, None, None]:
+    """The items before an exception, which is appended to `errors`: for a caller that raises it
+    when the items before it are done."""
+    try:
+        yield from items
+    except Exception as error:
+        errors.append(error)
 
 
 def _cancel(waiting: Iterable[Future[Any]]) -> None:

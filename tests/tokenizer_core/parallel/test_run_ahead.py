@@ -60,6 +60,11 @@ def test_errors_are_raised_at_the_position_of_their_item():
     with pytest.raises(ZeroDivisionError):
         next(mapped)
 
+    mapped = map_ahead(lambda number: 1 // number, items(), num_threads=2)
+    assert next(mapped) == 1
+    with pytest.raises(ValueError, match="the second"):
+        next(mapped)
+
 
 def test_closing_ends_the_thread_and_the_items():
     closed = []
