@@ -145,8 +145,14 @@ class PointerMoves(ABC):
     def resolve_default(self, default: str, served: str | None = None) -> ArtifactRef:
         """What `default` serves until a version is promoted: of a name alone the version that
         `record_default` recorded, else `served`, else its newest; raise as `active`."""
-        recorded = (v for v in self.pointer_state().recorded() if v.startswith(f"{default}@"))
-        return self.resolve(next(recorded, served or default))
+        for index, version in enumerate(self.pointer_state().recorded()):
+            if version.startswith(f"{default}@"):
+                try:
+                    return self.resolve(version)
+                except ArtifactNotFoundError:
+                    if index == 0:  # an earlier default may have been removed, the present one not
+                        raise
+        return self.resolve(served or default)
 
     def record_default(self, ref: ArtifactRef) -> ArtifactRef:
         """Record that `ref` serves as the default of its name, so that all hosts and a copy of the
@@ -159,11 +165,11 @@ class PointerMoves(ABC):
         """
         for _ in range(MAX_MOVES):
             state = self.pointer_state()
-            names = [version.partition("@")[0] for version in state.recorded()]
             if state.ref() is not None:
                 return ref
-            kept = self.resolve_default(ref.name) if ref.name in names else ref
-            if names[:1] == [ref.name] or self._move_pointer(state.with_default(kept), state, kept):
+            kept = self.resolve_default(ref.name, str(ref))
+            is_done = state.recorded()[:1] == (str(kept),)
+            if is_done or self._move_pointer(state.with_default(kept), state, kept):
                 return kept
         raise PointerMovedError(f"{ref} is not recorded: others keep moving the pointer")
 

@@ -118,6 +118,19 @@ def test_the_recorded_default_is_what_serves_until_a_promotion(make, monkeypatch
     assert (store.active(), store.served_before("t")) == (newer, first)
 
 
+def test_a_default_that_was_removed_while_another_one_served_is_its_newest(make):
+    store = make("a")
+    first = store.record_default(store.publish(A, name="t"))
+    store.record_default(store.publish(A, name="u"))
+    newer = store.publish(B, name="t")
+    store.remove(first.name, first.version)
+    assert store.record_default(store.resolve_default("t")) == newer
+    store.publish(A, name="t")
+    store.remove(newer.name, newer.version)  # it serves
+    with pytest.raises(ArtifactNotFoundError, match=newer.version):
+        store.resolve_default("t")
+
+
 @pytest.mark.row(37)
 def test_a_host_opens_its_copy_of_an_active_version_that_the_storage_lost(objects, tmp_path):
     here = objects("a")
