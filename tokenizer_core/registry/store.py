@@ -357,6 +357,16 @@ class Artifacts(PointerMoves):
                         return other
                 taken = [*taken, version]
 
+    def copy(self, ref: ArtifactRef, source: Artifacts) -> None:
+        """Write a version of the store `source` here, as the same version, if it is not here; raise
+        as `open` and `publish`."""
+        optional = [CHAT_FILE] if source.read_manifest(ref).record_of(CHAT_FILE) else []
+        names = (*FILE_NAMES, *optional, MANIFEST_NAME)
+        files = {name: source.read_file(ref, name) for name in names}
+        with writing("publish"), self._publishing():
+            if ref.version not in self._version_names(ref.name):
+                self._write_version(ref, files)
+
     @abstractmethod
     def remove(self, name: str, version: str) -> None:
         """Remove a version, sound or damaged. It disappears as a whole, even if the process dies.

@@ -216,14 +216,8 @@ def _check_settings(settings: Settings) -> None:
 def _seed_starter(folder: Path) -> None:
     """Copy the starter of the package to a folder that nothing names and that has no tokenizer."""
     store, packaged = ArtifactStore(folder), open_packaged_store()
-    if store.names() or store.pointer_mark() is not None:
-        return
-    target = folder / "tokenizers" / DEFAULT_TOKENIZER
-    staged = target.with_name(f".{DEFAULT_TOKENIZER}-{os.getpid()}")
-    shutil.copytree(packaged.root / "tokenizers" / DEFAULT_TOKENIZER, staged)
-    with contextlib.suppress(OSError):  # another service was first
-        staged.rename(target)
-    shutil.rmtree(staged, ignore_errors=True)
+    if not store.names() and store.pointer_mark() is None:
+        store.copy(packaged.resolve(DEFAULT_TOKENIZER), packaged)
 
 
 def _check_default(settings: Settings) -> None:

@@ -17,9 +17,10 @@ import uvloop
 from uvicorn.supervisors import Multiprocess
 
 from tokenizer_core import compiled
+from tokenizer_core.blobs import atomic_files
 from tokenizer_core.errors import ArtifactStorageError
 from tokenizer_core.registry import ArtifactStore
-from tokenizer_service.commands.command_line import CommandError
+from tokenizer_service.commands.command_line import CommandError, open_packaged_store
 from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening, accepting
 from tokenizer_service.settings import Settings
 
@@ -109,8 +110,19 @@ def test_only_a_folder_that_nothing_names_gets_the_starter(tmp_path, monkeypatch
     named.mkdir()
     _check_settings(Settings(artifacts_dir=named, default="nope"))
     assert ArtifactStore(named).names() == []
+
+    def fill(path, data, **options):
+        path.write_bytes(data[:9])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_files, "write_synced", fill)
+        with pytest.raises(ArtifactStorageError, match="free some space"):
+            _check_settings(Settings())
+    assert not [*Path("artifacts", "tokenizers", ".staging").iterdir()]
+    starter = open_packaged_store().resolve("starter")
     _check_settings(Settings())
-    assert ArtifactStore("artifacts").names() == ["starter"]
+    assert ArtifactStore("artifacts").list() == [starter]
     published = ArtifactStore(tmp_path / "published" / "artifacts")
     published.publish(small_spec, name="mine")
     monkeypatch.chdir(tmp_path / "published")
