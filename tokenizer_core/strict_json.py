@@ -179,7 +179,7 @@ def read_json(data: bytes, *, window_chars: int | None = None, is_lenient: bool 
 
 
 def _decode(data: bytes, window_bytes: int | None) -> str:
-    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+    if data.startswith(codecs.BOM_UTF8):
         raise StrictJsonError("byte_order_mark", "begins with a byte order mark; remove it")
     if window_bytes is None or len(data) <= window_bytes:
         try:

@@ -206,7 +206,9 @@ def _one_column(pyarrow: ModuleType, file: Any, name: str, asked: str | Sequence
         raise CorpusError(f"the corpus file {name!r}: {error}") from None
     kind = schema.field(column).type
     kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-    if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
+    # Writers give a column without a value, as of a file without rows, the type null.
+    texts = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view(), pyarrow.null())
+    if kind not in texts:
         raise CorpusError(
             f"the corpus file {name!r}: the column {column!r} is of type {kind!s:.60}, not of "
             f"strings; name the one with the text (`field`, on the command line --field), or write "

@@ -90,6 +90,8 @@ def test_lines_at_the_limits_are_read():
     # A byte order mark is refused only in front.
     with pytest.raises(CorpusError, match="line 1: it begins with a byte order mark"):
         read(b'\xef\xbb\xbf{"text": "a"}')
+    with pytest.raises(CorpusError, match=r"line 1: it is not UTF-8: .*; convert the file"):
+        read('{"text": "a"}'.encode("utf-16"))  # as PowerShell redirects
     assert read(b'{"text": "\xef\xbb\xbfa"}') == ["\ufeffa"]
     line = b'{"text": "abcdefg"}'
     assert read(line + b"\n" + line, limit=len(line)) == ["abcdefg", "abcdefg"]
@@ -128,6 +130,8 @@ def test_parquet_documents_are_read_back_in_order(path, kind, compression):
         table = pyarrow.table({"meta": meta, "text": pyarrow.array(texts, kind)})
         parquet.write_table(table, path, row_group_size=size, compression=compression)
         assert read_rows(path) == texts
+    parquet.write_table(pyarrow.table({"text": []}), path)  # has the type null
+    assert read_rows(path) == []
 
 
 def test_a_column_that_is_not_text_is_an_error(path):
@@ -138,6 +142,7 @@ def test_a_column_that_is_not_text_is_an_error(path):
         ({"text": [b"a"]}, "'text' is of type binary"),
         ({"text": [["a"]]}, "'text' is of type list"),
         ({"text": as_json('"a"')}, "'text' is of type extension<arrow.json>, not of strings"),
+        ({"text": [None]}, r"row 1 \(from 1\): the column 'text' is null"),
         ({"text": ["a", "b", None]}, r"row 3 \(from 1\): the column 'text' is null"),
         ({"text": wrong}, r"row 2 \(from 1\): byte 3 of the column 'text' is not UTF-8"),
     ):
