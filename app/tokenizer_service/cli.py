@@ -87,11 +87,6 @@ _DESCRIPTION: Final = "Exact byte-level BPE tokenizers: train, serve, encode.\n\
     for title, group in _GROUPS.items()
 )
 _EPILOG: Final = """\
-start here:
-  tokenizer encode 'Hello, world!'     encode on the command line
-  tokenizer train corpus.txt --name my-first --vocab-size 5000
-  tokenizer serve                      run the HTTP service
-
 Commands that read a tokenizer take NAME or NAME@VERSION of a published one, its alias, a
 preset (gpt2, cl100k_base, ...), or a path, which has a / or a suffix. Without it, most take
 the promoted one, or the packaged starter where no folder or store is named.
@@ -108,7 +103,12 @@ exit codes:
        damage, doctor something to choose or to correct, or the job that jobs watch
        waited for did not succeed
   130  interrupted with Ctrl-C; no file is left half written (143: ended by SIGTERM)
-  141  the reader of the output, for instance head, stopped reading"""
+  141  the reader of the output, for instance head, stopped reading
+
+start here:
+  tokenizer encode 'Hello, world!'     encode on the command line
+  tokenizer train corpus.txt --name my-first --vocab-size 5000
+  tokenizer serve                      run the HTTP service"""
 
 
 class _Terminated(KeyboardInterrupt):

@@ -20,6 +20,7 @@ from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_service import cli as cli_module
 from tokenizer_service.cli import _COMMANDS, build_whole_parser, main
+from tokenizer_service.commands.command_line import CommandParser
 from tokenizer_service.commands.outputs import render_pieces
 from tokenizer_service.commands.progress import has_colours
 
@@ -211,13 +212,18 @@ def test_a_file_that_says_everything_needs_no_option(cli):
 
 
 ERRORS = [
-    ((), 2, "--help"),
     (("frobnicate",), 2, "there is no command"),
     (("enocde", "a"), 2, "did you mean encode?"),
     (("extend", "a"), 2, "see train --extend"),
     (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
     (("train", "a", "--no-promote"), 2, "no option --no-promote (see"),
     (("decode", "1", "--add-special-tokens"), 2, "no option --add-special-tokens (see"),
+    (
+        ("train", "a", "--server=u"),
+        2,
+        "--server=u; encode, decode, count, truncate, chunk and jobs",
+    ),
+    (("corpus", "encode", "a", "-oo", "--server=u"), 2, "--server=u; encode, decode, count,"),
     (("corpus", "encode", "a", "-oo", "--disallowed-special=all"), 2, "; see --allowed-special ("),
     (("corpus", "encode", "a", "-oo", "--add-special-tokens"), 2, "; see --begin-of-document and"),
     (("corpus", "enocde", "a"), 2, "command 'enocde'; did you mean encode? (see tokenizer corpus"),
@@ -253,15 +259,15 @@ ERRORS = [
     (
         ("encode", "-hello"),
         2,
-        "no option -hello; a text that begins with - comes last, after --: -- -hello (",
+        "no option -hello; a value that begins with - is joined (--option=-hello), a text comes",
     ),
     (("encode", "--", "-a", "-b"), 2, "one argument too many: '-b'"),
     (
         ("train", "a", "--separator", "---"),
         2,
-        "no option ---; a value that begins with - is joined: --separator=--- (",
+        "no option ---; a value that begins with - is joined (--option=---), a text",
     ),
-    (("encode", "--foo"), 2, "no option --foo; a text that begins with - comes last"),
+    (("encode", "--foo"), 2, "no option --foo (see"),
     (("corpus", "sample", "--documents", "5"), 2, "there is no option --documents"),
     (("count", "a", "--server=localhost:1"), 1, "connect"),
     (("decode", "--file=nope"), 1, "nope is not there; check the path"),
@@ -428,6 +434,19 @@ def test_the_examples_in_the_help_parse():
             if shown is not parser:
                 shown_commands.add(words[0])
     assert shown_commands == set(_COMMANDS)
+
+
+@pytest.mark.parametrize("words", [(), ("corpus",), ("jobs",)])
+def test_without_a_command_the_help_is_printed(cli, words):
+    out, error = cli.run(*words, code=2)
+    assert (out, error) == (b"", cli.run(*words, "--help")[0].decode())
+
+
+def test_the_error_names_every_command_that_asks_a_service():
+    parsers = parsers_below(build_whole_parser())
+    asks = {p.prog.split()[1] for p in parsers if "--server" in p._option_string_actions}
+    said, _, _ = CommandParser.instead["--server"].partition(" take")
+    assert set(said.replace(" and", ",").split(", ")) == asks
 
 
 def test_the_help_and_the_error_name_the_same_patterns(cli):

@@ -139,7 +139,9 @@ class CommandParser(argparse.ArgumentParser):
     option of a single value only once. `instead`: options of other commands -> what to take here.
     """
 
-    instead: Mapping[str, str] = MappingProxyType({})
+    instead: Mapping[str, str] = MappingProxyType(
+        {"--server": "encode, decode, count, truncate, chunk and jobs take it"}
+    )
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -178,9 +180,12 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown words here, where the similar options are known. The base class would pass
         them to the parent command. Refuse an option before a command: the base class would take
-        its value for the command."""
+        its value for the command. Without a command, print the help."""
         first, _, _ = (args or [""])[0].partition("=")
         known = self._option_string_actions
+        if self._subparsers is not None and not args:
+            self.print_help(sys.stderr)
+            self.exit(WRONG_USAGE)
         if self._subparsers is not None and first.startswith("-") and first not in known:
             self.error(f"options come after the command: {self.prog} COMMAND {first} ...")
         words = list(args or [])
@@ -188,10 +193,10 @@ class CommandParser(argparse.ArgumentParser):
         if self._subparsers is None:
             # Before the base class, which would first ask for a required option. For it, a word
             # with a space is a text.
-            for before, word in zip(["", *words], words[:n_before], strict=False):
+            for word in words[:n_before]:
                 is_option = word.startswith("--") and " " not in word
                 if (is_option or word.startswith("-h")) and word.partition("=")[0] not in known:
-                    self._refuse_option(word, before)
+                    self._refuse_option(word)
         parsed, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             if word.partition("=")[0] in known:
@@ -201,16 +206,15 @@ class CommandParser(argparse.ArgumentParser):
             self._refuse_argument(word)
         return parsed, unknown
 
-    def _refuse_option(self, word: str, before: str = "") -> NoReturn:
+    def _refuse_option(self, word: str) -> NoReturn:
         option = word.partition("=")[0]
-        near = did_you_mean(option, self._option_string_actions) if option[:2] == "--" else ""
         if option in self.instead:
-            near = f"; see {self.instead[option]}"
-        elif not near and getattr(self._option_string_actions.get(before), "nargs", 0) != 0:
-            near = f"; a value that begins with - is joined: {before}={shlex.quote(word)}"
-        elif not near and any(action.dest == "text" for action in self._actions):
-            near = f"; a text that begins with - comes last, after --: -- {shlex.quote(word)}"
-        self.error(f"there is no option {word}{near}")
+            way = f"; {self.instead[option]}"
+        elif option.startswith("--") and option.strip("-"):
+            way = did_you_mean(option, self._option_string_actions)
+        else:
+            way = f"; a value that begins with - is joined (--option={word}), a text comes after --"
+        self.error(f"there is no option {word}{way}")
 
     def _refuse_argument(self, word: str) -> NoReturn:
         if not self._get_positional_actions():

@@ -128,8 +128,9 @@ def _add_encode(subcommands: Any) -> None:
         subcommands, run_encode, help="encode corpus files into a folder of token files"
     )
     parser.instead = {
-        "--add-special-tokens": "--begin-of-document and --end-of-document",
-        "--disallowed-special": "--allowed-special",
+        **parser.instead,
+        "--add-special-tokens": "see --begin-of-document and --end-of-document",
+        "--disallowed-special": "see --allowed-special",
     }
     parser.add(
         "inputs FILE",
