@@ -85,14 +85,14 @@ def add_parsers(subcommands: Any) -> None:
     add_output(encode, about="write the ids to a file, which appears when complete")
 
     count = add_command(subcommands, run_count)
-    _add_text_arguments(count)
+    by_default = "all; in a document of JSON lines or Parquet one is an error, as for corpus encode"
+    _add_text_arguments(count, by_default)
     _add_special_tokens(count)
     count.add("--json", "print tokens and bytes, in total and per file, as JSON")
     count.add(
         "--format FORMAT",
         "format of the files (default: by the name of each; txt: all of a file as it is). Of JSON "
-        "lines and Parquet, also packed, the texts of the documents count, in which a special "
-        "token needs --allowed-special",
+        "lines and Parquet, also packed, the texts of the documents count",
     )
     add_field(count)
 
@@ -127,7 +127,7 @@ def _add_max_tokens(parser: CommandParser) -> None:
     parser.add("-n --max-tokens N", "most tokens of the result", required=True)
 
 
-def _add_text_arguments(parser: CommandParser) -> None:
+def _add_text_arguments(parser: CommandParser, by_default: str = "all") -> None:
     parser.add("text", "the text; without it, --file or standard input", nargs="?")
     parser.add(
         "--file FILE",
@@ -137,7 +137,7 @@ def _add_text_arguments(parser: CommandParser) -> None:
     )
     parser.add(
         "--allowed-special all|none|ordinary|TOKEN,TOKEN",
-        "special tokens to recognise (default: all); others are plain text. ordinary: no "
+        f"special tokens to recognise (default: {by_default}); others are plain text. ordinary: no "
         "added token at all",
         default="all",
     )

@@ -122,7 +122,10 @@ def test_documents_are_counted_by_their_format(trained):
         mixed = trained.run(*words, option, "--file", "corpus.txt", "t.txt.gz")[0].split()
         whole = trained.run("count", option, "--file=corpus.txt")[0].strip()
         assert mixed[:6:2] == [b"%d" % sum(each), whole, b"%d" % each[0]]
-    assert "t.jsonl, line 3: the document holds the special token" in trained.fail(*words)
+    for command in (words, ("corpus", "encode", "t.jsonl", "--field=body", "--output=o")):
+        assert "line 3: the document holds the special token" in trained.fail(*command)
+    (trained.folder / "s.txt").write_text("low<|endoftext|>")
+    assert trained.run("count", "--file=s.txt") == trained.run("count", "low<|endoftext|>")
     assert "give one of txt, " in trained.fail("count", "--file=t.jsonl", "--format=x", code=2)
 
 
