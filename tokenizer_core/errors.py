@@ -38,6 +38,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts, for people.
+
+    Example:
+        >>> counted(1, "document"), counted(2000, "document")
+        ('1 document', '2,000 documents')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 _NEGATIONS: Final = {"no", "non", "not", "without", "skip", "keep"}
 
 

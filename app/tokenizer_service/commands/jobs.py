@@ -7,7 +7,6 @@ neither the address of the service nor a key; or they ask the service at `--serv
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -16,8 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_client.schemas.jobs import AnyJobList, AnyJobSummary, AnyJobView, PublishedVersion
-from tokenizer_core.errors import did_you_mean
+from tokenizer_client.schemas.jobs import (
+    AnyJobList,
+    AnyJobSummary,
+    AnyJobView,
+    PublishedTokenFiles,
+    PublishedVersion,
+)
+from tokenizer_core.errors import counted, did_you_mean
 from tokenizer_service.commands.coders import errors_in_a_line, open_client
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
@@ -129,10 +134,11 @@ def run_list(arguments: argparse.Namespace) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> None:
-    """Show one job as GET /jobs/{id} does, with the end of its log.
+    """Show one job, with the end of its log.
 
-    example:
-      tokenizer jobs show 20261121T041500Z-0123456789ab
+    examples:
+      tokenizer jobs show
+      tokenizer jobs show 20261121T041500Z-0123456789ab --json
     """
     with _open_jobs(arguments) as jobs:
         _print_job(jobs.get(_choose(jobs, arguments.job)), arguments)
@@ -246,26 +252,34 @@ def _line(view: AnyJobSummary) -> str:
 
 
 def _print_job(view: AnyJobView, arguments: argparse.Namespace) -> None:
-    fields = view.model_dump(mode="json")
     if arguments.json:
-        print_json(fields)
+        print_json(view.model_dump(mode="json"))
         return
     print(_line(view))
-    log = fields.pop("log_tail")
-    for name in (
-        "created_at",
-        "started_at",
-        "finished_at",
-        "waits_for",
-        "counters",
-        "result",
-        "error",
+    result, error = view.result, view.error
+    for label, value in (
+        ("created", view.created_at),
+        ("started", view.started_at),
+        ("finished", view.finished_at),
+        ("waits for", view.waits_for),
+        ("counters", ", ".join(f"{name} {n:,}" for name, n in view.counters.items())),
+        ("published", result and _describe(result)),
+        *(("warning", warning) for warning in (result.warnings if result else ())),
+        ("error", error and f"{error.detail} ({error.code})"),
     ):
-        value = fields[name]
         if value:
-            print(f"  {name:<12} {value if isinstance(value, str) else json.dumps(value)}")
-    for line in log:
+            print(f"  {label:<12} {value}")
+    for line in view.log_tail:
         print(f"  | {line}")
-    if isinstance(view.result, PublishedVersion) and view.result.not_promoted is not None:
-        version = f"{view.result.name}@{view.result.version}"
-        print(f"  {view.result.not_promoted}; serve it:  tokenizer promote {version}")
+    if isinstance(result, PublishedVersion) and result.not_promoted is not None:
+        version = f"{result.name}@{result.version}"
+        print(f"  {result.not_promoted}; serve it:  tokenizer promote {version}")
+
+
+def _describe(result: PublishedVersion | PublishedTokenFiles) -> str:
+    if isinstance(result, PublishedVersion):
+        return f"{result.name}@{result.version}, {result.vocab_size:,} tokens"
+    return (
+        f"token files {result.id}, {counted(result.documents, 'document')}, "
+        f"{counted(result.tokens, 'token')}, {result.bytes:,} bytes"
+    )

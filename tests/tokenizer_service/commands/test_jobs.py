@@ -50,7 +50,9 @@ def test_jobs_are_listed_and_shown(cli, store):
     assert listed["id"] == SECOND
     shown = json.loads(cli.run("jobs", "show", "--json")[0])  # the running job
     assert (shown["id"], shown["counters"], shown["log_tail"]) == (FIRST, {"merges": 7}, [])
-    assert b'{"merges": 7}' in cli.run("jobs", "show", FIRST)[0]
+    _, *lines = cli.run("jobs", "show", FIRST)[0].decode().splitlines()
+    assert [line.split()[0] for line in lines] == ["created", "started", "counters"]
+    assert lines[-1] == "  counters     merges 7"
     for limit in ("0", str(10**30)):
         assert "from 1 to" in cli.fail("jobs", "list", f"--limit={limit}", code=2)
     assert "jobs list" in cli.fail("jobs", "show", "../x")
@@ -83,7 +85,9 @@ def test_watching_says_why_a_version_is_not_promoted(cli, store):
     result["not_promoted"] = why
     assert store.set_result(job, result)
     assert store.finish(job, "succeeded", error_code=None, detail="")
-    assert cli.run("jobs", "watch", FIRST)[0].decode().splitlines()[-1] == (
+    *_, published, said = cli.run("jobs", "watch", FIRST)[0].decode().splitlines()
+    assert published == "  published    news@v, 257 tokens"
+    assert said == (
         "  not promoted: it has 257 entries, not the 10000 asked for; "
         "serve it:  tokenizer promote news@v"
     )
