@@ -102,7 +102,7 @@ class IdsError(Exception):
 
     def __init__(self, pointers: Sequence[str], count: int) -> None:
         self.pointers, self.count = list(pointers), count
-        super().__init__(f"{count} entries are not token ids")
+        super().__init__(f"entries are not token ids ({count})")
 
 
 def invalid(what: str) -> PydanticCustomError:
@@ -236,7 +236,7 @@ def parse_ids(ids: list[Any], pointer: str = "") -> NDArray[np.uint32]:
         array([1, 2], dtype=uint32)
         >>> parse_ids([1, True])
         Traceback (most recent call last):
-        tokenizer_client.schemas.tokens.IdsError: 1 entries are not token ids
+        tokenizer_client.schemas.tokens.IdsError: entries are not token ids (1)
     """
     array = np.empty(len(ids), dtype=np.uint32)
     wrong: list[str] = []

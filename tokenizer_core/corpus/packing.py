@@ -243,9 +243,10 @@ def _pieces(
     longest = int(lengths.argmax())
     if lengths[longest] > length and not split_documents:
         raise TokenFilesPlanError(
-            f"{int((lengths > length).sum())} documents of {split.name} have more than {length} "
-            f"ids (document {longest} has {lengths[longest]}); pack to a greater length, split "
-            f"them (--split-documents), or encode with max_length {length} (--max-length {length})"
+            f"{split.name} has documents of more than {length} ids "
+            f"({int((lengths > length).sum())}, document {longest} the longest with "
+            f"{lengths[longest]}); pack to a greater length, split them (--split-documents), or "
+            f"encode with max_length {length} (--max-length {length})"
         )
     n_parts = -(-lengths // length)
     number = np.arange(int(n_parts.sum())) - np.repeat(n_parts.cumsum() - n_parts, n_parts)

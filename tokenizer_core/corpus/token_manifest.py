@@ -24,7 +24,7 @@ from tokenizer_core.corpus.token_plan import (
 )
 from tokenizer_core.documents import CorpusSource, format_of_name, unused_separator
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
-from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError
+from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError, counted
 from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -37,17 +37,17 @@ PACK_FORMAT: Final = SealedFormat("token-pack", 1, "a pack of token files", 1 <<
 a sound pack for damaged ones."""
 
 _LOST: Final = {
-    "messages_left_out": "messages have a content or calls of which the template writes nothing",
-    "reasoning_left_out": "messages have reasoning of which the template writes nothing",
-    "tools_left_out": "conversations have tools, which the template does not know",
-    "turns_end_of_conversation": "turns are learned without an end: nothing follows them",
-    "turns_no_special_token": "turns are learned without an end: no special token follows them",
-    "turns_outside_tags": "turns are learned without an end: no special token ends the tagged text",
-    "turns_unanswered": "turns are not learned: the template cannot be asked where they begin",
-    "turns_no_prompt": "turns are not learned: no generation prompt is in front of them",
-    "turns_interleaved": "turns are not learned: the text of another message is inside them",
-    "turns_weight_0": "turns are not learned: their weight is 0",
-    "turns_no_text": "turns are not learned: the template writes no text of them",
+    "messages_left_out": "messages with a content or calls of which the template writes nothing",
+    "reasoning_left_out": "messages with reasoning of which the template writes nothing",
+    "tools_left_out": "conversations with tools, which the template does not know",
+    "turns_end_of_conversation": "turns learned without an end, because nothing follows them",
+    "turns_no_special_token": "turns learned without an end, because no special token follows them",
+    "turns_outside_tags": "turns learned without an end, because no special token ends the tags",
+    "turns_unanswered": "turns not learned, because the template does not show where they begin",
+    "turns_no_prompt": "turns not learned, because no generation prompt is in front of them",
+    "turns_interleaved": "turns not learned, because they hold the text of another message",
+    "turns_weight_0": "turns not learned, because their weight is 0",
+    "turns_no_text": "turns not learned, because the template writes no text of them",
 }
 """Counts of what a model does not learn of conversations, or learns without its end."""
 
@@ -220,7 +220,7 @@ class TokenManifest:
         is_cut = any(split.lost and split.lost.n_cut for split in self.splits)
         when = " (before documents were truncated)" if is_cut else ""
         return [
-            f"{count:,} {_LOST.get(name) or name.replace('_', ' ')}{when}"
+            f"{_LOST.get(name) or name.replace('_', ' ')}: {count:,}{when}"
             for name, count in sorted(self.counts.items())
             if (name in _LOST) == is_lost
         ]
@@ -229,17 +229,17 @@ class TokenManifest:
         lost = split.lost or LostTokens()
         if lost.n_tokens:
             yield (
-                f"over {self.plan.max_length:,} tokens: {lost.n_cut:,} documents truncated, "
-                f"{lost.n_dropped:,} dropped, {lost.n_tokens:,} tokens lost"
+                f"over {self.plan.max_length:,} tokens: {counted(lost.n_cut, 'document')} "
+                f"truncated, {lost.n_dropped:,} dropped, {counted(lost.n_tokens, 'token')} lost"
             )
         if lost.n_without_loss:
             yield (
-                f"{lost.n_without_loss:,} conversations left out: they have nothing to learn "
-                f"within {self.plan.max_length:,} tokens"
+                f"{counted(lost.n_without_loss, 'conversation')} left out: nothing to learn within "
+                f"{self.plan.max_length:,} tokens"
             )
         if split.special_tokens_found:  # empty with a mask: a chat template wrote them
             names = split.special_tokens_found.items()
-            listed = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in names)
+            listed = ", ".join(f"{name!r:.60} ({counted(count, 'time')})" for name, count in names)
             yield (
                 f"special tokens found in the texts: {listed}; allowed_special (--allowed-special) "
                 f"may make them text"

@@ -249,7 +249,7 @@ class TokenFilesWriter:
         if n_lost := lost.n_dropped + lost.n_without_loss:
             within = "nothing to learn" if lost.n_without_loss else "no whole document"
             raise TokenFilesError(
-                f"all {n_lost} documents of {split} were left out: there is {within} within "
+                f"all documents of {split} ({n_lost:,}) were left out: there is {within} within "
                 f"max_length; give a greater one"
                 f"{', another seed, or no validation_share' if len(self._splits) > 1 else ''}"
             )

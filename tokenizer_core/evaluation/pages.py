@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tokenizer_core.errors import counted
 from tokenizer_core.evaluation.markup import (
     Markup,
     element,
@@ -268,8 +269,8 @@ def render_training_page(runs: Mapping[str, Mapping[str, Any]]) -> str:
         element("p", names, class_="names"),
         element(
             "p",
-            f"{largest['n_bytes']:,} bytes, {largest['n_documents']:,} documents, "
-            f"{largest['n_pre_tokens']:,} pre-tokens, "
+            f"{largest['n_bytes']:,} bytes, {counted(largest['n_documents'], 'document')}, "
+            f"{counted(largest['n_pre_tokens'], 'pre-token')}, "
             f"{largest['n_distinct_pre_tokens']:,} distinct",
             class_="quiet",
         ),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.errors import counted
 from tokenizer_core.evaluation.markup import shorten
 from tokenizer_core.evaluation.report import Measurement, Parity, Report
 
@@ -56,7 +57,7 @@ def conclusion(report: Report) -> list[str]:
         found = [report.measurement(t.name, corpus.name) for t in report.tokenizers]
         if len(found) == 1:
             per_token = f"{found[0].bytes_per_token:.2f} bytes per token"
-            lines.append(f"{corpus.name}: {per_token}, {found[0].n_tokens:,} tokens.")
+            lines.append(f"{corpus.name}: {per_token}, {counted(found[0].n_tokens, 'token')}.")
             continue
         best, *others = sorted(found, key=lambda measured: measured.n_tokens)
         more = [
@@ -311,14 +312,14 @@ def _on_text(found: TextDiff) -> list[str]:
         ],
     ]
     heading = (
-        f"on {show_size(found.n_bytes)} of text: {found.n_tokens_a:,} tokens of A, "
+        f"on {show_size(found.n_bytes)} of text: {counted(found.n_tokens_a, 'token')} of A, "
         f"{found.n_tokens_b:,} of B"
     )
     parts = [f"{heading}\n{align(rows)}"]
     if found.n_texts_not_aligned:
         parts.append(
-            f"{found.n_texts_not_aligned:,} texts are normalized by one of the two only, or not "
-            f"encoded in full; of them boundaries were not compared"
+            f"texts of which boundaries were not compared, because only one of the two normalizes "
+            f"them or they are not encoded in full: {found.n_texts_not_aligned:,}"
         )
     if found.examples:
         shown = [

@@ -35,6 +35,7 @@ from tokenizer_core.errors import (
     SpecialTokenForbiddenError,
     TokenFilesCorruptError,
     TokenizerCoreError,
+    counted,
 )
 from tokenizer_core.presets import PRESETS
 from tokenizer_core.text.decode_streams import StreamingDecoder
@@ -436,7 +437,7 @@ def run_verify(arguments: argparse.Namespace) -> None:
                 n = sum(split.n_sequences for split in pack.splits)
                 figures.append({"folder": str(folder), "sequences": n, "compared": is_compared})
                 beside = "" if is_compared else "; name its token files, too, to compare them"
-                said = f"a pack of {n:,} sequences, all as the manifest says{beside}"
+                said = f"a pack of {counted(n, 'sequence')}, all as the manifest says{beside}"
             else:
                 with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
                     found = verify_token_files(
@@ -446,8 +447,8 @@ def run_verify(arguments: argparse.Namespace) -> None:
                 n_all = {"documents": found.n_documents, "tokens": found.n_tokens}
                 figures.append({"folder": str(folder), "files": found.n_files, **n_all})
                 said = (
-                    f"{found.n_files} files, {found.n_documents:,} documents, "
-                    f"{found.n_tokens:,} tokens, all as the manifest says"
+                    f"{counted(found.n_files, 'file')}, {counted(found.n_documents, 'document')}, "
+                    f"{counted(found.n_tokens, 'token')}, all as the manifest says"
                 )
         except TokenFilesCorruptError as error:
             damaged.append(f"{folder}: {error}")
@@ -486,9 +487,9 @@ def run_pack(arguments: argparse.Namespace) -> None:
         return
     for split in packed.splits:
         print(
-            f"{split.name}: {split.n_sequences:,} sequences of at most {packed.length:,} tokens, "
-            f"{packed.fill_rate(split.name):.2%} full; fewer than {split.lower_bound:,} are "
-            f"impossible"
+            f"{split.name}: {counted(split.n_sequences, 'sequence')} of at most "
+            f"{packed.length:,} tokens, {packed.fill_rate(split.name):.2%} full; "
+            f"fewer than {split.lower_bound:,} are impossible"
         )
     print(f"pack: {folder}")
 
@@ -579,12 +580,12 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         if manifest.document_encoder is not None:
             per_token = ""  # the bytes of conversations are those of their records
         print(
-            f"{split.name}: {split.n_documents:,} documents, {split.n_tokens:,} tokens, "
-            f"{per_token}shards: {len(split.shards)}"
+            f"{split.name}: {counted(split.n_documents, 'document')}, "
+            f"{counted(split.n_tokens, 'token')}, {per_token}shards: {len(split.shards)}"
         )
         if split.n_loss_tokens is not None:
             share = split.n_loss_tokens / split.n_tokens
-            print(f"  the loss counts at {split.n_loss_tokens:,} tokens ({share:.1%})")
+            print(f"  the loss counts at {counted(split.n_loss_tokens, 'token')} ({share:.1%})")
     if manifest.document_encoder is not None:
         print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
     for sentence in manifest.counts_in_words():
@@ -624,7 +625,7 @@ def _print_use(files: TokenFiles, split: SplitRecord, vocab: Mapping[int, bytes]
     most = sorted(range(len(use)), key=lambda id_: -int(use[id_]))[:_MOST_USED]
     listed = ", ".join(
         f"{id_} {show_token(vocab[id_]) if id_ in vocab else ''}".rstrip()
-        + f" ({use[id_]:,} times)"
+        + f" ({counted(int(use[id_]), 'time')})"
         for id_ in most
         if use[id_]
     )

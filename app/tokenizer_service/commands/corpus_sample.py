@@ -116,7 +116,7 @@ def _render(sample: DocumentSample, arguments: argparse.Namespace) -> Iterator[b
         raise CommandError("the files have no document; check the paths")
     if not sample.n_drawn:
         raise CommandError(
-            f"none of {sample.n_documents:,} documents was drawn; give a larger --fraction"
+            f"no document of {sample.n_documents:,} was drawn; give a larger --fraction"
         )
 
 

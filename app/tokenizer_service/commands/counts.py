@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.documents import corpus_file_names
+from tokenizer_core.errors import counted
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
@@ -297,8 +298,8 @@ def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespa
         print_json(_figures(counts) | bad)
         return
     print(
-        f"{path}: {counts.n_pre_tokens:,} pre-tokens, {len(counts.counts):,} distinct, of "
-        f"{counts.n_bytes:,} bytes, {counts.n_documents:,} documents"
+        f"{path}: {counted(counts.n_pre_tokens, 'pre-token')}, {len(counts.counts):,} distinct, "
+        f"of {counts.n_bytes:,} bytes, {counted(counts.n_documents, 'document')}"
     )
     specials = ", ".join(map(repr, counts.special_tokens)) or "none"
     print(f"  pattern  {counts.pattern.name} ({counts.unicode_tables}); special tokens {specials}")
@@ -313,7 +314,8 @@ def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespa
     if counts.bad_documents.count:
         print(f"  left out {counts.bad_documents}")
     if counts.n_spills:
-        print(f"  memory   the ceiling was reached {counts.n_spills} times; the disk took the rest")
+        times = counted(counts.n_spills, "time")
+        print(f"  memory   the ceiling was reached {times}; the disk took the rest")
 
 
 def _figures(counts: PretokenCounts) -> dict[str, Any]:

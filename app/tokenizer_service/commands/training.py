@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tokenizer_core.documents import corpus_file_names
+from tokenizer_core.errors import counted
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.spec import TokenizerSpec
@@ -367,15 +368,16 @@ def _report(result: TrainingResult) -> None:
     report = result.report
     text = "this text" if report.pruning is None else "the text that pruning kept"
     print(
-        f"{report.vocab_size:,} tokens ({report.n_merges:,} merges) from {report.n_bytes:,} bytes, "
-        f"{report.n_documents:,} documents, {report.n_distinct_pre_tokens:,} distinct pre-tokens"
+        f"{report.vocab_size:,} tokens ({counted(report.n_merges, 'merge')}) from "
+        f"{report.n_bytes:,} bytes, {counted(report.n_documents, 'document')}, "
+        f"{counted(report.n_distinct_pre_tokens, 'distinct pre-token')}"
     )
     longest = f"; longest token {report.longest_token_bytes} bytes: {report.longest_token_text!r}"
     longest = longest if report.n_merges else ""
     print(f"{report.bytes_per_token:.3f} bytes per token on {text}{longest}")
     print(
         f"{report.engine} engine: "
-        f"{report.seconds_counting:.1f} s counting with {report.num_workers} workers, "
+        f"{report.seconds_counting:.1f} s counting with {counted(report.num_workers, 'worker')}, "
         f"{report.seconds_learning:.1f} s learning, "
         f"peak memory {report.peak_memory_bytes / 1e6:,.0f} MB with the workers"
     )

@@ -222,7 +222,7 @@ class IdLines:
 
     def _check_end(self, record: dict[str, Any]) -> None:
         if record["done"] is not True or record.get("count", self._n_ids) != self._n_ids:
-            raise self._wrong(f"names another count than the {self._n_ids} ids that came")
+            raise self._wrong(f"names another count than the {self._n_ids} received")
         if record.get("digest", self._digest) != self._digest:
             raise Problem(
                 412,
@@ -240,7 +240,7 @@ class IdLines:
             raise Problem(
                 422,
                 "invalid_token_id",
-                f"Line {self._n_lines} has {error.count} entries that are not token ids (first: "
+                f"Line {self._n_lines} has entries that are not token ids ({error.count}, first "
                 f"{error.pointers[0]}); they must be integers from 0 to 4294967295.",
             ) from None
 

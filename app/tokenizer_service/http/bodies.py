@@ -178,7 +178,7 @@ def _invalid(error: ValidationError | IdsError, value: Any, model: type[BaseMode
         return Problem(
             422,
             "invalid_token_id",
-            f"{error.count} entries are not token ids (first: {error.pointers[0]}); they {detail}.",
+            f"Entries are not token ids ({error.count}, first {error.pointers[0]}); they {detail}.",
             errors=[(pointer, detail) for pointer in error.pointers],
             n_errors=error.count,
         )

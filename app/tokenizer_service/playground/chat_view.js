@@ -1,7 +1,7 @@
 /** The Chat page: messages, the text that a chat template makes of them, and its tokens by role. */
 
 import * as api from "./api.js";
-import { byId, debounce, formatCount, make, supersede } from "./elements.js";
+import { byId, counted, debounce, make, supersede } from "./elements.js";
 import { reportProblem } from "./notices.js";
 import { Pane } from "./pane.js";
 import { fillChoice, served } from "./served.js";
@@ -75,7 +75,7 @@ export class ChatView {
       byId("chat-text").textContent = answer.text;
       this.pane.element.hidden = false;
       await this.pane.showIds(answer.tokens, answer);
-      byId("chat-counts").textContent = `${formatCount(answer.count)} tokens`;
+      byId("chat-counts").textContent = counted(answer.count, "token");
     } catch (error) {
       if (signal.aborted) return;
       byId("chat-text").textContent = byId("chat-counts").textContent = "";

@@ -21,10 +21,11 @@ export const byId = (id) => document.getElementById(id);
 
 const counting = new Intl.NumberFormat("en");
 export const formatCount = (n) => counting.format(n);
+export const counted = (n, noun) => `${formatCount(n)} ${noun}${n === 1 ? "" : "s"}`;
 
 /** Format bytes in decimal units (1 kB = 1,000 bytes). */
 export function formatBytes(n) {
-  if (n < 1000) return `${n} bytes`;
+  if (n < 1000) return counted(n, "byte");
   const unit = n < 1e6 ? [1e3, "kB"] : n < 1e9 ? [1e6, "MB"] : [1e9, "GB"];
   return `${(n / unit[0]).toFixed(n / unit[0] < 10 ? 1 : 0)} ${unit[1]}`;
 }

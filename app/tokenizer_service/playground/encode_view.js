@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { commonTokens } from "./encoding.js";
-import { byId, debounce, formatBytes, formatCount, make, onFile } from "./elements.js";
+import { byId, counted, debounce, formatBytes, formatCount, make, onFile } from "./elements.js";
 import { announce } from "./notices.js";
 import { Pane } from "./pane.js";
 import { makeFragment } from "./permalink.js";
@@ -148,7 +148,7 @@ export class EncodeView {
   #sayCounts() {
     const said = this.panes.filter((pane) => pane.encoding).map(({ encoding }) => {
       const perToken = encoding.length ? `, ${(encoding.nBytes / encoding.length).toFixed(2)} bytes per token` : "";
-      return `${formatCount(encoding.length)} tokens${perToken}`;
+      return `${counted(encoding.length, "token")}${perToken}`;
     });
     byId("counts").textContent = said.join("; second tokenizer: ");
   }
@@ -247,7 +247,7 @@ function compareInWords(first, second) {
   const percent = (100 * (other.length - one.length)) / one.length;
   const shown = Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0);
   const difference = other.length === one.length ? "the same number" : `${percent < 0 ? "−" : "+"}${shown}%`;
-  const verdict = `${first.title}: ${formatCount(one.length)} tokens, ` +
+  const verdict = `${first.title}: ${counted(one.length, "token")}, ` +
     `${second.title}: ${formatCount(other.length)} (${difference}).`;
   return [make("b", { textContent: verdict }), share];
 }

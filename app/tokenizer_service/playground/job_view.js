@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { drawCurve } from "./curve.js";
-import { byId, formatBytes, formatCount, formatSeconds, make, supersede } from "./elements.js";
+import { byId, counted, formatBytes, formatCount, formatSeconds, make, supersede } from "./elements.js";
 import { reportProblem } from "./notices.js";
 
 const PHASES = {
@@ -126,7 +126,7 @@ export class JobView {
     this.result.replaceChildren(
       make("p", {}, make("b", { textContent: name, title: full }),
         `: ${formatCount(training.vocab_size)} entries, ${training.bytes_per_token.toFixed(2)} bytes per token, ` +
-        `longest token ${formatCount(training.longest_token_bytes)} bytes.`),
+        `longest token ${counted(training.longest_token_bytes, "byte")}.`),
       ...(warnings ?? []).map((textContent) => make("p", { textContent: `Warning: ${textContent}.` })),
       make("div", { class: "row" },
         button("Compare on your text", () => this.compare(full)),

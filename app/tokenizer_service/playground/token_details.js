@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { hexOf, textOf } from "./encoding.js";
-import { byId, formatCount, make, supersede } from "./elements.js";
+import { byId, counted, formatCount, make, supersede } from "./elements.js";
 import { reportProblem } from "./notices.js";
 import { brokenCharacters, partsOf, showParts } from "./visible_text.js";
 
@@ -66,7 +66,7 @@ export class TokenDetails {
     const bytes = fromBase64(token.bytes);
     const facts = [
       ["bytes", make("code", { textContent: hexOf(bytes) || "none" })],
-      ["length", bytes.length === 1 ? "1 byte" : `${bytes.length} bytes`],
+      ["length", counted(bytes.length, "byte")],
       ["rank", rankOf(token)],
       ["kind", kindOf(token)],
       ["tokenizer", context.version],

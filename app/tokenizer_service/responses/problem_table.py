@@ -303,8 +303,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     jobs.VocabularyImportError: Row(422),
     jobs.QueueFullError: Row(
         409,
-        "{error.unfinished} jobs run or wait; one may run and {error.limit} may wait. Try again "
-        "when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
+        "Jobs that run or wait: {error.unfinished}; one may run and {error.limit} may wait. Try "
+        "again when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
         retry_after=30,
     ),
     jobs.JobRunningError: Row(

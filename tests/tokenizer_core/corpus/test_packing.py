@@ -181,7 +181,7 @@ def test_packing_again_gives_the_same_bytes_and_changes_nothing(dataset, tmp_pat
 
 def test_a_longer_document_is_refused_with_the_remedies(dataset, tmp_path):
     with pytest.raises(
-        TokenFilesPlanError, match=r"have more than 9 ids \(document \d+ has 11\); "
+        TokenFilesPlanError, match=r"more than 9 ids \(8, document \d+ the longest with 11\); "
     ) as e:
         pack_token_files(dataset.files, 9)
     assert "--split-documents" in str(e.value)

@@ -125,23 +125,23 @@ def test_long_documents_are_truncated_or_dropped_and_short_ones_packed(cli):
     assert shorter < longer - 1
     bound = f"--max-length={longer - 1}"
     _, told = cli.run(*ENCODE, "cut", bound)
-    counted = f"over {longer - 1} tokens: 1 documents truncated, 0 dropped, 1 tokens lost"
+    counted = f"over {longer - 1} tokens: 1 document truncated, 0 dropped, 1 token lost"
     assert f"tokenizer: warning: train: {counted}\n" in told
     files = TokenFiles.open("cut")
     assert [len(files.document(index)) for index in range(2)] == [shorter, longer - 1]
     assert files.document(1)[-1] == files.document(0)[-1] == files.manifest.plan.end_of_document_id
     out, told = cli.run(*ENCODE, "dropped", bound, "--over-length", "drop")
-    assert f"train: 1 documents, {shorter} tokens" in out.decode()
+    assert f"train: 1 document, {shorter} tokens" in out.decode()
     assert f"0 documents truncated, 1 dropped, {longer} tokens lost" in told
 
     length = shorter + longer
     out, _ = cli.run("corpus", "pack", "all", "--length", str(length))
     assert out.decode().splitlines() == [
-        f"train: 1 sequences of at most {length} tokens, 100.00% full; fewer than 1 are impossible",
+        f"train: 1 sequence of at most {length} tokens, 100.00% full; fewer than 1 are impossible",
         f"pack: all.packed-{length}",
     ]
     verify = ("corpus", "verify", f"all.packed-{length}")
-    assert "1 sequences, all as the manifest says; name its" in cli.run(*verify)[0].decode()
+    assert "of 1 sequence, all as the manifest says; name its" in cli.run(*verify)[0].decode()
     lines = cli.run(*verify, "all", "cut")[0].decode().splitlines()
     assert [line.partition(":")[0] for line in lines] == ["all", "cut", f"all.packed-{length}"]
     assert "name its" not in lines[2]
@@ -179,14 +179,14 @@ def test_conversations_are_encoded_with_their_mask(cli):
     assert "  the loss counts at 2 tokens (" in out.decode()
     left_out = "documents left out: 1 bad (no_conversation 1: chats.jsonl line 2)"
     assert f"warning: {left_out}\n" in told
-    assert "  1 turns with end\n" in out.decode()
+    assert "  turns with end: 1\n" in out.decode()
     Path("own.jinja").write_text(Path("chat.jinja").read_text().replace("endoftext", "end"))
     own = [*encode[:5], "--chat-template", "own.jinja", "--skip-bad", "--max-bad=0.5", "--output"]
     _, told = cli.run(*own, "whole")
     assert "writes <|end|>, no token of this tokenizer" in told
     length = len(TokenFiles.open("whole").document(0))
     _, told = cli.run(*own, "cut", f"--max-length={length - 1}")
-    assert "warning: 1 turns are learned without an end: " in told
+    assert "warning: turns learned without an end, because " in told
     assert " (before documents were truncated)\n" in told
     files = TokenFiles.open("t")
     ids = files.document(0)
@@ -204,7 +204,7 @@ def test_conversations_are_encoded_with_their_mask(cli):
     encode[encode.index("t")] = "by-roles"
     assert "Declare it (--turn-end '<|endoftext|>'" in cli.fail(*encode, "--skip-bad")
     out, told = cli.run(*encode, "--skip-bad", "--max-bad", "0.5", "--turn-end", END)
-    assert "warning: 1 turns are learned without an end: nothing follows them\n" in told
+    assert "warning: turns learned without an end, because nothing follows them: 1\n" in told
     assert "declared to end turns: <|endoftext|>\n" in out.decode()
 
 
@@ -294,7 +294,7 @@ def test_a_distributed_run_makes_the_same_token_files_and_resumes(many, monkeypa
 def test_without_a_separator_a_file_is_one_document(cli):
     command = ("corpus", "encode", "stories.txt", "--separator", "", "--output")
     out, _ = cli.run(*command, "plain", "--allowed-special", "none")
-    assert out.decode().startswith("train: 1 documents")
+    assert out.decode().startswith("train: 1 document")
     _, told = cli.run(*command, "recognised")
     assert "separator" not in told
     _, told = cli.run(*command[:-2], "\\n", "--output", "nowhere")
@@ -314,7 +314,7 @@ def test_without_a_separator_a_file_is_one_document(cli):
     assert 256 not in TokenFiles.open("plain").document(0)[:-1]
     assert 256 in TokenFiles.open("recognised").document(0)[:-1]
     _, told = cli.run("corpus", "inspect", "recognised")
-    assert "found in the texts: '<|endoftext|>' (1 times)" in told
+    assert "found in the texts: '<|endoftext|>' (1 time)" in told
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -496,7 +496,7 @@ SAMPLE_ERRORS = [
     (("a.txt", "--fraction=0.5", "-o", "no/s.txt"), 1, "the folder of no/s.txt is not there"),
     (("a.txt", "--fraction=0.5", "-o", "a.txt"), 2, "a.txt is also an input"),
     (("a.txt", "--fraction=0.5", "--separator=", "-o", "s.txt"), 2, "name one"),
-    (("a.txt", "--fraction=1e-9", "-o", "s.txt"), 1, "none of 200 documents was drawn"),
+    (("a.txt", "--fraction=1e-9", "-o", "s.txt"), 1, "no document of 200 was drawn"),
     (("empty.txt", "--fraction=1", "-o", "s.txt"), 1, "the files have no document"),
     (("b.jsonl.gz", "--fraction=0.5", "-o", "s.txt"), 1, "'text'"),
     (("e.jsonl", "--fraction=0.5", "-o", "s.txt"), 1, "a document holds '<|endoftext|>'"),

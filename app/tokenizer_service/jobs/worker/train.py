@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 
 from tokenizer_core.engines import choose_engine
+from tokenizer_core.errors import counted
 from tokenizer_core.registry import open_artifacts
 from tokenizer_core.training.trainer import TrainingOptions, TrainingProgress, train
 from tokenizer_service.egress import CorpusUrlError, ListedHost, parse_corpus_url
@@ -31,7 +32,7 @@ def train_and_publish(job: WorkerJob) -> None:
         files = _download(job)
     engine = choose_engine(request["engine"])
     with open_inputs(files) as descriptors:
-        say(f"training {request['name']} on {len(files)} files")
+        say(f"training {request['name']} on {counted(len(files), 'file')}")
         say(f"the {engine.name} engine trains: {engine.reason}")
         paths = name_inputs(job, files, descriptors)
         is_read = False

@@ -160,7 +160,7 @@ def test_conversations_become_ids_and_masks(shared_service):
     assert described["bad_documents"] == {"reasons": {"no_conversation": 1}, "first": [place]}
     assert job["result"]["warnings"] == [
         "documents left out: 1 bad (no_conversation 1: chats line 3)",
-        "train: over 6 tokens: 1 documents truncated, 0 dropped, 1 tokens lost",
+        "train: over 6 tokens: 1 document truncated, 0 dropped, 1 token lost",
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_job_warns_of_what_the_command_warns_of(shared_service):
     job = service.wait(service.encode("prose", **asked))
     warnings = job["result"]["warnings"]
     assert warnings == [
-        f"train: special tokens found in the texts: '{END}' (1 times); allowed_special "
+        f"train: special tokens found in the texts: '{END}' (1 time); allowed_special "
         f"(--allowed-special) may make them text",
         "the separator '###' occurs nowhere: each file is one document; name what ends a document "
         "(`separator`, on the command line --separator, $'\\n' for a line)",
