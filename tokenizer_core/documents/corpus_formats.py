@@ -205,11 +205,10 @@ def check_text_content(name: str, data: bytes) -> None:
     if found is not None:
         packing = (format_of_name(name) or "").removeprefix("txt")
         way_on = (
-            f"and its name does not say so; rename it, or name its format (--format, in Python "
-            f"CorpusFormat(format=)): {_OPTIONS[found]}{packing}"
+            f"and its name does not say so; rename it, or {_NAME_IT}: {_OPTIONS[found]}{packing}"
             if found in _OPTIONS
             else f"which is not read; write {'UTF-8' if found == 'utf-16' else 'JSON lines'}, or "
-            f"name its format (--format, in Python CorpusFormat(format=))"
+            f"{_NAME_IT}"
         )
         raise CorpusError(
             f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}; "
@@ -223,10 +222,13 @@ def check_not_packed(name: str, beginning: bytes) -> None:
     if found in _MAGIC:
         raise CorpusError(
             f"the corpus file {name!r} is {CONTENT_NAMES[found]}, and its name or format says JSON "
-            f"lines; rename it, or name its format (--format, in Python CorpusFormat(format=))"
+            f"lines; rename it, or {_NAME_IT}"
         )
 
 
+_NAME_IT: Final = (
+    "name its format (--format, in Python CorpusFormat(format=), in requests and uploads format)"
+)
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar.zst")
 _OPTIONS: Final = {
     "gz": "txt.gz or jsonl.gz", "zst": "txt.zst or jsonl.zst", "parquet": "parquet",

@@ -62,9 +62,10 @@ _FILE: Final = re.compile(rf"[0-9a-f]{{32}}\.({'|'.join(map(re.escape, FORMATS))
 
 
 class StoredCorpus(Corpus):
-    """The record of a corpus."""
+    """The record of a corpus; `is_told`: the request of the upload named the format."""
 
     file: str
+    is_told: bool
 
 
 class CorpusStore:
@@ -111,6 +112,7 @@ class CorpusStore:
             found,
             label=corpus.id,
             format=corpus.format,
+            is_told=corpus.is_told,
             text_field=corpus.field,
             not_utf8_at=corpus.not_utf8_at,
         )
@@ -263,6 +265,7 @@ class CorpusUpload:
                 uploaded_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 file=self._path.name,
                 format=self._format,
+                is_told=self._is_told,
                 field=self._field,
                 not_utf8_at=self._not_utf8_at,
             )

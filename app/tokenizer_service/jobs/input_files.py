@@ -51,6 +51,9 @@ class InputFile:
     format: str | None = field(default=None, compare=False)
     """How it holds documents; None: as its name says."""
 
+    is_told: bool = field(default=False, compare=False)
+    """Whether its uploader named the format: then nothing checks that its text is text."""
+
     text_field: str | None = field(default=None, compare=False)
     """The field or column of the documents that its uploader named."""
 

@@ -234,8 +234,8 @@ def corpus_format(
             "Conversations are JSON lines or Parquet, and a corpus was uploaded as text; upload it "
             "with ?format=jsonl.",
         )
-    # Files of several formats have names that end in theirs; see `name_inputs`.
-    known = next(iter(formats)) if len(formats) == 1 else None
+    # Other files have names that end in their formats (see `name_inputs`), and are checked.
+    known = next(iter(formats)) if len(formats) == 1 and all(f.is_told for f in files) else None
     if asked.format == "chat":
         return {"format": known, "field": None, "separator": None}
     own = {file.name: file.text_field or DEFAULT_FIELD for file in files}

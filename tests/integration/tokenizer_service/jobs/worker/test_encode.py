@@ -1,5 +1,6 @@
 """Encoding jobs: the files they write, and what remains when they are cancelled or die."""
 
+import gzip
 import json
 import os
 import signal
@@ -41,7 +42,7 @@ def expected_files(service, tmp_path):
     source.write_text(NEWS)
     tokenizer, ref = tokenizer_of(service)
     plan = plan_token_files(tokenizer, seed=0, ref=ref)
-    form = CorpusFormat(format="txt", separator=END)
+    form = CorpusFormat(separator=END)
     encode_corpus(tokenizer, [source], folder, plan, corpus_format=form)
     return contents(folder)
 
@@ -117,6 +118,22 @@ def test_each_corpus_is_read_with_its_own_field(shared_service):
     assert job["error"] is None
     learned = service.store.open(service.store.resolve("own")).vocab.values()
     assert {b"one", b"two"} <= {*learned}
+
+
+def test_packed_text_of_json_lines_is_refused_unless_the_upload_names_its_format(shared_service):
+    service, packed = shared_service, gzip.compress(b'{"text": "low lower"}\n' * 2)
+    service.put("packed.txt.gz", packed)
+    service.put("named?format=txt.gz", packed)
+    asked = {"input_paths": None, "vocab_size": 258}
+    refused = [
+        service.wait(service.encode("packed.txt.gz", token_files_id="packed")),
+        service.wait(service.start(corpus_ids=["packed.txt.gz"], **asked)),
+    ]
+    for job in refused:
+        assert job["error"]["code"] == "invalid_corpus", job
+        assert "'packed.txt.gz' is JSON lines" in job["error"]["detail"]
+    job = service.wait(service.encode("named", token_files_id="named"))
+    assert (job["state"], job["result"]["documents"]) == ("succeeded", 1), job
 
 
 def test_conversations_become_ids_and_masks(shared_service):
