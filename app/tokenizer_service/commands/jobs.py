@@ -262,7 +262,10 @@ def _print_job(view: AnyJobView, arguments: argparse.Namespace) -> None:
         ("started", view.started_at),
         ("finished", view.finished_at),
         ("waits for", view.waits_for),
-        ("counters", ", ".join(f"{name} {n:,}" for name, n in view.counters.items())),
+        (
+            "counters",
+            ", ".join(f"{name} {n:,}" for name, n in view.counters.items()).replace("_", " "),
+        ),
         ("published", result and _describe(result)),
         *(("warning", warning) for warning in (result.warnings if result else ())),
         ("error", error and f"{error.detail} ({error.code})"),
