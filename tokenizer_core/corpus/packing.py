@@ -30,6 +30,7 @@ from tokenizer_core.errors import (
     TokenFilesCorruptError,
     TokenFilesError,
     TokenFilesPlanError,
+    counted,
 )
 from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.registry import FileRecord
@@ -381,8 +382,8 @@ class PackedSamples(RankedSamples[PackedSample]):
         super().__init__(self._split.n_sequences, seed=seed, rank=rank, world_size=world_size)
         if len(self) < self.world_size:
             raise TokenFilesError(
-                f"{split} has {len(self)} sequences for {self.world_size} ranks; use fewer ranks, "
-                f"or pack to a shorter length"
+                f"{split} has {counted(len(self), 'sequence')} for {self.world_size} ranks; "
+                f"use fewer ranks, or pack to a shorter length"
             )
         self._map()
 

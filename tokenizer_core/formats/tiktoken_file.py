@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file
 from tokenizer_core.engines.native_calls import left_sizes, read_rank_lines
-from tokenizer_core.errors import FormatError
+from tokenizer_core.errors import FormatError, counted
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
     if unreached:
         shown = ", ".join(f"{token!r:.40} (rank {ranks[token]})" for token in unreached[:5])
         raise FormatError(
-            f"{len(unreached)} tokens are not made by any merge, only matched as whole "
+            f"{counted(len(unreached), 'token')} not made by any merge, only matched as whole "
             f"pre-tokens: {shown}; a list of merges cannot say that. Save a tokenizer.json, which "
             f"can (ignore_merges)"
         )

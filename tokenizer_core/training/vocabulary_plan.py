@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from tokenizer_core.errors import InvalidSpecError, VocabSizeError
+from tokenizer_core.errors import InvalidSpecError, VocabSizeError, counted
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.added_tokens import MAX_ADDED_TOKEN_CHARS, AddedToken, check_content
 from tokenizer_core.spec.checks import MAX_TOKEN_BYTES, MAX_TOKEN_ID
@@ -124,9 +124,9 @@ class VocabularyPlan:
         smallest = self.n_other + self.n_seed_merges
         if size < smallest:
             n_seeds = self.n_seed_merges
-            seeds = f", {n_seeds} merges of seed tokens" if n_seeds else ""
+            seeds = f", {counted(n_seeds, 'merge')} of seed tokens" if n_seeds else ""
             reserved = f", {self.options.n_reserved} reserved" if self.options.n_reserved else ""
-            first = f"{_N_BYTES} bytes and {len(self.special_tokens)} special tokens"
+            first = f"{_N_BYTES} bytes and {counted(len(self.special_tokens), 'special token')}"
             if self.base is not None:
                 first = f"the {len(self.base.vocab)} entries of the tokenizer to extend"
             raise VocabSizeError(
