@@ -398,8 +398,8 @@ class Tokenizer:
     def with_special_tokens(self, tokens: Iterable[str]) -> Tokenizer:
         """A copy with these special tokens besides its own: one that is new gets the next id after
         the largest. All else stays: the ids of a text without them, the split pattern, the chat
-        templates and the stop tokens. Raises InvalidSpecError: a token is empty, given twice, or a
-        token of plain text.
+        templates and the stop tokens. Raises InvalidSpecError: a token is empty, given twice, a token of
+        plain text, or an added token that is not special.
 
         Example:
             >>> tokenizer = Tokenizer.from_preset("gpt2").with_special_tokens(["<pad>"])
@@ -408,7 +408,15 @@ class Tokenizer:
         """
         spec = self._spec
         known = spec.special_tokens
-        made = spec.with_added_tokens([t for t in list_added_tokens(tokens) if t not in known])
+        new = [token for token in list_added_tokens(tokens) if token not in known]
+        content = next((token for token in spec.added_ids if token in new), None)
+        if content is not None:
+            raise InvalidSpecError(
+                f"{content!r:.60} is an added token already (id {spec.added_ids[content]}) and not "
+                f"special: a text gives its id whatever special tokens are allowed. Leave it out, "
+                f"or declare it special where the tokenizer is loaded"
+            )
+        made = spec.with_added_tokens(new)
         for token in made.added_tokens[len(spec.added_tokens) :]:
             if token.id in spec.vocab:
                 raise InvalidSpecError(

@@ -31,6 +31,13 @@ def test_more_special_tokens_change_nothing_else(tmp_path):
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode("Hello<pad>") == [15496, 50257]
     with pytest.raises(InvalidSpecError, match=r"'Hello' is a token .* \(id 15496\)"):
         base.with_special_tokens(["Hello"])
+    content = Tokenizer.from_spec(
+        bytes_only.spec.with_added_tokens([AddedToken("<b>", 300, False)])
+    )
+    with pytest.raises(
+        InvalidSpecError, match=r"'<b>' is an added token already \(id 300\) and not"
+    ):
+        content.with_special_tokens(["<a>", "<b>"])
 
 
 @pytest.mark.parametrize("id_", [50256, 50257])
