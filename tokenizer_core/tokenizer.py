@@ -398,8 +398,8 @@ class Tokenizer:
     def with_special_tokens(self, tokens: Iterable[str]) -> Tokenizer:
         """A copy with these special tokens besides its own: one that is new gets the next id after
         the largest. All else stays: the ids of a text without them, the split pattern, the chat
-        templates and the stop tokens. Raises InvalidSpecError: a token is empty, given twice, a token of
-        plain text, or an added token that is not special.
+        templates and the stop tokens. Raises InvalidSpecError: a token is empty, given twice, a
+        token of plain text, or an added token that is not special.
 
         Example:
             >>> tokenizer = Tokenizer.from_preset("gpt2").with_special_tokens(["<pad>"])

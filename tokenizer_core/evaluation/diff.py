@@ -13,6 +13,7 @@ import numpy as np
 from tokenizer_core.evaluation.measures import lengths_in_text
 from tokenizer_core.evaluation.report import ShownToken, show_token, shown_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
+from tokenizer_core.formats.tokenizer_json.post_processor import show_pair
 from tokenizer_core.spec.fingerprint import list_extensions
 from tokenizer_core.specials.parts import join_parts, parts_as_encoded
 from tokenizer_core.splitting.pretokenize import split
@@ -71,7 +72,8 @@ class MergeDifference:
 
 @dataclass(frozen=True, slots=True)
 class SpecDiff:
-    """All differences; the lists are complete and ordered by id or rank."""
+    """All differences; the lists are complete and ordered by id or rank. `is_same`: there are none.
+    With equal fingerprints only the ids or type ids of pairs of texts differ."""
 
     fingerprint_a: str
     fingerprint_b: str
@@ -92,12 +94,13 @@ def diff_specs(a: TokenizerSpec, b: TokenizerSpec) -> SpecDiff:
     ids are their ranks, `merges` is None.
     """
     ids_a, ids_b = _ids_by_token(a), _ids_by_token(b)
+    settings = _diff_settings(a, b)
     common = ids_a.keys() & ids_b.keys()
     moved = [token for token in common if ids_a[token] != ids_b[token]]
     return SpecDiff(
         fingerprint_a=a.fingerprint,
         fingerprint_b=b.fingerprint,
-        is_same=a.fingerprint == b.fingerprint,
+        is_same=a.fingerprint == b.fingerprint and not settings,
         n_common_tokens=len(common),
         only_in_a=_only_in(ids_a, ids_b),
         only_in_b=_only_in(ids_b, ids_a),
@@ -107,7 +110,7 @@ def diff_specs(a: TokenizerSpec, b: TokenizerSpec) -> SpecDiff:
         ],
         merges=_diff_merges(a, b),
         added_tokens=_diff_added(a, b),
-        settings=_diff_settings(a, b),
+        settings=settings,
     )
 
 
@@ -179,6 +182,7 @@ def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference
         ("whole pre-tokens first", str(a.ignore_merges), str(b.ignore_merges)),
         ("ids before a text", str(a.prefix_ids), str(b.prefix_ids)),
         ("ids after a text", str(a.suffix_ids), str(b.suffix_ids)),
+        ("pair of texts", show_pair(a), show_pair(b)),
         *(
             (name.replace("_", " "), json.dumps(one.get(name)), json.dumps(other.get(name)))
             for name in sorted({*one, *other})

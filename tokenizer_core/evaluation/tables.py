@@ -239,6 +239,8 @@ def _verdict(found: SpecDiff, on_text: TextDiff | None) -> str:
         *["merges"] * (merges is not None and merges.first_rank is not None),
     ]
     differ = f"A and B differ in {', '.join(differing) or 'their fingerprints'}."
+    if found.fingerprint_a == found.fingerprint_b:
+        return f"Equal ids in every single text; {differ}"
     if on_text is None:
         return f"No text was compared: --corpus FILE shows whether ids are equal. {differ}"
     size = show_size(on_text.n_bytes)

@@ -2,9 +2,10 @@
 
 import itertools
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,10 @@ from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation.diff import diff_on_text, diff_specs
 from tokenizer_core.evaluation.samples import SamplePiece
 from tokenizer_core.evaluation.tables import render_diff
+from tokenizer_core.formats.tokenizer_json.document import (
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
 from tokenizer_core.normalizers.forms import normalize_nfc
 from tokenizer_core.splitting.patterns import PATTERNS, SplitPattern
 from tokenizer_core.splitting.pretokenize import split
@@ -78,6 +83,34 @@ def test_changed_special_tokens_and_settings_are_listed():
     assert settings["whole pre-tokens first"] == ("False", "True")
     assert settings["ids before a text"] == ("()", "(256,)")
     assert "Unicode tables" not in settings
+
+
+def test_templates_of_pairs_are_compared():
+    plain = TokenizerSpec.from_merges(
+        BYTES, [], ["<s>", "</s>"], prefix_ids=(256,), suffix_ids=(257,)
+    )
+    ends = {"cls": ["<s>", 256], "sep": ["</s>", 257]}
+    roberta = {"type": "RobertaProcessing", **ends, "trim_offsets": True, "add_prefix_space": False}
+    shown = {}
+    for name, stage in {"bert": {"type": "BertProcessing", **ends}, "roberta": roberta}.items():
+        spec = replace(plain, post_processor=stage)
+        found = diff_specs(plain, spec)
+        [setting] = found.settings
+        assert (setting.name, found.is_same) == ("pair of texts", False)
+        said = render_diff(("a", plain), ("b", spec), found, None, 10)
+        assert said.startswith("Equal ids in every single text; A and B differ in pair of texts.")
+        shown |= {"each": setting.a, name: setting.b}
+        pair = tokenizers.Tokenizer.from_buffer(render_tokenizer_json(spec)).encode("A", "B")
+        pieces = zip(pair.tokens, pair.ids, pair.type_ids, strict=True)
+        parts = [f"{token if len(token) == 1 else id_}:{kind}" for token, id_, kind in pieces]
+        assert " ".join(parts) == setting.b
+    assert shown == {
+        "each": "256:0 A:0 257:0 256:1 B:1 257:1",
+        "bert": "256:0 A:0 257:0 B:1 257:1",
+        "roberta": "256:0 A:0 257:0 257:0 B:0 257:0",
+    }
+    again = parse_tokenizer_json(render_tokenizer_json(plain))
+    assert (again.post_processor is None, diff_specs(plain, again).is_same) == (False, True)
 
 
 def test_ranks_are_compared_with_merges_and_with_ranks():

@@ -6,6 +6,7 @@ written from it gives pairs of texts the same ids and type ids.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -91,44 +92,41 @@ def _parse_template(value: object) -> Ends:
     idle = dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), _EITHER)
     fixed = {"type": ("TemplateProcessing",), **idle}
     table = check_fields(value, _WHERE, fixed, fields, fields)
-    if not isinstance(table["special_tokens"], dict):
-        raise FormatError("tokenizer.json: post_processor.special_tokens is malformed")
-    tokens = {
-        name: _ids_of_template_token(token, name) for name, token in table["special_tokens"].items()
-    }
     sides: list[list[int]] = [[]]
-    for sequence, ids in _pieces(table, "single", ("A",), tokens):
+    for sequence, ids, _ in _pieces(table, "single", ("A",)):
         sides += [[]] if sequence else []
         sides[-1] += ids
     if len(sides) != 2:
         raise FormatError("tokenizer.json: post_processor.single must hold sequence A once")
-    for _ in _pieces(table, "pair", ("A", "B"), tokens):
+    for _ in _pieces(table, "pair", ("A", "B")):
         pass
     return tuple(sides[0]), tuple(sides[1])
 
 
 def _pieces(
-    table: Mapping[str, object],
-    template: str,
-    sequences: tuple[str, ...],
-    tokens: Mapping[str, list[int]],
-) -> Iterator[tuple[str, list[int]]]:
-    """Of each piece of a template the sequence, or "" and the ids of a token."""
+    table: Mapping[str, Any], template: str, sequences: tuple[str, ...]
+) -> Iterator[tuple[str, list[int], int]]:
+    """Of each piece of a template the sequence, or "" and the ids of a token; and its type id."""
+    if not isinstance(table["special_tokens"], dict):
+        raise FormatError("tokenizer.json: post_processor.special_tokens is malformed")
+    tokens = {
+        name: _ids_of_template_token(token, name) for name, token in table["special_tokens"].items()
+    }
     pieces = table[template]
     if not isinstance(pieces, list):
         raise FormatError(f"tokenizer.json: post_processor.{template} is no list")
     for piece in pieces:
         match piece:
             case {"Sequence": {"id": str(name), "type_id": type_id}} if name in sequences:
-                found: tuple[str, list[int]] = (name, [])
+                sequence, ids = name, []
             case {"SpecialToken": {"id": str(name), "type_id": type_id}} if name in tokens:
-                found = ("", tokens[name])
+                sequence, ids = "", tokens[name]
             case _:
                 type_id = None
         # tokenizers loads no other piece.
         if type(type_id) is not int or not 0 <= type_id < 1 << 32 or len(piece) > 1:
             raise FormatError(f"tokenizer.json: post_processor.{template} holds {piece!r:.100}")
-        yield found
+        yield sequence, ids, type_id
 
 
 def _ids_of_template_token(value: object, name: str) -> list[int]:
@@ -216,6 +214,31 @@ def template_steps(spec: TokenizerSpec) -> list[Mapping[str, Any]]:
     """The steps of the source's post-processor that have a template, for one text and for two."""
     value = spec.post_processor or {"processors": []}
     return [step for step in value.get("processors", [value]) if kind_of(step) != "ByteLevel"]
+
+
+def show_pair(spec: TokenizerSpec) -> str:
+    """A pair of texts as `tokenizers` encodes it with a file written from `spec`: the texts A and B
+    and the ids around them, each with its type id.
+
+    Example:
+        >>> from tokenizer_core.spec import TokenizerSpec
+        >>> vocab = {i: bytes([i]) for i in range(256)}
+        >>> show_pair(TokenizerSpec.from_merges(vocab, [], ["<s>"], prefix_ids=(256,)))
+        '256:0 A:0 256:1 B:1'
+    """
+    steps = template_steps(replace(spec, post_processor=render_post_processor(spec)))
+    if not steps:
+        return "A:0 B:1"
+    pieces: list[tuple[Sequence[int | str], int]] = []
+    for step in steps:
+        if kind_of(step) == "TemplateProcessing":
+            found = _pieces(step, "pair", ("A", "B"))
+            pieces += [([name] if name else ids, type_id) for name, ids, type_id in found]
+            continue
+        (cls, sep), is_roberta = _PARSERS[step["type"]](step), step["type"] == "RobertaProcessing"
+        before_b, type_b = (sep, 0) if is_roberta else ((), 1)
+        pieces += [([*cls, "A", *sep], 0), ([*before_b, "B", *sep], type_b)]
+    return " ".join(f"{part}:{type_id}" for parts, type_id in pieces for part in parts)
 
 
 def has_type_ids(spec: TokenizerSpec) -> bool:
