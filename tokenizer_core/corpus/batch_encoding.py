@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.documents import CorpusSource
     from tokenizer_core.engines.protocol import EncodedDocuments
+    from tokenizer_core.specials.matcher import SpecialTokenMatcher
     from tokenizer_core.tokenizer import Tokenizer
 
 _BATCHES_AHEAD: Final = 8
@@ -131,11 +132,12 @@ class BatchEncoder:
         # ones, if each of them in a text gives such an id where only they are recognised.
         spec = tokenizer.spec
         kept = spec.special_tokens.keys() - self._recognised - self._forbidden
-        self._watched = self._forbidden or kept
-        tokens = [token for token in spec.added_tokens if token.content in self._watched]
-        is_plain = not any(token.single_word or token.normalized for token in tokens)
-        is_known = is_plain and not self._recognised and self._forbidden <= spec.added_ids.keys()
-        self._watched_ids = [] if self._forbidden and not is_known else [t.id for t in tokens]
+        forbidden = [token for token in spec.added_tokens if token.content in self._forbidden]
+        is_plain = not any(token.single_word or token.normalized for token in forbidden)
+        is_known = is_plain and self._forbidden <= spec.added_ids.keys()
+        self._searches = bool(self._forbidden and (self._recognised or kept or not is_known))
+        self._watched = kept if self._searches else self._forbidden or kept
+        self._watched_ids = [t.id for t in spec.added_tokens if t.content in self._watched]
         self._begin, self._end = plan.begin_of_document_id, plan.end_of_document_id
         self._narrow = plan.disk_dtype == np.uint16
 
@@ -231,6 +233,9 @@ class BatchEncoder:
         begin, end = (() if id_ is None else (id_,) for id_ in (self._begin, self._end))
         wanted = DOCUMENTS._replace(prefix_ids=begin, suffix_ids=end, as_uint16=self._narrow)
         encode = self._tokenizer.engine.encode_batch
+        matcher = matcher_of_spec(spec, self._recognised)
+        if self._searches:
+            self._forbid(matcher, texts, first_document)
         n_found = 0
         if self._watched_ids:
             encoded = encode(texts, matcher_of_spec(spec, self._recognised | self._watched), wanted)
@@ -238,16 +243,21 @@ class BatchEncoder:
             n_found = self._count_watched(encoded)
             if n_found == around * len(texts):
                 return encoded
-        matcher = matcher_of_spec(spec, self._recognised)
+        if not self._searches:
+            self._forbid(matcher, texts, first_document)
+        encoded = encode(texts, matcher, wanted)
+        if n_kept := n_found - self._count_watched(encoded):
+            counts["special_tokens_kept_as_text"] += n_kept
+        return encoded
+
+    def _forbid(
+        self, matcher: SpecialTokenMatcher, texts: Sequence[bytes], first_document: int
+    ) -> None:
         for number, data in enumerate(texts if self._forbidden else (), first_document):
             text = data.decode()
             with _refusing(number):
                 forbid(text, self._forbidden)
-                forbid_normalized(spec, matcher, self._forbidden, text)
-        encoded = encode(texts, matcher, wanted)
-        if not self._forbidden and (n_kept := n_found - self._count_watched(encoded)):
-            counts["special_tokens_kept_as_text"] += n_kept
-        return encoded
+                forbid_normalized(self._tokenizer.spec, matcher, self._forbidden, text)
 
     def _count_watched(self, encoded: EncodedDocuments) -> int:
         return int(np.count_nonzero(np.isin(encoded[0], self._watched_ids)))

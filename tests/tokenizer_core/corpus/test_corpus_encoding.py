@@ -80,6 +80,7 @@ def encode(folder, texts, tokenizer=NARROW, **options):
     """The documents of one file of JSON lines, into `folder`/tokens."""
     file = write_lines(folder / "corpus.jsonl", texts)
     plan_names = ("layout", "begin_of_document", "end_of_document", "seed", "allowed_special")
+    plan_names += ("disallowed_special",)
     planned = {name: options.pop(name) for name in plan_names if name in options}
     plan = plan_token_files(tokenizer, **{"end_of_document": ""} | planned)
     return encode_corpus(tokenizer, file, folder / "tokens", plan, **options)
@@ -156,11 +157,20 @@ def test_each_document_is_encoded_as_if_alone(
 
 
 @pytest.mark.parametrize(
-    ("allowed", "n_kept"), [("all", 0), ("none", 2), ("ordinary", 2), (("<|end|>",), 1)]
+    ("allowed", "forbidden", "n_kept"),
+    [
+        ("all", (), 0),
+        ("none", (), 2),
+        ("none", ("<absent>",), 2),
+        ("ordinary", (), 2),
+        (("<|end|>",), (), 1),
+        (("<|end|>",), ("<absent>",), 1),
+    ],
 )
-def test_added_tokens_count_as_in_a_text(tmp_path, allowed, n_kept):
+def test_added_tokens_count_as_in_a_text(tmp_path, allowed, forbidden, n_kept):
     texts = ["one <|end|> more <think> cafe\u0301<|begin|>"]
-    manifest = encode(tmp_path, texts, THINKING, allowed_special=allowed, end_of_document="<|end|>")
+    specials = {"allowed_special": allowed, "disallowed_special": forbidden}
+    manifest = encode(tmp_path, texts, THINKING, **specials, end_of_document="<|end|>")
     assert sum(manifest.split("train").special_tokens_found.values()) == 3 - (
         3 if allowed == "ordinary" else n_kept
     )
