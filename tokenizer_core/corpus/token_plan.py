@@ -210,7 +210,7 @@ def plan_token_files(
     `begin_of_document` and `end_of_document` name the special tokens around each document; by
     default nothing begins one, and `find_document_end` ends it; empty for none. `allowed_special`
     and `disallowed_special` say which special tokens count in the text that `encode_corpus` reads:
-    by default all in plain text; in JSON lines and Parquet one is an error. `ref` is the
+    by default all if every file is plain text; else one is an error, in any of them. `ref` is the
     published version of the tokenizer, or the name of its preset. With `loss_mask` each id has a
     byte that is 1 where the loss counts, and by default nothing ends a document. `encode_corpus`
     truncates or drops documents of more than `max_length` ids, those around them included; a
@@ -263,7 +263,8 @@ def plan_token_files(
 
 
 def plan_for_records(plan: TokenFilesPlan, spec: TokenizerSpec) -> TokenFilesPlan:
-    """The plan for JSON lines or Parquet, where by default no document may hold a special token."""
+    """The plan for files of which one is JSON lines or Parquet: by default no document of any of
+    them may hold a special token."""
     if not plan.specials_by_default:
         return plan
     return replace(plan, **_special_fields(spec, specials_of_documents(None, is_text=False)))
