@@ -13,8 +13,7 @@ import os
 from typing import Any, Final
 
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.chat_template_files import template_field
-from tokenizer_core.formats.model_folder import named_special_tokens
+from tokenizer_core.formats.model_folder import named_special_tokens, settings_to_write
 from tokenizer_core.formats.tokenizer_json.document import (
     parse_tokenizer_json,
     render_tokenizer_json,
@@ -67,13 +66,12 @@ class PreTrainedTokenizerFast(_Inherited):
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer, **options: Any) -> PreTrainedTokenizerFast:
         """The class for a `Tokenizer`; `options` are those of the constructor (`pad_token` ...).
-        The named tokens (`bos_token` ...) and the chat templates are set where the tokenizer has
-        them. Raises FormatError: no `tokenizer.json` can hold the tokenizer."""
+        The named tokens (`bos_token` ...), the chat templates and the settings of a model folder
+        are set where the tokenizer has them. Raises FormatError: no `tokenizer.json` can hold the
+        tokenizer."""
         backend = tokenizers.Tokenizer.from_buffer(render_tokenizer_json(tokenizer.spec))
-        named = named_special_tokens(tokenizer.spec)
-        sources = tokenizer.chat_templates
-        templates = {"chat_template": template_field(sources)} if sources else {}
-        made = cls(tokenizer_object=backend, **named | templates | options)
+        known = named_special_tokens(tokenizer.spec) | settings_to_write(tokenizer.spec)
+        made = cls(tokenizer_object=backend, **known | options)
         _ = made.exact
         return made
 

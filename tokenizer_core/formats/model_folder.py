@@ -50,12 +50,12 @@ from tokenizer_core.formats.transformers_releases import (
     TOKENIZER,
     FolderTables,
     NotReadError,
-    named_defaults,
+    config_defaults,
     table_in_release,
     token_content,
     tokens_of_decoder,
 )
-from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH, SIDES
+from tokenizer_core.spec.chat_templates import MAX_MODEL_LENGTH, SETTINGS, SIDES
 from tokenizer_core.spec.document_end import find_eos_token
 from tokenizer_core.specials.matchers import matcher_of_spec
 from tokenizer_core.specials.parts import normalized_parts
@@ -80,6 +80,10 @@ FILE_NAMES: Final = (
 
 WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
 """The files of `render_model_folder`; GENERATION_CONFIG follows if it declares stop tokens."""
+
+MODEL_INPUT_NAMES: Final = ["input_ids", "attention_mask"]
+"""Those of transformers 5 for a folder that names none. Release 4 would give `token_type_ids` too,
+which GPT-2's model adds to its inputs."""
 
 _RANKS: Final = ("tiktoken.model", SENTENCEPIECE)
 
@@ -390,7 +394,7 @@ def _read_tables(folder: Path) -> FolderTables:
 def _with_names(spec: TokenizerSpec, folder: Path, files: FolderTables) -> TokenizerSpec:
     """The spec with the folder's chat templates. The tokens that these can name are special, also
     where `tokenizer.json` calls them content: transformers 5 decodes so, and finds the same ids."""
-    config = {**named_defaults(files), **files.config}
+    config = {**config_defaults(files), **files.config}
     if "added_tokens_decoder" not in config:
         config |= files.special_tokens
     variables = _template_variables(config)
@@ -406,8 +410,8 @@ def _with_names(spec: TokenizerSpec, folder: Path, files: FolderTables) -> Token
 
 def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
     """The spec with what the folder declares: chat templates, the stop tokens and control tokens
-    that are added tokens, the side that is cut, and the length of the model, unless it stands for
-    none."""
+    that are added tokens, the side that is cut, the length of the model, unless it stands for
+    none, and other settings for `transformers`."""
     chat = read_chat_templates(folder, config, _template_variables(config))
     stops = _declared_stops(folder)
     controls = config.get("chat_control_tokens")
@@ -415,6 +419,11 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
     length = config.get("model_max_length")
     if type(length) is not int or not 0 < length <= MAX_MODEL_LENGTH:
         length = None
+    known = (None, MODEL_INPUT_NAMES)
+    settings = {name: config[name] for name in SETTINGS if config.get(name) not in known}
+    extra = _extra_special_tokens(config)
+    if extra and isinstance(extra, list):
+        settings["additional_special_tokens"] = list(map(token_content, extra))
     side = config.get("truncation_side")
     if side not in (None, *SIDES):
         raise FormatError(
@@ -428,6 +437,7 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
             control_tokens=tuple(t.content for t in spec.added_tokens if t.content in controls),
             model_max_length=length,
             truncation_side=side,
+            settings=settings,
         )
     )
 
@@ -477,17 +487,27 @@ def render_model_folder(spec: TokenizerSpec) -> tuple[bytes, ...]:
         "clean_up_tokenization_spaces": False,
         "tokenizer_class": "PreTrainedTokenizerFast",
         **named,
+        **settings_to_write(spec),
     }
     if spec.normalizer.name == "prefix-space":
         config["add_prefix_space"] = True  # without it transformers 4 takes the space away
-    if spec.chat.model_max_length is not None:
-        config["model_max_length"] = spec.chat.model_max_length
-    if spec.chat.truncation_side is not None:
-        config["truncation_side"] = spec.chat.truncation_side
-    if spec.chat.sources:
-        config[CONFIG_FIELD] = template_field(spec.chat.sources)
     generation = {"eos_token_id": stop_ids(spec)}
     return render_tokenizer_json(spec), *map(_render, (config, named, generation))
+
+
+def settings_to_write(spec: TokenizerSpec) -> dict[str, Any]:
+    """What the constructor of a tokenizer of transformers takes of the chat templates and of the
+    settings of the source, by name."""
+    chat = spec.chat
+    found: dict[str, Any] = {"model_input_names": MODEL_INPUT_NAMES, **chat.settings}
+    if extra := found.pop("additional_special_tokens", ()):
+        found["additional_special_tokens"] = [t for t in extra if t in spec.special_tokens]
+    for name in ("model_max_length", "truncation_side"):
+        if getattr(chat, name) is not None:
+            found[name] = getattr(chat, name)
+    if chat.sources:
+        found[CONFIG_FIELD] = template_field(chat.sources)
+    return found
 
 
 def _render(table: Mapping[str, Any]) -> bytes:

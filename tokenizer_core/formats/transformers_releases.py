@@ -314,6 +314,12 @@ _CLASSES_IN_5: Final = MappingProxyType(
         ),
     }
 )
+_PADS_ON_THE_LEFT: Final = (
+    "CodeLlamaTokenizer",
+    "CohereTokenizer",
+    "GemmaTokenizer",
+    "LlamaTokenizer",
+)
 # Without `Fast`: the release reads the file.
 _AS_IN_FILE: Final = frozenset({_GENERIC, "PreTrainedTokenizer", "BloomTokenizer"})
 
@@ -639,11 +645,15 @@ def _by_name(config: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def named_defaults(files: FolderTables) -> dict[str, str]:
-    """Name -> content of the named tokens that release 5 has where the folder names none."""
+def config_defaults(files: FolderTables) -> dict[str, str]:
+    """What release 5 takes where the configuration says nothing: the named tokens of the class, and
+    the side that it pads on."""
     with contextlib.suppress(UnknownIdsError):
-        rule = _CLASSES_IN_5.get(_class_in_5(files))
+        kind = _class_in_5(files)
+        rule = _CLASSES_IN_5.get(kind)
         defaults = _with_padding(files, rule.defaults if rule else {})
+        if kind in _PADS_ON_THE_LEFT and not files.table.get("padding"):  # which has a side
+            defaults["padding_side"] = "left"
         return {name: content for name, content in defaults.items() if content is not None}
     return {}
 

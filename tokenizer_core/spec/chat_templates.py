@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 from tokenizer_core.errors import ChatTemplateMissingError, FormatError, InvalidSpecError
@@ -43,6 +44,15 @@ _OTHERS: Final = (
     "output_parser",
 )
 """The fields of the file after `templates`, in order."""
+SETTINGS: Final[Mapping[str, Callable[[Any], bool]]] = MappingProxyType(
+    {
+        "padding_side": lambda value: value in SIDES,
+        "model_input_names": lambda value: _are_texts(value),
+        "additional_special_tokens": lambda value: _are_texts(value),
+        "response_template": lambda value: isinstance(value, dict),
+    }
+)
+"""Further settings of `tokenizer_config.json` that `transformers` follows, and what they may be."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -64,9 +74,10 @@ class ChatTemplates:
       says.
     - `output_parser`: how the model writes reasoning and tool calls, as the import says: one of
       `OUTPUT_PARSERS`.
+    - `settings`: those of SETTINGS that the folder has, for a folder that is written.
 
     Raises InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, more
-    than 1,024 variables or tokens, or another length, side or parser.
+    than 1,024 variables or tokens, or another length, side, parser or setting.
     """
 
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -77,6 +88,7 @@ class ChatTemplates:
     max_model_len: int | None = None
     truncation_side: str | None = None
     output_parser: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sources, Mapping):
@@ -115,6 +127,11 @@ class ChatTemplates:
         if self.output_parser not in (None, *OUTPUT_PARSERS):
             known = ", ".join(OUTPUT_PARSERS)
             raise InvalidSpecError(f"no output parser {self.output_parser!r:.40}: one of {known}")
+        if not isinstance(self.settings, Mapping):
+            raise InvalidSpecError("the settings of a model folder are a dict, name -> value")
+        for name, value in self.settings.items():
+            if name not in SETTINGS or not SETTINGS[name](value):
+                raise InvalidSpecError(f"no setting of a model folder: {name!r:.60} {value!r:.60}")
         ordered = dict(sorted(self.sources.items(), key=lambda item: item[0] != DEFAULT))
         object.__setattr__(self, "sources", ordered)
         if self.variables is not None:
@@ -138,6 +155,8 @@ class ChatTemplates:
         """The content of `chat_templates.json`. Raises InvalidSpecError: it would have more than 32
         MiB."""
         table = {"templates": self.sources} | {name: getattr(self, name) for name in _OTHERS}
+        if self.settings:
+            table["settings"] = self.settings
         data = (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
         if len(data) > MAX_CHAT_FILE_BYTES:
             raise InvalidSpecError(
@@ -154,9 +173,9 @@ class ChatTemplates:
             InvalidSpecError: as the constructor.
         """
         table = parse_strict_json(data, CHAT_FILE)
-        if not isinstance(table, dict) or table.keys() != {"templates", *_OTHERS}:
+        if not isinstance(table, dict) or table.keys() - {"settings"} != {"templates", *_OTHERS}:
             names = ", ".join(sorted(("templates", *_OTHERS)))
-            raise FormatError(f"{CHAT_FILE} does not have exactly: {names}")
+            raise FormatError(f"{CHAT_FILE} does not have exactly: {names} (and settings, if any)")
         sources, variables = table["templates"], table["variables"]
         if not isinstance(sources, dict) or not isinstance(variables, dict | None):
             raise FormatError(f"{CHAT_FILE}: templates or variables is no object")
@@ -164,7 +183,8 @@ class ChatTemplates:
         if not isinstance(stops, list) or not isinstance(controls, list):
             raise FormatError(f"{CHAT_FILE}: stop_tokens or control_tokens is no list")
         others = (table[name] for name in _OTHERS[3:])
-        return cls(sources, variables, tuple(stops), tuple(controls), *others)
+        chat = cls(sources, variables, tuple(stops), tuple(controls), *others)
+        return replace(chat, settings=table.get("settings", {}))
 
 
 @dataclass(frozen=True)
@@ -212,6 +232,10 @@ def knows_tools(templates: Mapping[str, str], name: str | ChosenTemplate | None)
 def is_variable_name(name: str) -> bool:
     """Whether a template can read a variable of this name."""
     return _VARIABLE.fullmatch(name) is not None
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _check_text(text: object, what: str) -> None:

@@ -27,6 +27,7 @@ from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
 from tokenizer_core.formats.transformers_releases import RELEASES
+from tokenizer_core.spec.chat_templates import SETTINGS, ChatTemplates
 
 
 def test_tokens_beside_the_file_are_recognised(tmp_path):
@@ -252,6 +253,51 @@ def test_what_a_folder_declares_is_read(ids, length, side, declared, tmp_path):
     wrong = make_folder(tmp_path / "wrong", tokenizer_config={"truncation_side": "middle"})
     with pytest.raises(FormatError, match="must be left or right"):
         Tokenizer.load(wrong)
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "written"),
+    [
+        ({}, None, {}),
+        (
+            {
+                "model_input_names": ["input_ids", "token_type_ids"],
+                "padding_side": "left",
+                "additional_special_tokens": [{"content": "<bos>"}, END],
+                "response_template": {"a": [1]},
+            },
+            None,
+            {
+                "model_input_names": ["input_ids", "token_type_ids"],
+                "padding_side": "left",
+                "additional_special_tokens": ["<bos>", END],
+                "response_template": {"a": [1]},
+            },
+        ),
+        ({"extra_special_tokens": [END]}, None, {"additional_special_tokens": [END]}),
+        ({"tokenizer_class": "CohereTokenizer"}, "cohere", {"padding_side": "left"}),
+        (
+            {"tokenizer_class": "CohereTokenizer", "padding_side": "right"},
+            "cohere",
+            {"padding_side": "right"},
+        ),
+    ],
+)
+def test_the_settings_of_a_folder_are_written(config, model, written, tmp_path):
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    folder = make_folder(
+        tmp_path / "m", tokenizer_config=kind | config, config={"model_type": model}
+    )
+    tokenizer = Tokenizer.load(folder, ids="file")
+    chat = tokenizer.spec.chat
+    assert ChatTemplates.from_json(chat.to_json()) == chat
+    for name in ("one", "two"):  # and read back
+        tokenizer.save(tmp_path / name)
+        found = json.loads((tmp_path / name / "tokenizer_config.json").read_text())
+        names = found.keys() & {*SETTINGS}
+        expected = {"model_input_names": ["input_ids", "attention_mask"]} | written
+        assert {name: found[name] for name in names} == expected
+        tokenizer = Tokenizer.load(tmp_path / name)
 
 
 def test_the_settings_of_a_model_are_never_replaced(tmp_path):
