@@ -8,6 +8,7 @@ under fork and spawn.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -41,7 +42,7 @@ from tokenizer_core.presets import (
     read_preset,
 )
 from tokenizer_core.spec import TokenizerSpec, require_spec
-from tokenizer_core.spec.added_tokens import check_as_given, list_added_tokens
+from tokenizer_core.spec.added_tokens import check_as_given, first_cut_token, list_added_tokens
 from tokenizer_core.spec.chat_templates import ChosenTemplate, choose_template
 from tokenizer_core.spec.document_end import find_document_end
 from tokenizer_core.specials.parts import NO_TOKENS, normalized_parts
@@ -94,7 +95,8 @@ class Tokenizer:
     `vocab` maps id to bytes and `merges` lists pairs in order, as the course's trainer returns
     them; special tokens missing from the vocabulary are appended after the largest id, in the
     given order. Special tokens given here are recognised in text by default: for untrusted text,
-    encode with `allowed_special="none"`.
+    encode with `allowed_special="none"`. A merge that makes a token which the pattern `gpt2`
+    cuts is a UserWarning: it is the default, and these merges may belong to another one.
 
     Raises:
         InvalidSpecError: the vocabulary, merges or special tokens do not fit together.
@@ -120,6 +122,14 @@ class Tokenizer:
     ) -> None:
         spec = TokenizerSpec.from_merges(vocab, merges, special_tokens or (), pattern=pattern)
         check_as_given(spec)
+        cut = first_cut_token(spec) if spec.pattern.name == "gpt2" else None
+        if cut is not None:
+            warnings.warn(
+                f"the merges make {cut!r:.60}, which the split pattern gpt2 cuts, so no text gives "
+                f"it. If they belong to another pattern, give that (pattern='cl100k'). Special "
+                f"tokens are added to a tokenizer by Tokenizer.with_special_tokens",
+                stacklevel=2,
+            )
         self._set_up(spec, create_engine(spec, engine))
 
     @classmethod

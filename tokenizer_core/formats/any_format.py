@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from itertools import starmap
-from operator import add
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -43,7 +40,7 @@ from tokenizer_core.formats.tokenizer_json.document import (
     render_tokenizer_json,
 )
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.spec.added_tokens import check_as_given
+from tokenizer_core.spec.added_tokens import check_as_given, first_cut_token
 from tokenizer_core.spec.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.strict_json import parse_strict_json
@@ -156,21 +153,6 @@ def _check_spellings(special_tokens: Iterable[str], vocab: Mapping[int, bytes]) 
             )
 
 
-def _check_merges_of_gpt2(spec: TokenizerSpec) -> None:
-    """Refuse merges that never apply within the pre-tokens of `gpt2`: of Qwen, Llama 3 or CLIP."""
-    search = spec.pattern.compile().match
-    for token in starmap(add, spec.merges):
-        with suppress(UnicodeDecodeError):
-            text = token.decode()
-            found = search(text)
-            if found is None or found.end() < len(text):
-                raise FormatError(
-                    f"the merges make {text!r:.60}, which the split pattern gpt2 cuts: these files "
-                    f"belong to another pattern. Give its name (--pattern cl100k, pattern='qwen2') "
-                    f"or expression, or load the model's tokenizer.json or folder"
-                )
-
-
 def load_files_spec(
     vocab_path: StrPath,
     merges_path: StrPath,
@@ -196,8 +178,13 @@ def load_files_spec(
         vocab, merges = load_vocab_and_merges(vocab_path, merges_path, listed)
         chosen = "gpt2" if pattern is None else pattern
         spec = TokenizerSpec.from_merges(vocab, merges, listed, pattern=chosen)
-        if pattern is None:
-            _check_merges_of_gpt2(spec)
+        cut = first_cut_token(spec) if pattern is None else None
+        if cut is not None:  # of Qwen, Llama 3 or CLIP
+            raise FormatError(
+                f"the merges make {cut!r:.60}, which the split pattern gpt2 cuts: these files "
+                f"belong to another pattern. Give its name (--pattern cl100k, pattern='qwen2') "
+                f"or expression, or load the model's tokenizer.json or folder"
+            )
         _check_given_ids(spec, special_tokens)
         check_as_given(spec, stacklevel=3)
         return spec

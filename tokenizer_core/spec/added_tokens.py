@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import starmap
 from operator import add
@@ -174,3 +175,15 @@ def check_as_given(spec: TokenizerSpec, *, stacklevel: int = 2) -> None:
             f"command line --special '{first}={first_id}'",
             stacklevel=stacklevel + 1,
         )
+
+
+def first_cut_token(spec: TokenizerSpec) -> str | None:
+    """The first token that a merge makes and that the split pattern cuts; None without one."""
+    search = spec.pattern.compile().match
+    for token in starmap(add, spec.merges):
+        with suppress(UnicodeDecodeError):
+            text: str = token.decode()
+            found = search(text)
+            if found is None or found.end() < len(text):
+                return text
+    return None
