@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import starmap
+from itertools import chain, starmap
 from operator import add
 from typing import TYPE_CHECKING, Final
 
@@ -178,12 +178,14 @@ def check_as_given(spec: TokenizerSpec, *, stacklevel: int = 2) -> None:
 
 
 def first_cut_token(spec: TokenizerSpec) -> str | None:
-    """The first token that a merge makes and that the split pattern cuts; None without one."""
+    """The first token that a merge makes, that is no part of another one, and that the split
+    pattern cuts; None without one. A part may be cut: `'l` of `'ll`."""
     search = spec.pattern.compile().match
+    parts = set(chain.from_iterable(spec.merges))
     for token in starmap(add, spec.merges):
         with suppress(UnicodeDecodeError):
             text: str = token.decode()
             found = search(text)
-            if found is None or found.end() < len(text):
+            if (found is None or found.end() < len(text)) and token not in parts:
                 return text
     return None

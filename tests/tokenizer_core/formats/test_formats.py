@@ -205,6 +205,13 @@ def test_merges_across_pre_tokens_of_gpt2_need_a_pattern(merge, tmp_path):
         Tokenizer(spec.vocab, spec.merges)
 
 
+def test_a_part_of_a_token_may_be_cut(tmp_path):
+    vocab, merges = BYTES | {256: b"'l", 257: b"'ll"}, [(b"'", b"l"), (b"'l", b"l")]
+    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    write_files("gpt2", TokenizerSpec.from_merges(vocab, merges), *paths)
+    assert Tokenizer.from_files(*paths).encode("he'll")[-1] == 257
+
+
 def test_the_alphabet_is_gpt2_s():
     table = byte_to_unicode()
     assert len(table) == len(set(table.values())) == 256
