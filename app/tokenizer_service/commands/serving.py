@@ -144,9 +144,9 @@ def run_serve(arguments: argparse.Namespace) -> None:
         raise CommandError(str(error)) from None
     config = _configure(settings)
     configure_logging(settings.log_level, settings.log_format)  # the supervisor logs as well
-    _check_settings(settings)
     engine = choose_engine(settings.engine)  # raises if the engine is unavailable
     compiled.is_used(settings.engine)  # raises if its variable has another word
+    _check_settings(settings)
     made_key = _make_admin_key(settings)
     if arguments.exit_with_parent:
         _end_with(parent, grace_seconds=GRACEFUL_SECONDS + 2)
