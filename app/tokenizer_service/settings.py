@@ -23,7 +23,6 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
-    ValidationInfo,
     field_validator,
 )
 from pydantic.fields import FieldInfo
@@ -310,18 +309,6 @@ class Settings(BaseSettings):
     """Niceness of jobs and imports, 0 to 19. Beside a busy program of niceness 0, a job with 10
     gets a tenth of a processor, with 19 a seventieth: a job of a second may take minutes."""
 
-    executor: Literal["local", "ray"] = "local"
-    """Where jobs count and encode: `local` in the job's own process, or `ray` on a cluster whose
-    nodes see the files at the same paths."""
-
-    ray_address: Annotated[str, Field(min_length=1)] = "auto"
-    """Address of the Ray cluster: `host:port`, or `auto` for one on this machine. Needs
-    TOKENIZER_EXECUTOR=ray."""
-
-    run_storage: Annotated[str | None, Field(min_length=1)] = None
-    """Storage for the intermediate results of Ray workers: a shared folder or `s3://bucket/prefix`.
-    Needs TOKENIZER_EXECUTOR=ray. Unset: the job's folder below the artifacts."""
-
     keep_versions: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Versions of a name to keep when a job publishes a new one. 0: all. Versions in use are always
     kept."""
@@ -331,16 +318,6 @@ class Settings(BaseSettings):
     def _check_folder(cls, value: object) -> object:
         if value == "":  # which would be the current folder
             raise ValueError("is empty; name a folder, or unset the variable")
-        return value
-
-    @field_validator("ray_address", "run_storage")
-    @classmethod
-    def _check_executor(cls, value: str | None, known: ValidationInfo) -> str | None:
-        is_default = value == cls.model_fields[known.field_name or ""].default
-        if not is_default and known.data.get("executor") == "local":
-            raise ValueError(
-                "it needs TOKENIZER_EXECUTOR=ray, and the executor is local; set both, or none"
-            )
         return value
 
     @classmethod

@@ -48,9 +48,6 @@ def test_every_variable_is_read(monkeypatch):
         "CORPUS_URL_HOSTS": ("a.org, b:80=10.0.0.0/8,", ("a.org", "b:80=10.0.0.0/8")),
         "CORPUS_S3_PREFIXES": ("s3://a1b, s3://c.d/e f/", ("s3://a1b", "s3://c.d/e f/")),
         "CORS_ORIGINS": ("https://a.org, http://b:8080", ("https://a.org", "http://b:8080")),
-        "EXECUTOR": ("ray", "ray"),
-        "RAY_ADDRESS": ("head:6379", "head:6379"),
-        "RUN_STORAGE": ("s3://runs/here", "s3://runs/here"),
         "KEEP_VERSIONS": ("3", 3),
         "JOBS_DATABASE": ("postgresql://user:not-to-be-seen@host/jobs", None),
         "LEASE_SECONDS": ("5", 5),
@@ -133,8 +130,6 @@ WRONG = [
     ("READ_KEYS", ","),  # without keys everybody may read
     ("ADMIN_KEYS", " , "),
     ("DEFAULT", "Foo", "active", "starter@newest"),
-    ("RUN_STORAGE", "s3://runs/here"),
-    ("RAY_ADDRESS", "head:6379"),
     ("REQUIRE_ADMIN_KEY", "perhaps"),
     ("SOCKET_MODE", "", "rw", "888", "66", "1777"),
     ("HOST", "unix:", "unix:a.sock", "unix:./a", "unix:/run/"),

@@ -4,17 +4,14 @@ The storage alone holds the state of a run; executors only schedule. These names
 """
 
 from tokenizer_core.distributed.committed_shards import Attempt
-from tokenizer_core.distributed.corpus_sources import SourceFile
 from tokenizer_core.distributed.counting import count_distributed
 from tokenizer_core.distributed.encoding import encode_distributed
-from tokenizer_core.distributed.runs import Run, Stage, remove_run
+from tokenizer_core.distributed.runs import Run, Stage
 
 __all__ = [
     "Attempt",
     "Run",
-    "SourceFile",
     "Stage",
     "count_distributed",
     "encode_distributed",
-    "remove_run",
 ]

@@ -70,7 +70,7 @@ class SourceFile:
     name: str = ""
 
     @classmethod
-    def examine(cls, path: str | os.PathLike[str], *, shown: str | None = None) -> SourceFile:
+    def examine(cls, path: str | os.PathLike[str]) -> SourceFile:
         """The file at a path or an address, with its current size and version.
 
         Raises:
@@ -80,13 +80,8 @@ class SourceFile:
         if is_address(text):
             address = parse_address(text)
             size_bytes, version = open_remote_file(address, redirects=True).identity()
-            return cls(address.text, shown or address.shown, size_bytes, version)
-        return cls(str(Path(text).absolute()), shown or text, *_local_identity(text))
-
-    @staticmethod
-    def version_of(modified_ns: int, inode: int) -> str:
-        """The version of a local file: without its device number, which differs between hosts."""
-        return f"{modified_ns}-{inode}"
+            return cls(address.text, address.shown, size_bytes, version)
+        return cls(str(Path(text).absolute()), text, *_local_identity(text))
 
     def check_content(self, corpus_format: CorpusFormat) -> None:
         """Check that a file that counts as plain text by its name is none of another format, and
@@ -168,9 +163,9 @@ class SourceFile:
         return data
 
 
-def examine_files(files: Iterable[str | os.PathLike[str] | SourceFile]) -> list[SourceFile]:
+def examine_files(files: Iterable[str | os.PathLike[str]]) -> list[SourceFile]:
     """The files of a corpus with their names; raise as `SourceFile.examine`."""
-    found = [file if isinstance(file, SourceFile) else SourceFile.examine(file) for file in files]
+    found = list(map(SourceFile.examine, files))
     names = corpus_file_names([source.shown for source in found])
     return [replace(source, name=name) for source, name in zip(found, names, strict=True)]
 
@@ -263,7 +258,8 @@ def place_in_file(bad: BadDocuments, source: SourceFile, first_byte: int) -> Bad
 
 
 def _local_identity(path: str) -> tuple[int, str]:
-    """The size and the version of a local file that can be read."""
+    """The size and the version of a local file that can be read: without its device number, which
+    differs between hosts."""
     with open_corpus_file(path).file as file:
         status = os.fstat(file.fileno())
-    return status.st_size, SourceFile.version_of(status.st_mtime_ns, status.st_ino)
+    return status.st_size, f"{status.st_mtime_ns}-{status.st_ino}"

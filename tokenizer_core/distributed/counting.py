@@ -106,7 +106,7 @@ class _Plan:
 
 
 def count_distributed(
-    inputs: Sequence[str | os.PathLike[str] | SourceFile],
+    inputs: Sequence[str | os.PathLike[str]],
     *,
     pattern: SplitPattern,
     special_tokens: Sequence[str] = (),
@@ -120,7 +120,6 @@ def count_distributed(
     scratch_folder: Path | None = None,
     corpus_format: CorpusFormat = BY_NAME,
     progress: Progress | None = None,
-    while_waiting: Callable[[], object] | None = None,
     max_bad: float | None = None,
 ) -> BadDocuments:
     """Count these files, local or in a store, and write the file of counts to `output`; return the
@@ -138,8 +137,7 @@ def count_distributed(
     - `corpus_format`: how the files hold documents, as for `count_pretokens`. A packed file or
       Parquet is one shard; with `max_bad`, which is as for `count_pretokens`, so is plain text
       without a separator.
-    - `progress` gets `count` with bytes, then `merge` with partitions; `while_waiting` is called
-      several times a second, and an exception in it ends the run.
+    - `progress` gets `count` with bytes, then `merge` with partitions.
 
     Raises:
         CorpusError: as `count_pretokens`.
@@ -168,7 +166,7 @@ def count_distributed(
             progress("merge", done["merge"], plan.n_partitions + 1)
 
     def carry_out(*stages: Stage) -> Mapping[str, list[ShardManifest]]:
-        return run.carry_out(stages, executor, on_commit=report, while_waiting=while_waiting)
+        return run.carry_out(stages, executor, on_commit=report)
 
     result = run.committed("assemble", 0)
     if result is None:
@@ -189,7 +187,7 @@ def count_distributed(
 
 
 def _make_plan(
-    inputs: Sequence[str | os.PathLike[str] | SourceFile],
+    inputs: Sequence[str | os.PathLike[str]],
     pattern: SplitPattern,
     special_tokens: Sequence[str],
     shard_bytes: int | None,

@@ -67,7 +67,7 @@ _BEGINNING: Final = ShardPosition()
 
 def encode_distributed(
     tokenizer: Tokenizer,
-    files: Sequence[str | os.PathLike[str] | SourceFile],
+    files: Sequence[str | os.PathLike[str]],
     folder: str | os.PathLike[str],
     plan: TokenFilesPlan,
     *,

@@ -225,16 +225,6 @@ class Run:
             _remove(self.storage, set(self.storage.names(f"{self.id}/attempts/")) - kept)
 
 
-def remove_run(address: str | os.PathLike[str]) -> None:
-    """Remove everything in a storage. Call it after the result of the run is saved.
-
-    Raises:
-        StorageError: the storage cannot be used.
-    """
-    storage = open_storage(address)
-    _remove(storage, storage.names())
-
-
 def _remove(storage: Storage, names: Iterable[str]) -> None:
     """Remove these names, many at once, because each response of a store is slow."""
     deque(map_ahead(storage.remove, names, num_threads=_THREADS), maxlen=0)

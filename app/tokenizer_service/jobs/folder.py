@@ -63,11 +63,6 @@ class JobFolder:
         return self.path / "scratch"
 
     @property
-    def run_path(self) -> Path:
-        """Results of the workers of a cluster."""
-        return self.path / "run"
-
-    @property
     def documents_path(self) -> Path:
         """Inline documents of the request, or downloads."""
         return self.path / "documents"
@@ -113,7 +108,7 @@ class JobFolder:
     def remove_inputs(self) -> None:
         """Remove everything except the log."""
         earlier = self.path.glob("again-*")
-        for folder in (self.documents_path, self.scratch_path, self.run_path, *earlier):
+        for folder in (self.documents_path, self.scratch_path, *earlier):
             shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.token_files import TokenFilesFolder
-from tokenizer_service.jobs.worker.cluster import cluster_settings, remove_run_of
 
 if TYPE_CHECKING:
     from tokenizer_service.jobs.queue import Job, JobStore
@@ -48,7 +47,6 @@ TRAINING: Final = JobKind(
     progress_of_phase={
         "download": (0.0, 0.2),
         "count": (0.0, 0.5),
-        "merge": (0.4, 0.5),
         "learn": (0.5, 0.95),
     },
     resumes=False,
@@ -78,16 +76,14 @@ KINDS: Final[Mapping[str, JobKind]] = {"train": TRAINING, "encode": ENCODING}
 
 def child_settings(job: Job, settings: Settings) -> dict[str, Any]:
     """The settings that the child process needs in addition to the job's request."""
-    cluster = cluster_settings(settings, job.id)
     if job.kind == "encode":
         most = settings.train_threads or os.cpu_count() or 1
-        return {"num_workers": min(job.request["workers"] or most, most), **cluster}
+        return {"num_workers": min(job.request["workers"] or most, most)}
     return {
         "num_workers": settings.train_threads,
         "corpus_url_hosts": settings.corpus_url_hosts,
         "corpus_s3_prefixes": settings.corpus_s3_prefixes,
         "max_download_bytes": settings.corpora_max_bytes,
-        **cluster,
     }
 
 
@@ -105,8 +101,6 @@ def cancel_job(store: JobStore, artifacts_dir: Path, job_id: str) -> Job | None:
 
 def clear_away(artifacts_dir: Path, job: Job) -> None:
     """Remove the inputs of an ended job, and everything it wrote and did not publish."""
-    folder = JobFolder.of(artifacts_dir, job.id)
-    remove_run_of(folder)
-    folder.remove_inputs()
+    JobFolder.of(artifacts_dir, job.id).remove_inputs()
     if job.kind == "encode":
         TokenFilesFolder.of(artifacts_dir).drop(job.id)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from tests.tokenizer_core.distributed import shard_work
 from tokenizer_core.distributed import Attempt, Run, Stage, runs
 from tokenizer_core.distributed.committed_shards import scratch_folder
-from tokenizer_core.distributed.runs import _attempt, _Task, _Work, remove_run
+from tokenizer_core.distributed.runs import _attempt, _Task, _Work
 from tokenizer_core.errors import CorpusError, RunConflictError, RunError, ShardFailedError
 from tokenizer_core.parallel import LocalExecutor
 
@@ -132,7 +133,7 @@ def test_a_run_with_other_settings_is_refused(run, tmp_path):
     Run(tmp_path / "run", dict(reversed(SETTINGS.items())))
     with pytest.raises(RunConflictError, match=r"\(inputs, seed differ\)"):
         Run(tmp_path / "run", {"pattern": "gpt2", "inputs": ["a"], "seed": 1})
-    remove_run(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
     Run(tmp_path / "run", {"pattern": "gpt2", "inputs": ["a"]})
 
 

@@ -7,9 +7,8 @@ report.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -35,7 +34,6 @@ from tokenizer_core.registry import open_artifacts
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.jobs.input_files import InputFile
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
-from tokenizer_service.jobs.worker.cluster import cluster_encoder
 from tokenizer_service.jobs.worker.context import (
     WorkerJob,
     corpus_format_of,
@@ -132,12 +130,16 @@ def _encode(
 ) -> TokenManifest:
     request = job.request
     files = [InputFile.from_json(value) for value in request["inputs"]]
-    with _encoder(job, files) as encoder:
+    with open_inputs(files) as descriptors:
+        paths = name_inputs(job, files, descriptors)
         encode = partial(
-            encoder,
+            encode_corpus,
             tokenizer,
-            folder=growing,
-            plan=plan,
+            paths,
+            growing,
+            plan,
+            corpus_format=corpus_format_of(job, paths),
+            workers=request["num_workers"],
             max_bad=request["max_bad"],
             validation_share=request["validation_share"],
             shuffle=request["shuffle"],
@@ -147,28 +149,11 @@ def _encode(
         )
         try:
             return encode()
-        # The files are damaged, or another executor wrote them.
+        # The files are damaged, or have other settings.
         except (TokenFilesCorruptError, TokenFilesPlanError) as error:
             say(f"the files of an earlier attempt cannot be used, starting again: {error}")
             remove_folder(partial_folder(growing))
             return encode()
-
-
-@contextlib.contextmanager
-def _encoder(job: WorkerJob, files: list[InputFile]) -> Iterator[Callable[..., TokenManifest]]:
-    """A function that encodes these files: in this process, or on the cluster."""
-    if "ray_address" in job.request:
-        with cluster_encoder(job, files) as encode:
-            yield encode
-        return
-    with open_inputs(files) as descriptors:
-        paths = name_inputs(job, files, descriptors)
-        yield partial(
-            encode_corpus,
-            files=paths,
-            corpus_format=corpus_format_of(job, paths),
-            workers=job.request["num_workers"],
-        )
 
 
 def _reporter(job: WorkerJob) -> Callable[[EncodingProgress], None]:

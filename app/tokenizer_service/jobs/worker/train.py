@@ -12,7 +12,6 @@ from tokenizer_core.training.trainer import TrainingOptions, TrainingProgress, t
 from tokenizer_service.egress import CorpusUrlError, ListedHost, parse_corpus_url
 from tokenizer_service.jobs.errors import InvalidInputsError
 from tokenizer_service.jobs.input_files import InputFile
-from tokenizer_service.jobs.worker.cluster import train_on_cluster
 from tokenizer_service.jobs.worker.context import (
     WorkerJob,
     check_inputs,
@@ -47,26 +46,22 @@ def train_and_publish(job: WorkerJob) -> None:
         store, base = open_artifacts(request["store"], job.artifacts_dir), None
         if request.get("extend"):
             base = store.load(store.resolve(request["extend"])).spec
-        is_plain = base is None and request["superwords_from"] is None
-        if "ray_address" in request and is_plain:
-            result = train_on_cluster(job, files, engine.name, report)
-        else:
-            result = train(
-                paths,
-                TrainingOptions(
-                    vocab_size=request["vocab_size"],
-                    special_tokens=request["special_tokens"] if base is None else (),
-                    pattern=request["pattern"] if base is None else None,
-                    extend=base,
-                    vocabulary=vocabulary_options(request),
-                    engine=engine.name,
-                    num_workers=request["num_workers"],
-                    corpus_format=corpus_format_of(job, paths),
-                    max_bad=request["max_bad"],
-                    scratch_folder=job.folder.scratch_path,
-                ),
-                progress=report,
-            )
+        result = train(
+            paths,
+            TrainingOptions(
+                vocab_size=request["vocab_size"],
+                special_tokens=request["special_tokens"] if base is None else (),
+                pattern=request["pattern"] if base is None else None,
+                extend=base,
+                vocabulary=vocabulary_options(request),
+                engine=engine.name,
+                num_workers=request["num_workers"],
+                corpus_format=corpus_format_of(job, paths),
+                max_bad=request["max_bad"],
+                scratch_folder=job.folder.scratch_path,
+            ),
+            progress=report,
+        )
         provenance = [
             {
                 "name": job.names.get(source.path, source.path),

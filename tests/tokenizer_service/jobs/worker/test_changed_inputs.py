@@ -1,4 +1,5 @@
-"""Input files that change while a job reads them: the job fails with `corpus_changed`."""
+"""Input files that change while a job reads them: the job fails with `corpus_changed`. Token files
+of an earlier attempt that do not fit are started again."""
 
 import threading
 from dataclasses import asdict
@@ -11,7 +12,7 @@ import pytest
 from tests.tokenizer_core.documents.file_changes import CHANGES, add_name, remove, replace, rewrite
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
-from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
 from tokenizer_core.errors import CorpusError, TokenizerCoreError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.input_files import InputChangedError, find_input_file
@@ -70,6 +71,19 @@ def test_a_corpus_that_changes_while_it_is_encoded(tmp_path, corpus):
     with pytest.raises((InputChangedError, TokenizerCoreError)) as raised:
         _encode(job, tokenizer, plan, tmp_path / "growing", None)
     assert describe_failure(raised.value)[0] == "corpus_changed"
+
+
+def test_token_files_of_other_settings_are_started_again(tmp_path, corpus):
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
+    plan, growing = plan_token_files(tokenizer, end_of_document=""), tmp_path / "growing"
+    file = find_input_file([corpus], "small.txt")
+    how = {"validation_share": 0.0, "shuffle": False}
+    job = make_job(tmp_path, file, lambda path: None, **how)
+    with TokenFilesWriter(growing, plan) as writer:
+        writer.append([1])
+        writer.checkpoint({"settings": {"run": "another's"}, "n_tokens": 1, "place": {}})
+    manifest = _encode(job, tokenizer, plan, growing, None)
+    assert manifest.split("train").n_bytes == file.size_bytes
 
 
 def test_open_inputs_are_compared_with_the_request(corpus):
