@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenizer_core import compiled
-from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, JSON, LIST, LISTS, create_engine
+from tokenizer_core.engines import ARRAY, ARRAYS, COUNT, LIST, LISTS, create_engine
 from tokenizer_core.engines.base import (
     checked_number,
     list_ids,
@@ -519,19 +519,6 @@ class Tokenizer:
         policy, wanted = Policy(allowed_special, disallowed_special), _array_by(num_threads)
         return self.encode_source(text, policy, wanted, add_special_tokens=add_special_tokens)
 
-    def encode_to_json(
-        self,
-        text: str,
-        *,
-        allowed_special: Allowed = "all",
-        disallowed_special: Disallowed = (),
-        add_special_tokens: bool = False,
-    ) -> tuple[bytes, int]:
-        """As `encode`, as a JSON array without white space, and the number of ids."""
-        require_text(text)
-        policy = Policy(allowed_special, disallowed_special)
-        return self.encode_source(text, policy, JSON, add_special_tokens=add_special_tokens)
-
     def encode_with_offsets(
         self,
         text: str,
@@ -602,19 +589,6 @@ class Tokenizer:
         policy, wanted = Policy(added_tokens=added_tokens), _array_by(num_threads)
         return self.encode_source(
             _pairs(segments), policy, wanted, add_special_tokens=add_special_tokens
-        )
-
-    def encode_segments_to_json(
-        self,
-        segments: Iterable[Segment],
-        *,
-        add_special_tokens: bool = False,
-        added_tokens: AddedTokens = "all",
-    ) -> tuple[bytes, int]:
-        """As `encode_segments`, as a JSON array without white space, and the number of ids."""
-        policy = Policy(added_tokens=added_tokens)
-        return self.encode_source(
-            _pairs(segments), policy, JSON, add_special_tokens=add_special_tokens
         )
 
     def encode_segments_with_offsets(

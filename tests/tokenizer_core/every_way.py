@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from tokenizer_core import StreamingEncoder, TokenizerSpec, chunk_text, truncate_text
+from tokenizer_core.engines import JSON
 from tokenizer_core.specials.policy import Policy
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -26,7 +27,7 @@ def check_every_way(tokenizer, texts, expected, **options):
         assert tokenizer.encode(text, **options) == ids
         array = tokenizer.encode_to_numpy(text, num_threads=2, **options)
         assert (array.dtype, array.tolist()) == (np.uint32, ids)
-        rendered, n_ids = tokenizer.encode_to_json(text, **options)
+        rendered, n_ids = tokenizer.encode_source(text, policy, JSON, add_special_tokens=has_around)
         assert (json.loads(rendered), n_ids) == (ids, len(ids))
         body = json.dumps({"text": text}).encode()
         if found := encode_body((b"[", b",", b"]"), body):

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.renderer import RenderedChat
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE, TRUSTED
+from tokenizer_core.engines import JSON
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.normalizers.steps import Steps
@@ -29,6 +30,7 @@ from tokenizer_core.spec.alphabet import pattern_of_characters
 from tokenizer_core.spec.chat_templates import ChatTemplates
 from tokenizer_core.specials.flags import FlaggedTokenMatcher
 from tokenizer_core.specials.matcher import SpecialTokenMatcher
+from tokenizer_core.specials.policy import Policy
 from tokenizer_core.specials.segments import Trust, join_segments
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}
@@ -163,7 +165,7 @@ def test_ids_are_those_of_the_definition(engine, name, parts):
     array = tokenizer.encode_segments_to_numpy(iter(parts))
     assert array.dtype == np.uint32
     assert array.tolist() == expected
-    rendered, n_ids = tokenizer.encode_segments_to_json(parts)
+    rendered, n_ids = tokenizer.encode_source(parts, Policy(), JSON)
     assert (json.loads(rendered), n_ids) == (expected, len(expected))
     assert tokenizer.count_segments(parts) == len(expected)
     assert tokenizer.count_segments(parts, limit=len(expected)) == len(expected)
@@ -384,7 +386,7 @@ def test_what_the_post_processor_adds(engine):
     assert tokenizer.encode_segments(parts, add_special_tokens=True) == expected
     array = tokenizer.encode_segments_to_numpy(parts, add_special_tokens=True)
     assert array.tolist() == expected
-    rendered, _ = tokenizer.encode_segments_to_json(parts, add_special_tokens=True)
+    rendered, _ = tokenizer.encode_source(parts, Policy(), JSON, add_special_tokens=True)
     assert json.loads(rendered) == expected
     ids, offsets = tokenizer.encode_segments_with_offsets(parts, add_special_tokens=True)
     assert (ids, offsets[[0, -1]].tolist()) == (expected, [[0, 0], [8, 8]])

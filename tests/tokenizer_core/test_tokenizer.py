@@ -169,7 +169,6 @@ def test_special_tokens_by_policy(engine):
     calls = [
         tokenizer.encode,
         tokenizer.encode_to_numpy,
-        tokenizer.encode_to_json,
         tokenizer.encode_with_offsets,
         tokenizer.count,
         lambda text, **options: tokenizer.encode_batch(["x", text], **options),
@@ -317,7 +316,6 @@ def test_a_value_that_is_not_text_is_refused(name, engine):
         stream.feed,
         lambda text: one.encode(text, disallowed_special=["<f>"]),
         lambda text: one.count(text, limit=0),
-        one.encode_to_json,
         lambda text: one.encode_batch(["fine", text]),
         lambda text: one.encode_batch_to_numpy(["fine", text]),
         lambda text: one.encode_segments([("", True), (text, False)]),

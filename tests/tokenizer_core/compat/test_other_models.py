@@ -165,7 +165,6 @@ def test_other_methods_and_options_are_refused_by_name(path):
             assert signature(method) == signature(vars(Tokenizer)[name]), name
     for call in (
         lambda: tokenizer.spec,
-        lambda: tokenizer.encode_to_json("a"),
         lambda: list(tokenizer.encode_iterable(["a"])),
         lambda: tokenizer.decode_bytes([1]),
         lambda: tokenizer.control_tokens,
