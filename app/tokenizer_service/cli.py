@@ -52,7 +52,7 @@ _GROUPS: Final = {
     "corpora and training": {
         "train": ("training", "learn a tokenizer from text files"),
         "shrink": ("shrinking", "keep the tokens of a tokenizer that a text uses"),
-        "counts": ("counts", "make, extend and merge files of counts to train from"),
+        "counts": ("counts", "make, merge and prune files of counts to train from"),
         "corpus": ("corpus", "make token files for model training; check and sample them"),
         "report": ("evaluation", "measure tokenizers on text: bytes per token, words, speed"),
         "compare": ("evaluation", "show how two tokenizers differ: tokens, ids, merges, text"),

@@ -90,7 +90,6 @@ def add_parsers(subcommands: Any) -> None:
     _add_common(promote, "print the active and the previous tokenizer as JSON")
 
     rollback = add_command(subcommands, run_rollback)
-    rollback.add("name NAME", "go back to an older version of this tokenizer", nargs="?")
     _add_common(rollback, "print the active and the previous tokenizer as JSON")
 
     remove = add_command(subcommands, run_remove)
@@ -361,27 +360,22 @@ def run_promote(arguments: argparse.Namespace) -> None:
 
 def run_rollback(arguments: argparse.Namespace) -> None:
     """Serve again what was served before the last promotion; a second time undoes the
-    first. With a NAME, which must be the one being served, go to the version of it that
-    was published before; each time one further back.
+    first.
 
-    examples:
+    example:
       tokenizer rollback
-      tokenizer rollback news
     """
     store = open_store(arguments)
-    if arguments.name:
-        ref = _version_before(store, arguments.name)
-    else:
-        try:
-            ref = store.served_before(default_tokenizer())
-        except ArtifactNotFoundError as error:
-            error.add_note("choose one: tokenizer promote NAME")
-            if DEFAULT_TOKENIZER not in store.names():
-                error.add_note(
-                    "to serve the starter of the package: tokenizer import starter --name starter "
-                    "--promote"
-                )
-            raise
+    try:
+        ref = store.served_before(default_tokenizer())
+    except ArtifactNotFoundError as error:
+        error.add_note("choose one: tokenizer promote NAME")
+        if DEFAULT_TOKENIZER not in store.names():
+            error.add_note(
+                "to serve the starter of the package: tokenizer import starter --name starter "
+                "--promote"
+            )
+        raise
     _promote(store, ref, as_json=arguments.json)
 
 
@@ -440,31 +434,6 @@ def run_alias(arguments: argparse.Namespace) -> None:
         print(
             "\n".join(f"{alias}  {name}" for alias, name in sorted(aliases.items())) or "no alias"
         )
-
-
-def _version_before(store: Artifacts, name: str) -> ArtifactRef:
-    if "@" in name:
-        raise UsageError(f"rollback takes a name alone; for one version: tokenizer promote {name}")
-    if name not in store.names():
-        name = resolve_published(store, name).name  # of an alias; or raises what there is
-    active = store.active()
-    if active is None:
-        with suppress(ArtifactNotFoundError):
-            active = store.resolve_default(default_tokenizer())
-    if active is None:
-        raise CommandError(
-            f"nothing was promoted before; tokenizer promote {name} serves its newest version"
-        )
-    if active.name != name:
-        raise CommandError(
-            f"{active} is being served, and no version of {name}; tokenizer promote {name} does it"
-        )
-    earlier = [ref for ref in store.versions(name) if ref.version < active.version]
-    if not earlier:
-        raise CommandError(
-            f"{active} is the oldest version of {name}; for another: tokenizer promote NAME"
-        )
-    return earlier[-1]
 
 
 def _promote(store: Artifacts, ref: ArtifactRef, *, as_json: bool) -> None:

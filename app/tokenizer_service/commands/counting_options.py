@@ -37,11 +37,6 @@ def add_counting_options(parser: CommandParser) -> None:
     add_corpus_format(parser, separator=None)
     add_bad_documents(parser)
     parser.add("--workers N", "processes that count (default: all processors)")
-    add_memory_options(parser)
-
-
-def add_memory_options(parser: CommandParser) -> None:
-    """Add the memory limit of counting, and the folder for counts that exceed it."""
     parser.add(
         "--memory-limit BYTES",
         "memory limit of counting, for instance 2G; the rest goes to the disk",

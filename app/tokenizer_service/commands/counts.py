@@ -1,4 +1,4 @@
-"""`tokenizer counts make`, `extend`, `merge`, `prune`, `inspect`: counts of pre-tokens as files."""
+"""`tokenizer counts make`, `merge`, `prune`, `inspect`: counts of pre-tokens as files."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import argparse
 import re
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.documents import corpus_file_names
 from tokenizer_core.errors import counted
 from tokenizer_core.splitting.patterns import SplitPattern, resolve_pattern
@@ -33,8 +32,6 @@ from tokenizer_service.commands.command_line import (
     require_files,
 )
 from tokenizer_service.commands.corpus_options import (
-    add_bad_documents,
-    add_corpus_format,
     corpus_format_of,
     files_in_order,
     max_bad_of,
@@ -43,7 +40,6 @@ from tokenizer_service.commands.corpus_options import (
 from tokenizer_service.commands.counting_options import (
     INPUTS_HELP,
     add_counting_options,
-    add_memory_options,
     check_counting_options,
     describe_pruning,
     special_tokens_of,
@@ -62,7 +58,6 @@ def add_parsers(subcommands: Any) -> None:
 
     examples:
       tokenizer counts make news.txt --output news.counts
-      tokenizer counts extend news.counts more-news.txt
       tokenizer counts merge news.counts=2 code.counts=1/3 --output mixed.counts
       tokenizer counts prune mixed.counts --min-count 2 --output pruned.counts
       tokenizer train --from-counts mixed.counts --vocab-size 8000,32000 --name mixed
@@ -76,17 +71,6 @@ def add_parsers(subcommands: Any) -> None:
     add_run_options(make)
     _add_json(make)
     add_quiet(make)
-
-    extend = add_command(below, run_extend, help="count more text files into counts")
-    extend.add("counts COUNTS", "a file of counts", type=parse_place)
-    extend.add("inputs INPUT", INPUTS_HELP, nargs="+", type=parse_place)
-    add_corpus_format(extend, separator=None)
-    add_bad_documents(extend)
-    extend.add("--workers N", "processes that count (default: all processors)")
-    add_memory_options(extend)
-    _add_json(extend)
-    add_quiet(extend)
-    extend.set_defaults(special_token=None, no_special_token=False)
 
     merge = add_command(below, run_merge, help="add counts, each with a weight")
     merge.add("counts COUNTS[=WEIGHT]", "files of counts", nargs="+", type=parse_weighted)
@@ -162,32 +146,6 @@ def run_make(arguments: argparse.Namespace) -> None:
         counts.save(arguments.output)
     _print(counts, arguments.output, arguments)
     print_warnings(*separator_warnings(arguments, counts.n_documents, len(files)))
-
-
-def run_extend(arguments: argparse.Namespace) -> None:
-    """Count more files with the options of the existing counts and add them. The file of
-    counts is replaced once all files are counted.
-
-    example:
-      tokenizer counts extend news.counts more-news.txt
-    """
-    check_counting_options(arguments)
-    require_files([arguments.counts])
-    files = files_in_order(arguments.inputs)
-    before = PretokenCounts.load(arguments.counts)
-    pattern, special_tokens = before.pattern, before.special_tokens
-    del before  # counting may need its memory
-    more = _count(arguments, files, pattern, special_tokens)
-    with _only_writer(arguments.counts):
-        # Another command may have extended the file while this one counted.
-        counts = combine_counts([(PretokenCounts.load(arguments.counts), 1), (more, 1)])
-        counts.save(arguments.counts)
-    _print(replace(counts, bad_documents=more.bad_documents), arguments.counts, arguments)
-
-
-def _only_writer(counts: Path | str) -> AbstractContextManager[None]:
-    """Let no other command extend a file of counts; at an address (`str`) others can."""
-    return locked_folder(counts.resolve().parent) if isinstance(counts, Path) else nullcontext()
 
 
 def run_merge(arguments: argparse.Namespace) -> None:

@@ -6,8 +6,6 @@ import sys
 import pytest
 
 from tests.native_module import native_module
-from tokenizer_core.training import count_pretokens
-from tokenizer_service.commands import counts
 
 OTHER = "wide wider widest\n<|endoftext|>low"
 
@@ -31,13 +29,11 @@ def are_same(cli, name, other):
     return (cli.folder / name).read_bytes() == (cli.folder / other).read_bytes()
 
 
-def test_counts_made_extended_and_merged_are_the_same(both):
-    both.run("counts", "merge", "a.counts", "b.counts", "--output=merged.counts")
+def test_counts_made_in_parts_and_merged_are_the_same(both):
+    out, error = both.run("counts", "merge", "a.counts", "b.counts", "--output=merged.counts")
     assert are_same(both, "merged.counts", "ab.counts")
-    out, error = both.run("counts", "extend", "a.counts", "other.txt")
-    assert are_same(both, "a.counts", "ab.counts")
     said = "13 pre-tokens, 8 distinct, of 82 bytes, 3 documents"
-    assert (out.decode().splitlines()[0], error) == (f"a.counts: {said}", "")
+    assert (out.decode().splitlines()[0], error) == (f"merged.counts: {said}", "")
     # A run in parts makes the same file, and is resumed.
     make = ("counts", "make", "corpus.txt", "other.txt", "--checkpoint-dir=run")
     for output in ("--output=run.counts", "--output=again.counts"):
@@ -47,21 +43,6 @@ def test_counts_made_extended_and_merged_are_the_same(both):
     told = both.fail("counts", "make", "other.txt", "--checkpoint-dir=run", "--output=x.counts")
     assert "another run (inputs differ (missing: 'corpus.txt')); name another place" in told
     assert not (both.folder / "x.counts").exists()
-
-
-def test_two_extensions_at_once_are_both_counted(both, monkeypatch):
-    (both.folder / "third.txt").write_text("third thing")
-    both.run("counts", "make", "corpus.txt", "third.txt", "other.txt", "--output=all.counts")
-    count = count_pretokens
-
-    def extend_meanwhile(*arguments, **options):
-        monkeypatch.setattr(counts, "count_pretokens", count)
-        both.run("counts", "extend", "a.counts", "third.txt")
-        return count(*arguments, **options)
-
-    monkeypatch.setattr(counts, "count_pretokens", extend_meanwhile)
-    both.run("counts", "extend", "a.counts", "other.txt")
-    assert are_same(both, "a.counts", "all.counts")
 
 
 def test_weights_become_whole_numbers(both):
@@ -131,7 +112,6 @@ ERRORS = [
     (("counts", "merge", "no.counts=1e9", "--output=x"), 1, "no.counts=1e9 is not there"),
     (("counts", "merge", "a.counts", "ab.counts", "--output=x"), 1, "is in two of these"),
     (("counts", "merge", "a.counts", "cl.counts", "--output=x"), 1, "different split pattern"),
-    (("counts", "extend", "a.counts", "corpus.txt"), 1, "is in two of these"),
     (("counts", "inspect", "corpus.txt"), 1, "not a file of pre-token counts"),
     (("train", "--from-counts=a.counts", "--separator=|"), 2, "leave out --separator, or"),
     (("train", "--from-counts=a.counts", "--field=text"), 2, "give them to counts make"),

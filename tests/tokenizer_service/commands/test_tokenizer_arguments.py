@@ -108,7 +108,6 @@ def test_without_an_active_tokenizer_the_error_has_the_remedy(cli):
     cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
     line = cli.fail("inspect", "active")
     assert "no tokenizer is active; make one so: tokenizer promote NAME" in line
-    assert "nothing was promoted before" in cli.fail("rollback", "worked")
     for said in ("nothing was promoted before", "is the first that was promoted"):
         line = cli.fail("rollback")
         assert said in line
