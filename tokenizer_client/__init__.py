@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         UnavailableError,
         UnexpectedResponseError,
     )
-    from tokenizer_client.local_files import EncodedFile
     from tokenizer_client.retries import RetryPolicy
 
 __all__ = [
@@ -52,7 +51,6 @@ __all__ = [
     "ConnectionLostError",
     "DeadlineExceededError",
     "DigestMismatchError",
-    "EncodedFile",
     "InvalidRequestError",
     "JobFailedError",
     "NotFoundError",
@@ -68,7 +66,6 @@ __all__ = [
 _HOMES = {
     "AsyncClient": "async_client",
     "Client": "client",
-    "EncodedFile": "local_files",
     "RetryPolicy": "retries",
 }
 

@@ -64,7 +64,6 @@ from tokenizer_client.errors import (
     UnexpectedResponseError,
 )
 from tokenizer_client.local_files import (
-    EncodedFile,
     Given,
     PartialFile,
     Progress,
@@ -948,41 +947,6 @@ class AsyncClient:
         n_ids = body.n_bytes // DTYPES[width].itemsize
         reader.check(n_ids=n_ids, n_text_bytes=reader.n_payload_bytes)
 
-    async def encode_file(
-        self,
-        source: Given[str | bytes],
-        output: os.PathLike[str] | str,
-        *,
-        width: Width = "u32",
-        allowed_special: AllowedSpecial = "all",
-        disallowed_special: DisallowedSpecial = (),
-        added_tokens: AddedTokens = "all",
-    ) -> EncodedFile:
-        """Write the ids of a text of any length to a file, raw and little-endian.
-
-        `np.fromfile(output, np.uint32)` reads them (`width="u16"`: uint16). The file appears once
-        it is complete.
-
-        Raises:
-            ValueError: `width="u16"`, and an id does not fit.
-            StreamCutOffError, ProblemError: see `encode_stream`.
-        """
-        body = Source(source, render_text)  # first: a source that cannot be read leaves no file
-        request = self._sender.bytes_request("/encode_stream", _TEXT, body, locals())
-        reader = FrameReader()
-        file = await asyncio.to_thread(PartialFile, Path(output))
-        try:
-            async with contextlib.aclosing(self._sender.payloads(request, reader)) as payloads:
-                async for payload in payloads:
-                    ids = parse_id_bytes(bytearray(payload))
-                    await asyncio.to_thread(file.write, render_ids(ids, width))
-            reader.check(n_ids=reader.n_payload_bytes // 4, n_text_bytes=body.n_bytes)
-            await asyncio.to_thread(file.publish)
-        except BaseException:
-            file.discard()
-            raise
-        return EncodedFile(reader.n_payload_bytes // 4, body.n_bytes, reader.digest or "")
-
     async def info(self) -> InfoResponse:
         """The tokenizer that serves, its engine and the limits of the service.
 
@@ -1569,7 +1533,7 @@ class AsyncTokenFileResource(_AsyncResource):
     async def _download(
         self, url: str, wanted: TokenFile, path: Path, report: Callable[[int], object]
     ) -> None:
-        file = await asyncio.to_thread(PartialFile, path, resume=True)
+        file = await asyncio.to_thread(PartialFile, path)
         was_resumed = file.n_bytes > 0
         try:
             await self._fetch(url, wanted, file, report)

@@ -1,4 +1,4 @@
-"""Sources of request bodies, and the files that a download or an encoding writes.
+"""Sources of request bodies, and the files that a download writes.
 
 A source is a file, bytes or an iterable; it is read in pieces and never loaded as a whole. A
 `PartialFile` appears under its name only once it is complete.
@@ -13,7 +13,6 @@ import os
 import secrets
 import stat
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -32,15 +31,6 @@ Item = TypeVar("Item")
 
 Progress: TypeAlias = Callable[[int, int | None], object]
 """Called with the bytes done and the total bytes (None if unknown)."""
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedFile:
-    """Summary of the file that `encode_file` wrote, with the digest of the tokenizer."""
-
-    n_tokens: int
-    n_text_bytes: int
-    digest: str
 
 
 class ReadableFile(Protocol):
@@ -197,12 +187,12 @@ def _join(items: Iterator[bytes]) -> Iterator[bytes]:
 class PartialFile:
     """A file written as `NAME.partial` and renamed once it is complete.
 
-    With `resume` it continues the partial file of an earlier attempt, even of another process, and
-    hashes its content first; otherwise it starts empty. While another call or process writes the
-    partial file, it writes one of its own, `NAME.RANDOM.partial`. Calls block.
+    It continues the partial file of an earlier attempt, even of another process, and hashes its
+    content first. While another call or process writes the partial file, it writes one of its own,
+    `NAME.RANDOM.partial`. Calls block.
     """
 
-    def __init__(self, path: Path, *, resume: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._partial = path.with_name(path.name + ".partial")
         file = _open_alone(self._partial)
@@ -210,8 +200,6 @@ class PartialFile:
         if file is None:
             self._partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
             file = self._partial.open("x+b")
-        elif not resume:
-            file.truncate(0)
         self._file = file
         self._sha256 = hashlib.sha256()
         self.n_bytes = 0

@@ -147,15 +147,15 @@ def test_a_partial_file_is_written_by_one_and_resumed_later(tmp_path):
     path = tmp_path / "train.bin"
     first = PartialFile(path)
     first.write(b"half")
-    PartialFile(path, resume=True).close()  # no later attempt would find it: it is removed
-    second = PartialFile(path, resume=True)  # a call in another thread or process
+    PartialFile(path).close()  # no later attempt would find it: it is removed
+    second = PartialFile(path)  # a call in another thread or process
     assert second.n_bytes == 0
     second.write(b"second")
     second.publish()
     assert path.read_bytes() == b"second"
     first.close()
     assert {each.name for each in tmp_path.iterdir()} == {"train.bin", "train.bin.partial"}
-    again = PartialFile(path, resume=True)
+    again = PartialFile(path)
     assert (again.n_bytes, again.sha256) == (4, hashlib.sha256(b"half").hexdigest())
     again.write(b", whole")
     again.publish()

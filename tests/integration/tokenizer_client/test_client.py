@@ -19,7 +19,6 @@ from tokenizer_client import (
     Client,
     ConflictError,
     DigestMismatchError,
-    EncodedFile,
     InvalidRequestError,
     PreconditionFailedError,
     ProblemError,
@@ -130,24 +129,6 @@ def test_streamed_ids_are_those_of_the_whole_text_and_decode_to_it(
     np.array(ids, "<u2").tofile(raw)
     for source, width in (([ids[:5], np.array(ids[5:9]), ids[9:]], "u32"), (raw, "u16")):
         assert "".join(client.decode_stream(source, width=width)) == LONG
-
-
-def test_a_file_of_ids_is_whole_or_absent(client, small_tokenizer, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes(DATA)
-    digest = client.tokenizers.active().digest
-    for width, dtype in (("u32", np.uint32), ("u16", np.uint16)):
-        done = client.encode_file(path, tmp_path / width, width=width)
-        assert np.fromfile(tmp_path / width, dtype).tolist() == small_tokenizer.encode(LONG)
-        assert done == EncodedFile(small_tokenizer.count(LONG), len(DATA), digest)
-    for source, error in (
-        ([DATA, b"\xff"], InvalidRequestError),
-        (tmp_path / "missing", FileNotFoundError),
-        ("text.txt", TypeError),
-    ):
-        with pytest.raises(error):
-            client.encode_file(source, tmp_path / "none")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["text.txt", "u16", "u32"]
 
 
 def test_an_error_in_the_middle_of_a_stream_is_raised(client):
