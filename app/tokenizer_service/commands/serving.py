@@ -646,12 +646,12 @@ def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None)
         f"{read} {url}/tokenizers",
         f"ADMIN_KEY={made_key or '...   # one of TOKENIZER_ADMIN_KEYS'}",
     ]
-    corpus = _find_corpus(settings)
-    if corpus is not None:
-        request: dict[str, Any] = {"input_paths": [corpus], "vocab_size": 1000}
-    else:
-        request = {"documents": ["low lower lowest", "new newer"], "vocab_size": 270}
-    request |= {"name": "mine", "promote": "always"}
+    request = {
+        "documents": ["low lower lowest", "new newer"],
+        "vocab_size": 270,
+        "name": "mine",
+        "promote": "always",
+    }
     lines.append(f"{admin} --json {_quote(request)} {url}/train")
     lines.append(f"{admin} {url}/train")
     return lines
@@ -683,17 +683,6 @@ def _encode_sample(settings: Settings) -> list[int] | None:
             file=sys.stderr,
         )
         return None
-
-
-def _find_corpus(settings: Settings) -> str | None:
-    """The name of a small text file in a corpus root, or None."""
-    for root in settings.corpus_roots:
-        with contextlib.suppress(OSError):
-            for path in sorted(root.glob("*.txt")):
-                found = path.lstat()
-                if stat.S_ISREG(found.st_mode) and 1000 < found.st_size < 100_000_000:
-                    return path.name
-    return None
 
 
 def _quote(value: dict[str, Any]) -> str:
