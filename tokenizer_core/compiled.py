@@ -244,6 +244,8 @@ def _may_keep(path: Path) -> bool:
 def _write(path: Path, data: bytes, *, is_cached: bool = False) -> None:
     if is_cached and len(data) > _max_cache_bytes(path.parent):
         return
+    for left in path.parent.glob(f".{path.name}.*"):  # of a process that was killed meanwhile
+        left.unlink(missing_ok=True)
     with replacing(path) as staged:
         write_synced(staged, data, mode=0o444)
     if is_cached:

@@ -496,11 +496,14 @@ def test_a_service_writes_the_file_of_a_version_without_a_usable_one(
         file.write_bytes(_damage(file.read_bytes()))
     else:
         file.unlink(missing_ok=True)
+    left = file.with_name(".compiled.0123456789abcdef")
+    left.write_bytes(b"half of it")
     ids = Tokenizer.from_spec(SPECS["merges"]).encode(TRAINING_TEXT)
     assert store.load(ref, shared=tmp_path / "run").encode(TRAINING_TEXT) == ids
     found = store.load(ref)
     assert is_compiled(found)
     assert found.encode(TRAINING_TEXT) == ids
+    assert not left.exists(), "a process that was killed left it"
     assert not cache.exists(), "no other file is needed"
 
 
