@@ -320,6 +320,8 @@ _PADS_ON_THE_LEFT: Final = (
     "GemmaTokenizer",
     "LlamaTokenizer",
 )
+# Qwen's reads no vocab.json, and gives no ids at all without a tokenizer.json.
+_NEED_A_FILE: Final = ("Qwen3_5Tokenizer", "WhisperTokenizer")
 # Without `Fast`: the release reads the file.
 _AS_IN_FILE: Final = frozenset({_GENERIC, "PreTrainedTokenizer", "BloomTokenizer"})
 
@@ -486,15 +488,19 @@ def _table_in_5(files: FolderTables) -> dict[str, Any]:
     if is_null and rule and rule.pattern and not kind.startswith(("Qwen", "CLIP")):
         raise NotReadError(f"it refuses add_prefix_space: null of {kind}")
     if not files.has_file:
-        built = [k for k, of in _CLASSES_IN_5.items() if of.pattern and k != "WhisperTokenizer"]
+        built = [k for k, of in _CLASSES_IN_5.items() if of.pattern and k not in _NEED_A_FILE]
         if kind not in built:
             raise UnknownIdsError(
                 f"the folder has no {TOKENIZER}, and its class, {kind}, is none that builds one of "
                 f"vocab.json and merges.txt ({', '.join(built)}); name such a class in {CONFIG}, "
                 f"or give the two files (vocab.json,merges.txt; Tokenizer.from_files)"
             )
-        if files.config.get("add_bos_token") or files.config.get("add_eos_token"):
-            raise UnknownIdsError(f"{CONFIG}: add_bos_token and add_eos_token need a {TOKENIZER}")
+        is_put = any(files.config.get(f"add_{name}_token") for name in ("bos", "eos"))
+        if is_put and any(_CLASSES_IN_5[kind].around or ()):
+            raise UnknownIdsError(
+                f"{CONFIG}: it is not known what {kind} does with add_bos_token and add_eos_token "
+                f"without a {TOKENIZER}; write one with transformers (save_pretrained)"
+            )
     config, declared, known = _declared(files, is_4=False)
     named = _named_of(files, config, known, rule.defaults if rule else {})
     own: dict[str, Token | str] = dict(rule.own) if rule else {}
@@ -527,6 +533,13 @@ def _table_in_5(files: FolderTables) -> dict[str, Any]:
         added = _with_added(added, [again])
     contents_of = {name: _content(value) for name, value in named.items()}
     table = {**files.table, **_parts_in_5(kind, rule, files.table, config, contents_of)}
+    if not files.has_file:
+        put = [
+            [contents_of[name]] if config.get(f"add_{name}") and name in contents_of else []
+            for name in ("bos_token", "eos_token")
+        ]
+        if any(put):
+            return _finished(table, added, put)
     if rule.around is None:
         return _finished(table, added)
     if kind == "WhisperTokenizer" and any(map(config.get, _PROMPT_SETTINGS)):

@@ -114,16 +114,22 @@ def test_a_folder_of_clip(has_two_files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "prefix_space"),
-    [("GPT2Tokenizer", True), ("Qwen2Tokenizer", False), ("RobertaTokenizer", False)],
+    ("kind", "more"),
+    [
+        ("GPT2Tokenizer", {"add_prefix_space": True}),
+        ("GPT2Tokenizer", {"add_bos_token": True, "bos_token": "</s>"}),  # OPT
+        ("GPTNeoXTokenizer", {"add_bos_token": True, "add_eos_token": True}),
+        ("Qwen2Tokenizer", {}),
+        ("RobertaTokenizer", {}),
+    ],
 )
-def test_a_folder_of_two_files(kind, prefix_space, tmp_path):
+def test_a_folder_of_two_files(kind, more, tmp_path):
     specials = ["<s>", "<pad>", "</s>", "<unk>", "<|endoftext|>", "<mask>"]
     spec = trained_spec(60, special_tokens=specials)
     write_files("gpt2", spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
     config = {"tokenizer_class": kind, "pad_token": "<pad>", "mask_token": "<mask>"}
-    write(tmp_path, tokenizer_config=config | {"add_prefix_space": prefix_space})
+    write(tmp_path, tokenizer_config=config | {"add_prefix_space": False} | more)
     check(tmp_path, [*adversarial_texts(), *TEXTS])
-    if kind != "Qwen2Tokenizer":  # NFC may change the token
+    if kind not in ("Qwen2Tokenizer", "GPTNeoXTokenizer"):  # NFC may change the token
         (tmp_path / "added_tokens.json").write_text(json.dumps({"<tool>": 322}))
         check(tmp_path, TEXTS)

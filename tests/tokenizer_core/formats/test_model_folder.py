@@ -194,6 +194,25 @@ def test_the_class_of_a_folder_of_two_files_builds_the_tokenizer(tmp_path):
     assert tokenizer.encode("low<mask>") == Tokenizer.from_spec(spec).encode("low<mask>")
     ends = [spec.special_tokens["<s>"], spec.special_tokens["</s>"]]
     assert tokenizer.encode("", add_special_tokens=True) == ends
+    adds = {"add_bos_token": True, "add_eos_token": True}
+    named = {"bos_token": "<s>", "eos_token": "</s>"}
+    config_file = tmp_path / "tokenizer_config.json"
+    for kind, config, expected in (
+        ("GPT2Tokenizer", adds | named, ends),
+        ("GPTNeoXTokenizer", named | {"add_bos_token": True}, ends[:1]),
+        ("Qwen2Tokenizer", {"add_bos_token": True}, []),  # it has none
+    ):
+        config_file.write_text(json.dumps(config | {"tokenizer_class": kind}))
+        found = Tokenizer.load(tmp_path).encode("", add_special_tokens=True)
+        assert found == expected
+    for kind, words in (
+        ("RobertaTokenizer", "save_pretrained"),
+        ("Qwen3_5Tokenizer", "is none that"),
+    ):
+        config_file.write_text(json.dumps(adds | {"tokenizer_class": kind}))
+        with pytest.raises(FormatError, match=words):
+            Tokenizer.load(tmp_path)
+    config_file.unlink()
     for text, message in (
         ("[]", r"vocab.json: it is no object"),
         ("version https://git-lfs.github.com/spec/v1\n", r"vocab.json' is a pointer of Git LFS"),
