@@ -424,7 +424,7 @@ class Tokenizer:
             raise InvalidSpecError(
                 f"{content!r:.60} is an added token already (id {spec.added_ids[content]}) and not "
                 f"special: a text gives its id whatever special tokens are allowed. Leave it out, "
-                f"or declare it special where the tokenizer is loaded"
+                f"or write special: true in its tokenizer.json, and load that"
             )
         made = spec.with_added_tokens(new)
         for token in made.added_tokens[len(spec.added_tokens) :]:
