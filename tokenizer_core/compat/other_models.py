@@ -8,6 +8,7 @@ time of its expressions.
 from __future__ import annotations
 
 import operator
+from contextlib import contextmanager
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -19,7 +20,7 @@ from tokenizer_core.text.drift import decode_rows, list_rows
 from tokenizer_core.tokenizer import Tokenizer, list_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from os import PathLike
 
     import numpy as np
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
 
     from tokenizer_core.specials.policy import Allowed, Disallowed
     from tokenizer_core.tokenizer import Ids
+
+
+@contextmanager
+def _naming_failures() -> Iterator[None]:
+    """Raise OtherModelError where the library fails on a text, as it does if the vocabulary lacks
+    the unknown token of its file."""
+    try:
+        yield
+    except Exception as error:
+        # It raises no narrower class.
+        raise OtherModelError(
+            f"the library tokenizers cannot encode the text: {error!s:.200}"
+        ) from error
 
 
 class LibraryTokenizer(Tokenizer):
@@ -76,7 +90,8 @@ class LibraryTokenizer(Tokenizer):
     ) -> Any:
         require_characters(text)
         library = self._chosen(allowed, disallowed)
-        return library.encode(text, add_special_tokens=add_special_tokens)
+        with _naming_failures():
+            return library.encode(text, add_special_tokens=add_special_tokens)
 
     def _chosen(self, allowed: Allowed, disallowed: Disallowed) -> Any:
         if allowed not in ("all", "none") or disallowed:
@@ -179,7 +194,8 @@ class LibraryTokenizer(Tokenizer):
         for text in texts:
             require_characters(text)
         library = self._chosen(allowed_special, disallowed_special)
-        encoded = library.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        with _naming_failures():
+            encoded = library.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
         return [list(each.ids) for each in encoded]
 
     def count(

@@ -190,6 +190,16 @@ def test_other_methods_and_options_are_refused_by_name(path):
         tokenizer.encode_batch(["ok", "\ud800"])
 
 
+def test_a_text_on_which_the_library_fails_is_an_error_of_ours(tmp_path):
+    words = models.WordLevel({"a": 0}, unk_token="[UNK]")  # which the vocabulary lacks
+    tokenizers.Tokenizer(words).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert tokenizer.encode("a") == [0]
+    for encode in (tokenizer.encode, tokenizer.count, lambda text: tokenizer.encode_batch([text])):
+        with pytest.raises(OtherModelError, match=r"cannot encode the text: .*\[UNK\]"):
+            encode("b")
+
+
 def test_a_folder_a_broken_file_and_a_missing_library_are_refused(path, monkeypatch):
     with pytest.raises(OtherModelError, match="name the file itself"):
         Tokenizer.load(path.parent)
