@@ -15,7 +15,7 @@
 //!   +-- hit ----> ids unpacked from the line -----------------+
 //!   +-- miss ---> local cache, or merge; then kept (session)  |
 //!                                                             v
-//!                                     sink: end of a vector, or a count (sink)
+//!                                     sink: the end of a vector (sink)
 //! ```
 //!
 //! Long texts and batches are cut into tasks at positions where every pattern has a boundary, and several
@@ -38,7 +38,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::cache::MAX_ENTRIES;
 use crate::decode::vocabulary::Vocabulary;
 use crate::encode::session::{Buffers, Session};
-use crate::encode::sink::{Appender, Counter, SLACK};
+use crate::encode::sink::{SLACK, Sink};
 use crate::encode::specials::SpecialTokens;
 pub use crate::encode::tables::{MissingBytes, Start};
 use crate::encode::tables::{SharedCache, Tables};
@@ -134,7 +134,7 @@ impl Encoder {
         text: &S,
         ids: &mut Vec<u32>,
     ) -> Result<(), S::Error> {
-        let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
+        let (own, sink) = (&mut String::new(), &mut Sink::appending(ids));
         self.with_session(|session| {
             encode_source(session, scanner, specials, text, WINDOW, own, sink)
         })?
@@ -164,7 +164,7 @@ impl Encoder {
         pieces: impl Iterator<Item = &'p str>,
         out: &mut Vec<u32>,
     ) -> Result<(), Stopped> {
-        let mut sink = Appender { out };
+        let mut sink = Sink::appending(out);
         self.with_session(|session| {
             let mut pieces = pieces.map(str::as_bytes).filter(|piece| !piece.is_empty());
             pieces.try_for_each(|piece| session.encode_pre_token(piece, &mut sink))
@@ -179,11 +179,12 @@ impl Encoder {
         text: &S,
         limit: Option<usize>,
     ) -> Result<usize, S::Error> {
-        let (own, sink) = (&mut String::new(), &mut Counter::up_to(limit));
+        let (own, mut ids) = (&mut String::new(), Vec::new());
+        let sink = &mut Sink::counting(&mut ids, limit);
         self.with_session(|session| {
             encode_source(session, scanner, specials, text, WINDOW, own, sink)
         })??;
-        Ok(sink.n_ids)
+        Ok(sink.n_ids())
     }
 
     /// The ids of `texts`, special tokens recognised, by up to `n_threads` threads. Fails with the
@@ -229,9 +230,7 @@ impl Encoder {
         let mut own = String::new();
         self.with_session(|session| {
             for (number, text) in texts.iter().enumerate() {
-                let sink = &mut Appender {
-                    out: &mut encoded.ids,
-                };
+                let sink = &mut Sink::appending(&mut encoded.ids);
                 let done = encode_source(session, scanner, specials, text, window, &mut own, sink);
                 done.map_err(|error| (number, error))?;
                 encoded.ends.push(encoded.ids.len() as u64);

@@ -11,7 +11,7 @@ use crate::cache::key::{MAX_SHORT_BYTES, words};
 use crate::cache::packed_ids::MiddleValue;
 use crate::cache::probe::Probe;
 use crate::cache::table::Line;
-use crate::encode::sink::Sink;
+use crate::encode::sink::Cursor;
 use crate::mem::prefetch::prefetch;
 use crate::simd::Work;
 use crate::split::pieces::{END, offset_of};
@@ -122,44 +122,36 @@ impl<K: Probe> Work<K> for PrefetchLines<'_, '_> {
 
 /// Appends the ids of consecutive pieces of a group, up to the first whose key is in neither slot of its
 /// line.
-pub struct AddHits<'a, 'c, S: Sink> {
+pub struct AddHits<'a, 'c> {
     group: &'a Group<'c>,
     next: usize,
-    sink: &'a mut S,
-    cursor: S::Cursor,
+    cursor: Cursor,
 }
 
-impl<'a, 'c, S: Sink> AddHits<'a, 'c, S> {
+impl<'a, 'c> AddHits<'a, 'c> {
     /// From the piece `next` of the group on.
     ///
     /// # Safety
-    /// The cursor is open for all these pieces, see `Sink`.
+    /// The cursor is open for all these pieces, see `Cursor::add_value`.
     #[inline(always)]
-    pub unsafe fn new(
-        group: &'a Group<'c>,
-        next: usize,
-        sink: &'a mut S,
-        cursor: S::Cursor,
-    ) -> Self {
+    pub unsafe fn new(group: &'a Group<'c>, next: usize, cursor: Cursor) -> Self {
         AddHits {
             group,
             next,
-            sink,
             cursor,
         }
     }
 }
 
-impl<S: Sink, K: Probe> Work<K> for AddHits<'_, '_, S> {
+impl<K: Probe> Work<K> for AddHits<'_, '_> {
     /// The number of the piece that it stopped at, and the cursor.
-    type Output = (usize, S::Cursor);
+    type Output = (usize, Cursor);
 
     #[inline(always)]
-    fn run(self, kernel: K) -> (usize, S::Cursor) {
+    fn run(self, kernel: K) -> (usize, Cursor) {
         let AddHits {
             group,
             mut next,
-            sink,
             mut cursor,
         } = self;
         let entries = group.entries();
@@ -169,7 +161,7 @@ impl<S: Sink, K: Probe> Work<K> for AddHits<'_, '_, S> {
                 break;
             };
             // SAFETY: by the promise of `new` the cursor is open for this piece.
-            cursor = unsafe { sink.add_value(cursor, kernel, line, slot) };
+            cursor = unsafe { cursor.add_value(kernel, line, slot) };
             next += 1;
         }
         (next, cursor)
@@ -178,66 +170,62 @@ impl<S: Sink, K: Probe> Work<K> for AddHits<'_, '_, S> {
 
 /// Appends the ids of a piece that is in neither slot of its line, if it has the whole line, or is in a
 /// neighbouring line or in the second table.
-pub struct AddDisplaced<'a, 'c, S: Sink> {
+pub struct AddDisplaced<'a, 'c> {
     lookup: &'a Lookup<'c>,
     text: &'a [u8],
     range: Range<usize>,
     entry: Entry<'c>,
-    sink: &'a mut S,
-    cursor: S::Cursor,
+    cursor: Cursor,
 }
 
-impl<'a, 'c, S: Sink> AddDisplaced<'a, 'c, S> {
+impl<'a, 'c> AddDisplaced<'a, 'c> {
     /// Of the piece `text[range]`.
     ///
     /// # Safety
-    /// The cursor is open for this piece, see `Sink`.
+    /// The cursor is open for this piece, see `Cursor::add_value`.
     #[inline(always)]
     pub unsafe fn new(
         lookup: &'a Lookup<'c>,
         (text, range): (&'a [u8], Range<usize>),
         entry: Entry<'c>,
-        sink: &'a mut S,
-        cursor: S::Cursor,
+        cursor: Cursor,
     ) -> Self {
         AddDisplaced {
             lookup,
             text,
             range,
             entry,
-            sink,
             cursor,
         }
     }
 }
 
-impl<S: Sink, K: Probe> Work<K> for AddDisplaced<'_, '_, S> {
+impl<K: Probe> Work<K> for AddDisplaced<'_, '_> {
     /// The cursor, if the piece was found.
-    type Output = Option<S::Cursor>;
+    type Output = Option<Cursor>;
 
     #[inline(always)]
-    fn run(self, kernel: K) -> Option<S::Cursor> {
+    fn run(self, kernel: K) -> Option<Cursor> {
         let AddDisplaced {
             lookup,
             text,
             range,
             entry: Entry { key, line },
-            sink,
             cursor,
         } = self;
         if range.len() <= MAX_SHORT_BYTES {
             if let Some(value) = line.get_wide(&words(key)) {
                 let value = MiddleValue::from_words(value);
                 // SAFETY: by the promise of `new` the cursor is open for this piece.
-                return Some(unsafe { sink.add_middle(cursor, value) });
+                return Some(unsafe { cursor.add_middle(value) });
             }
             if let Some((line, slot)) = lookup.find_beyond(kernel, &key, line) {
                 // SAFETY: as above.
-                return Some(unsafe { sink.add_value(cursor, kernel, line, slot) });
+                return Some(unsafe { cursor.add_value(kernel, line, slot) });
             }
         }
         let value = lookup.middle_value(text, range, key, line)?;
         // SAFETY: as above.
-        Some(unsafe { sink.add_middle(cursor, value) })
+        Some(unsafe { cursor.add_middle(value) })
     }
 }

@@ -16,7 +16,7 @@ use crate::simd::{Instructions, Work};
 use crate::split::Scanner;
 use crate::split::blocks::classes::BLOCK;
 use crate::split::finders::with_finder;
-use crate::split::parts::find_parts;
+use crate::split::parts::write_parts;
 use crate::split::pieces::{
     BATCH, Cutting, Ends, FindPieces, Found, MAX_BATCH_BYTES, PART, offset_of,
 };
@@ -88,10 +88,10 @@ impl<'s> Session<'s> {
         scanner: Scanner,
         mut search: Search,
         (spaces, mut place): (Spaces, Place),
-        sink: &mut impl Sink,
+        sink: &mut Sink,
     ) -> Result<(), Stopped> {
         let (text, mut at) = (search.text(), 0);
-        while sink.wants_more().is_continue()
+        while sink.wants_more()
             && let Some((found, id)) = search.next(at)
         {
             // With flags, a token may begin before the end of the last one.
@@ -110,7 +110,7 @@ impl<'s> Session<'s> {
         scanner: Scanner,
         text: &str,
         (spaces, place): (Spaces, Place),
-        sink: &mut impl Sink,
+        sink: &mut Sink,
     ) -> Result<(), Stopped> {
         let Some(beginning) = spaces.beginning_of(scanner, text, place)? else {
             return self.encode_plain(scanner, text, sink);
@@ -124,7 +124,7 @@ impl<'s> Session<'s> {
         &mut self,
         scanner: Scanner,
         text: &str,
-        sink: &mut impl Sink,
+        sink: &mut Sink,
     ) -> Result<(), Stopped> {
         let cutting = Cutting {
             kernel: self.tables.kernel,
@@ -141,9 +141,9 @@ impl<'s> Session<'s> {
     fn encode_found(
         &mut self,
         finder: &mut dyn FindPieces,
-        sink: &mut impl Sink,
+        sink: &mut Sink,
     ) -> Result<(), Stopped> {
-        while sink.wants_more().is_continue() {
+        while sink.wants_more() {
             stop::check(&self.stop)?;
             self.renew_if_full();
             match finder.next_batch(&mut self.buffers.ends)? {
@@ -162,7 +162,7 @@ impl<'s> Session<'s> {
     }
 
     /// Appends the ids of one pre-token.
-    pub fn encode_pre_token(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<(), Stopped> {
+    pub fn encode_pre_token(&mut self, bytes: &[u8], sink: &mut Sink) -> Result<(), Stopped> {
         stop::check(&self.stop)?;
         self.n_pieces += 1;
         self.renew_if_full();
@@ -201,7 +201,7 @@ impl<'s> Session<'s> {
         text: &[u8],
         start: usize,
         n: usize,
-        sink: &mut impl Sink,
+        sink: &mut Sink,
     ) -> Result<(), Stopped> {
         let (tables, cache, stop) = (self.tables, &*self.cache, &self.stop);
         let Buffers { ends, misses } = &mut *self.buffers;
@@ -231,7 +231,7 @@ impl<'s> Session<'s> {
             loop {
                 // SAFETY: the cursor was opened for all pieces from here on, and only these calls have
                 // used it since.
-                let hits = unsafe { AddHits::new(group, position, sink, cursor) };
+                let hits = unsafe { AddHits::new(group, position, cursor) };
                 (position, cursor) = tables.kernel.run(hits);
                 if position == n_entries {
                     break;
@@ -242,7 +242,7 @@ impl<'s> Session<'s> {
                 position += 1;
                 let piece = (text, range.clone());
                 // SAFETY: as above.
-                let displaced = unsafe { AddDisplaced::new(lookup, piece, entry, sink, cursor) };
+                let displaced = unsafe { AddDisplaced::new(lookup, piece, entry, cursor) };
                 if let Some(added) = tables.kernel.run(displaced) {
                     cursor = added;
                     continue;
@@ -270,7 +270,7 @@ impl<'s> Session<'s> {
         &mut self,
         text: &[u8],
         piece: Range<usize>,
-        sink: &mut impl Sink,
+        sink: &mut Sink,
     ) -> Result<(), Stopped> {
         let whole = &text[piece.clone()];
         if whole.is_ascii() || self.tables.whole_id(whole).is_some() {
@@ -279,14 +279,14 @@ impl<'s> Session<'s> {
         let mut start = piece.start;
         while start < piece.end {
             stop::check(&self.stop)?;
-            let (boundaries, ends) = (&self.tables.boundaries, &mut self.buffers.ends);
-            let (n, end) = find_parts(boundaries, text, start, piece.end, ends);
+            let (boundaries, ends) = (&self.tables.boundaries, &mut self.buffers.ends[..BATCH]);
+            let (n, end) = write_parts(boundaries, &text[..piece.end], start, 1, 0, ends);
             if n == 0 {
-                let is_part = end - start < whole.len();
-                self.find_or_merge_uncached(text, start..end, is_part, sink)?;
-            } else {
-                self.look_up_batch(text, start, n, sink)?;
+                let is_part = start > piece.start;
+                self.find_or_merge_uncached(text, start..piece.end, is_part, sink)?;
+                return Ok(());
             }
+            self.look_up_batch(text, start, n, sink)?;
             start = end;
         }
         Ok(())
@@ -298,7 +298,7 @@ impl<'s> Session<'s> {
         text: &[u8],
         range: Range<usize>,
         is_part: bool,
-        sink: &mut impl Sink,
+        sink: &mut Sink,
     ) -> Result<(), Stopped> {
         let piece = MissedPiece {
             text,
@@ -319,7 +319,7 @@ impl Misses {
         piece: MissedPiece,
         cache: &PieceCache,
         stop: &Option<StopFlag>,
-        sink: &mut impl Sink,
+        sink: &mut Sink,
     ) -> Result<(), Stopped> {
         if let Some(added) = self.local.find(&piece, cache, |ids| sink.add(ids)) {
             return added;
@@ -346,12 +346,8 @@ impl Misses {
         }
         if bytes.len() > WINDOW {
             let n_bytes = |id| tables.vocabulary.token(id).len();
-            return sink.add_appended(&mut Vec::new(), |ids| {
-                let check = || stop::check(stop);
-                tables
-                    .merger
-                    .encode_long(bytes, scratch, n_bytes, check, ids)
-            });
+            let check = || stop::check(stop);
+            return (tables.merger).encode_long(bytes, scratch, n_bytes, check, sink.out);
         }
         tables.kernel.run(MergePiece {
             merger: &tables.merger,

@@ -1,6 +1,4 @@
-//! The destination of ids: the end of a vector, or a count.
-
-use std::ops::ControlFlow;
+//! The destination of ids: the end of a vector, where they stay or are counted.
 
 use crate::cache::packed_ids::{MiddleValue, count_in};
 use crate::cache::probe::Probe;
@@ -10,53 +8,13 @@ use crate::split::blocks::classes::BLOCK;
 use crate::split::pieces::BATCH;
 use crate::stop::Stopped;
 
-/// Counts or keeps ids. Between `open` and `close` the values of the tables go through a cursor, which stays
-/// in a register.
-pub trait Sink {
-    type Cursor: Copy;
-
-    /// A cursor for `n_values` values.
-    fn open(&mut self, n_values: usize) -> Result<Self::Cursor, NoMemory>;
-
-    /// Adds the ids of the value in a slot.
-    ///
-    /// # Safety
-    /// The cursor comes from `open`, or from `add_value` or `add_middle` since then; no
-    /// other method was called in between, and fewer values were added than `open` was promised.
-    unsafe fn add_value(
-        &mut self,
-        cursor: Self::Cursor,
-        kernel: impl Probe,
-        line: &Line,
-        slot: Slot,
-    ) -> Self::Cursor;
-
-    /// Adds the ids of a value of the second table, or of a wide entry.
-    ///
-    /// # Safety
-    /// As of `add_value`.
-    unsafe fn add_middle(&mut self, cursor: Self::Cursor, value: MiddleValue) -> Self::Cursor;
-
-    /// # Safety
-    /// The cursor is what `open` gave, or one of these two since; nothing else was called in between.
-    unsafe fn close(&mut self, cursor: Self::Cursor);
-
-    /// Adds ids while no cursor is open.
-    fn add(&mut self, ids: &[u32]) -> Result<(), Stopped>;
-
-    /// Adds the ids that `append` appends to a vector. It may be `own`, which is empty.
-    fn add_appended(
-        &mut self,
-        own: &mut Vec<u32>,
-        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
-    ) -> Result<(), Stopped>;
-
-    fn wants_more(&self) -> ControlFlow<()>;
-}
-
-/// Appends to a vector.
-pub struct Appender<'v> {
+/// Takes the ids of a call. Between `open` and `close` the values of the tables go through a cursor, which
+/// stays in a register.
+pub struct Sink<'v> {
     pub out: &'v mut Vec<u32>,
+    /// Ids that were counted and dropped; None if `out` keeps all.
+    counted: Option<usize>,
+    limit: usize,
 }
 
 /// A value is stored as this many ids, for any number of them: one instruction, and no branch that
@@ -68,139 +26,105 @@ const ROOM: usize = 4 * STORED;
 /// Room after the last ids: for as many values as a batch may have.
 pub const SLACK: usize = ROOM * (BATCH + BLOCK);
 
-impl Sink for Appender<'_> {
-    /// The end of the ids so far.
-    type Cursor = *mut u32;
-
-    #[inline(always)]
-    fn open(&mut self, n_values: usize) -> Result<*mut u32, NoMemory> {
-        self.out.try_reserve(n_values * ROOM)?;
-        Ok(self.out.spare_capacity_mut().as_mut_ptr().cast())
+impl<'v> Sink<'v> {
+    /// Appends to a vector.
+    pub fn appending(out: &'v mut Vec<u32>) -> Sink<'v> {
+        Sink {
+            out,
+            counted: None,
+            limit: usize::MAX,
+        }
     }
 
+    /// Counts until there are more than `limit`; `own` is an empty vector for the ids of a batch.
+    pub fn counting(own: &'v mut Vec<u32>, limit: Option<usize>) -> Sink<'v> {
+        Sink {
+            out: own,
+            counted: Some(0),
+            limit: limit.unwrap_or(usize::MAX),
+        }
+    }
+
+    pub fn n_ids(&self) -> usize {
+        self.counted.unwrap_or(0) + self.out.len()
+    }
+
+    /// Asked before each batch: ids that are only counted are dropped here.
     #[inline(always)]
-    unsafe fn add_value(
-        &mut self,
-        cursor: *mut u32,
-        kernel: impl Probe,
-        line: &Line,
-        slot: Slot,
-    ) -> *mut u32 {
+    pub fn wants_more(&mut self) -> bool {
+        if let Some(counted) = &mut self.counted {
+            *counted += self.out.len();
+            self.out.clear();
+        }
+        self.n_ids() <= self.limit
+    }
+
+    /// A cursor for `n_values` values: the end of the ids so far.
+    #[inline(always)]
+    pub fn open(&mut self, n_values: usize) -> Result<Cursor, NoMemory> {
+        self.out.try_reserve(n_values * ROOM)?;
+        Ok(Cursor(self.out.spare_capacity_mut().as_mut_ptr().cast()))
+    }
+
+    /// # Safety
+    /// The cursor is what `open` gave, moved by values; nothing else was called in between.
+    #[inline(always)]
+    pub unsafe fn close(&mut self, cursor: Cursor) {
+        // SAFETY: the cursor is within the vector's memory, and all below is written.
+        unsafe {
+            let n_ids = cursor.0.offset_from_unsigned(self.out.as_ptr());
+            self.out.set_len(n_ids);
+        }
+    }
+
+    /// Adds ids while no cursor is open.
+    pub fn add(&mut self, ids: &[u32]) -> Result<(), Stopped> {
+        Ok(self.out.try_extend(ids)?)
+    }
+}
+
+/// Where the next ids of an open sink go.
+#[derive(Clone, Copy)]
+pub struct Cursor(*mut u32);
+
+impl Cursor {
+    /// Adds the ids of the value in a slot; returns the cursor after them.
+    ///
+    /// # Safety
+    /// The cursor comes from `Sink::open`, or from `add_value` or `add_middle` since then; the sink was
+    /// not used in between, and fewer values were added than `open` was promised.
+    #[inline(always)]
+    pub unsafe fn add_value(self, kernel: impl Probe, line: &Line, slot: Slot) -> Cursor {
         // SAFETY: `open` made room for more than two times eight ids for each value that the caller adds,
         // and a value has at most 15.
         unsafe {
             let (ids, n_ids) = (kernel.ids_in(line, slot), count_in(line, slot));
-            cursor.cast::<[u32; STORED]>().write_unaligned(ids);
+            self.0.cast::<[u32; STORED]>().write_unaligned(ids);
             if n_ids > STORED {
-                let more = cursor.add(STORED).cast::<[u32; STORED]>();
+                let more = self.0.add(STORED).cast::<[u32; STORED]>();
                 more.write_unaligned([ids[STORED - 1]; STORED]);
             }
-            cursor.add(n_ids)
+            Cursor(self.0.add(n_ids))
         }
     }
 
+    /// Adds the ids of a value of the second table, or of a wide entry.
+    ///
+    /// # Safety
+    /// As of `add_value`.
     #[inline(always)]
-    unsafe fn add_middle(&mut self, cursor: *mut u32, value: MiddleValue) -> *mut u32 {
+    pub unsafe fn add_middle(self, value: MiddleValue) -> Cursor {
         const MOST: usize = MiddleValue::STORED;
         const { assert!(MiddleValue::MAX_IDS <= ROOM) };
         let (ids, n_ids) = value.padded();
         // SAFETY: `open` made room for so many ids for each value that the caller adds.
         unsafe {
-            cursor.cast::<[u32; MOST]>().write_unaligned(ids);
+            self.0.cast::<[u32; MOST]>().write_unaligned(ids);
             if n_ids > MOST {
-                let more = cursor.add(MOST).cast::<[u32; ROOM - MOST]>();
+                let more = self.0.add(MOST).cast::<[u32; ROOM - MOST]>();
                 more.write_unaligned([ids[MOST - 1]; ROOM - MOST]);
             }
-            cursor.add(n_ids)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn close(&mut self, cursor: *mut u32) {
-        // SAFETY: the cursor is within the vector's memory, and all below is written.
-        unsafe {
-            let n_ids = cursor.offset_from_unsigned(self.out.as_ptr());
-            self.out.set_len(n_ids);
-        }
-    }
-
-    fn add(&mut self, ids: &[u32]) -> Result<(), Stopped> {
-        Ok(self.out.try_extend(ids)?)
-    }
-
-    fn add_appended(
-        &mut self,
-        _: &mut Vec<u32>,
-        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
-    ) -> Result<(), Stopped> {
-        append(self.out)
-    }
-
-    #[inline(always)]
-    fn wants_more(&self) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
-
-/// Counts until there are more than `limit`.
-pub struct Counter {
-    pub n_ids: usize,
-    pub limit: usize,
-}
-
-impl Counter {
-    pub fn up_to(limit: Option<usize>) -> Counter {
-        Counter {
-            n_ids: 0,
-            limit: limit.unwrap_or(usize::MAX),
-        }
-    }
-}
-
-impl Sink for Counter {
-    type Cursor = usize;
-
-    #[inline(always)]
-    fn open(&mut self, _: usize) -> Result<usize, NoMemory> {
-        Ok(self.n_ids)
-    }
-
-    #[inline(always)]
-    unsafe fn add_value(&mut self, cursor: usize, _: impl Probe, line: &Line, slot: Slot) -> usize {
-        cursor + count_in(line, slot)
-    }
-
-    #[inline(always)]
-    unsafe fn add_middle(&mut self, cursor: usize, value: MiddleValue) -> usize {
-        cursor + value.padded().1
-    }
-
-    #[inline(always)]
-    unsafe fn close(&mut self, cursor: usize) {
-        self.n_ids = cursor;
-    }
-
-    fn add(&mut self, ids: &[u32]) -> Result<(), Stopped> {
-        self.n_ids += ids.len();
-        Ok(())
-    }
-
-    fn add_appended(
-        &mut self,
-        own: &mut Vec<u32>,
-        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
-    ) -> Result<(), Stopped> {
-        append(own)?;
-        self.n_ids += own.len();
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn wants_more(&self) -> ControlFlow<()> {
-        if self.n_ids > self.limit {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
+            Cursor(self.0.add(n_ids))
         }
     }
 }

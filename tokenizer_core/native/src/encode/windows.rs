@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::encode::session::Session;
-use crate::encode::sink::{Appender, Sink};
+use crate::encode::sink::Sink;
 use crate::encode::specials::SpecialTokens;
 use crate::encode::tasks::Encoded;
 use crate::mem::growth::{Grow, NoMemory};
@@ -89,12 +89,12 @@ pub fn encode_source<S: Source + ?Sized>(
     text: &S,
     window: usize,
     own: &mut String,
-    sink: &mut impl Sink,
+    sink: &mut Sink,
 ) -> Result<(), S::Error> {
     let size = text.as_utf8().map_or(window, str::len);
     let mut next = Some(0);
     while let Some(start) = next
-        && sink.wants_more().is_continue()
+        && sink.wants_more()
     {
         next = next_cut(text, scanner, specials, start, size);
         let window = start..next.unwrap_or(text.n_characters());
@@ -112,7 +112,7 @@ fn encode_window<S: Source + ?Sized>(
     text: &S,
     window: Range<usize>,
     own: &mut String,
-    sink: &mut impl Sink,
+    sink: &mut Sink,
 ) -> Result<(), S::Error> {
     let (place, mut runs) = (Place::of_window(window.start), Vec::new());
     let mut add_run = |run| runs.try_push(run).map_err(Stopped::from);
@@ -169,7 +169,7 @@ impl<S: Source> Part<'_, S> {
             let n_bytes = text.as_utf8().map_or(3 * window.len(), |_| window.len());
             let room = made.ids.try_reserve(n_bytes / 3);
             room.map_err(Stopped::from)?;
-            let sink = &mut Appender { out: &mut made.ids };
+            let sink = &mut Sink::appending(&mut made.ids);
             encode_window(session, scanner, specials, text, window, own, sink)?;
             if self.is_last {
                 let ended = made.ends.try_push(made.ids.len() as u64);

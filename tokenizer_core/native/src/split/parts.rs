@@ -2,7 +2,7 @@
 
 use crate::merge::boundaries::{Boundaries, Meeting};
 use crate::split::blocks::classes::BLOCK;
-use crate::split::pieces::{BATCH, Ends, INSIDE, MAX_BATCH_BYTES, PART};
+use crate::split::pieces::{INSIDE, MAX_BATCH_BYTES, PART};
 use crate::unicode::length_from;
 
 /// Whether looking up the parts of a pre-token pays: it is long, or of a script without spaces (from
@@ -17,33 +17,40 @@ pub fn may_have_parts(pre_token: &[u8]) -> bool {
     }
 }
 
-/// Writes to `ends` where the parts of a pre-token end, each plus `base`. Returns how many there
-/// are, or None without room for all. `inside` is 1 if the pre-token began earlier.
+/// Writes to `ends` where the parts of a pre-token from `from` on end, counted from there, each plus
+/// `base`: as many as there is room for. Returns how many, and where the last of them ends. `inside` is
+/// 1 if the first begins inside the pre-token.
 #[inline(never)]
-pub fn write_all_parts(
+pub fn write_parts(
     boundaries: &Boundaries,
     pre_token: &[u8],
-    inside: u32,
+    from: usize,
+    mut inside: u32,
     base: u32,
     ends: &mut [u32],
-) -> Option<usize> {
-    let (mut n, mut at, mut inside) = (0, 0, inside);
-    let mut before = Meeting::at_start(pre_token);
-    loop {
-        at += length_from(pre_token[at]);
-        if at >= pre_token.len() {
+) -> (usize, usize) {
+    let (mut n, mut at, mut last) = (0, from, from);
+    let mut before = Meeting::at_start(&pre_token[from..]);
+    while n < ends.len() && last < pre_token.len() {
+        at = pre_token.len().min(at + length_from(pre_token[at]));
+        if at - from > MAX_BATCH_BYTES {
             break;
         }
-        let after = Meeting::at(pre_token, at);
-        let is_plain = before.is_ascii() && after.is_ascii();
-        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
-            *ends.get_mut(n)? = (base + at as u32) | flags(1, inside);
-            (n, inside) = (n + 1, 1);
+        // The end of the pre-token needs no proof.
+        let is_cut = at < pre_token.len();
+        if is_cut {
+            let after = Meeting::at(pre_token, at);
+            let is_plain = before.is_ascii() && after.is_ascii();
+            let may_join = is_plain || boundaries.may_join(before, after) & 1 != 0;
+            before = after;
+            if may_join {
+                continue;
+            }
         }
-        before = after;
+        ends[n] = (base + (at - from) as u32) | flags(is_cut.into(), inside);
+        (n, last, inside) = (n + 1, at, 1);
     }
-    *ends.get_mut(n)? = (base + pre_token.len() as u32) | flags(0, inside);
-    Some(n + 1)
+    (n, last)
 }
 
 /// The flags of an end: whether it is a cut, and whether its piece began inside a pre-token.
@@ -53,43 +60,11 @@ pub fn flags(is_cut: u32, began_inside: u32) -> u32 {
     (is_cut | began_inside) << 31 | began_inside << 30
 }
 
-/// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
-/// up to a batch of them. Returns how many, and where the last of them ends; 0 parts if the first
-/// is too long for a batch.
-pub fn find_parts(
-    boundaries: &Boundaries,
-    text: &[u8],
-    start: usize,
-    end: usize,
-    ends: &mut Ends,
-) -> (usize, usize) {
-    let (mut n, mut at, mut last_end) = (0, start, start);
-    let mut before = Meeting::at_start(&text[at..]);
-    while n < BATCH {
-        at += length_from(text[at]);
-        if at >= end || at - start > MAX_BATCH_BYTES {
-            // The end of the pre-token needs no proof.
-            if at >= end && end - start <= MAX_BATCH_BYTES {
-                ends[n] = (end - start) as u32 | PART | INSIDE;
-                (n, last_end) = (n + 1, end);
-            }
-            break;
-        }
-        let after = Meeting::at(text, at);
-        let is_plain = before.is_ascii() && after.is_ascii();
-        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
-            ends[n] = (at - start) as u32 | PART | INSIDE;
-            (n, last_end) = (n + 1, at);
-        }
-        before = after;
-    }
-    if n == 0 { (0, end) } else { (n, last_end) }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::merge::pair_table::Pair;
+    use crate::split::pieces::END;
 
     const CHARACTERS: [&str; 6] = ["中", "文", "字", "é", "a", " "];
 
@@ -106,7 +81,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn all_parts_of_a_pre_token_are_written_or_none() {
+    fn parts_of_a_pre_token_are_written_as_far_as_there_is_room() {
         let (boundaries, base) = (some_cuts(), 7);
         let mut next = crate::random::below(3);
         let mut n_alone = 0;
@@ -141,13 +116,11 @@ pub(crate) mod tests {
             let text = text.concat();
             for room in [expected.len() - 1, expected.len(), expected.len() + 3] {
                 let mut ends = vec![0; room];
-                let n = write_all_parts(&boundaries, text.as_bytes(), inside, base, &mut ends);
-                if room < expected.len() {
-                    assert_eq!(n, None);
-                } else {
-                    assert_eq!(n, Some(expected.len()));
-                    assert_eq!(ends[..expected.len()], expected, "{text}");
-                }
+                let found = write_parts(&boundaries, text.as_bytes(), 0, inside, base, &mut ends);
+                let n = room.min(expected.len());
+                let end = expected[..n].last().map_or(0, |end| (end & END) - base);
+                assert_eq!(found, (n, end as usize));
+                assert_eq!(ends[..n], expected[..n], "{text}");
             }
         }
         assert!((20..1900).contains(&n_alone), "{n_alone}");

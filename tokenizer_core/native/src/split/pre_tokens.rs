@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::mem::growth::NoMemory;
 use crate::split::blocks::classes::BLOCK;
-use crate::split::parts::{may_have_parts, write_all_parts};
+use crate::split::parts::{may_have_parts, write_parts};
 use crate::split::pieces::{BATCH, Cutting, Ends, FindPieces, Found, MAX_BATCH_BYTES};
 use crate::stop::Stopped;
 
@@ -155,10 +155,11 @@ where
                 n += 1;
             } else {
                 let (offset, room) = ((at - start) as u32, &mut ends[n..]);
-                match write_all_parts(boundaries, pre_token, 0, offset, room) {
-                    Some(n_parts) => n += n_parts,
-                    None => break,
+                let (n_parts, last) = write_parts(boundaries, pre_token, 0, 0, offset, room);
+                if last < pre_token.len() {
+                    break;
                 }
+                n += n_parts;
             }
             (at, n_given) = (end, n_given + 1);
         }

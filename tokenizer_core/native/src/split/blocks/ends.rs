@@ -4,7 +4,7 @@ use crate::merge::boundaries::{Boundaries, Meeting};
 use crate::simd::{Instructions, Work};
 use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
 use crate::split::blocks::starts::BlockGrammar;
-use crate::split::parts::{flags, write_all_parts};
+use crate::split::parts::{flags, write_parts};
 use crate::split::pieces::{
     BATCH, Cutting, Ends, FindPieces, Found, INSIDE, MAX_BATCH_BYTES, offset_of,
 };
@@ -121,10 +121,11 @@ impl<G: BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
                 n += 1;
             } else {
                 let base = (at - start) as u32;
-                let n_parts = write_all_parts(boundaries, pre_token, inside, base, &mut ends[n..]);
-                let Some(n_parts) = n_parts else {
+                let room = &mut ends[n..];
+                let (n_parts, last) = write_parts(boundaries, pre_token, 0, inside, base, room);
+                if last < pre_token.len() {
                     break;
-                };
+                }
                 n += n_parts;
             }
             (at, inside) = (end, 0);
