@@ -6,3 +6,4 @@
 pub mod model;
 pub mod ranks;
 mod reader;
+mod tokens;

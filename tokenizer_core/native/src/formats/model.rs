@@ -7,14 +7,13 @@ use std::ops::Range;
 
 use memchr::memchr_iter;
 
-use crate::formats::reader::{MAX_IDS, Reader};
+use crate::formats::reader::{MAX_BYTES, MAX_IDS, Reader};
+use crate::formats::tokens::Tokens;
 use crate::mem::growth::{NoMemory, filled, with_room};
 use crate::mem::hash::HashKeys;
 
 const EMPTY: u64 = u64::MAX;
 const MAX_MERGES: usize = 2 << 20;
-/// Positions fit four bytes.
-const MAX_BYTES: usize = 1 << 30;
 /// Longer tokens are refused in Python.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
@@ -127,7 +126,7 @@ impl Model {
             }
             // From here on: whether merging must not come to it.
             *is_plain = !is_spelt;
-            tokens.ends.push(tokens.bytes.len() as u32);
+            tokens.end();
         }
         Ok((!self.merge_any(&is_plain)).then_some(tokens))
     }
@@ -160,7 +159,7 @@ impl Model {
                 }
             }
             is_unmerged[entry] = has_space || byte.is_some();
-            tokens.ends.push(tokens.bytes.len() as u32);
+            tokens.end();
         }
         Ok((!self.merge_any(&is_unmerged)).then_some(tokens))
     }
@@ -179,10 +178,7 @@ impl Model {
 
     /// With room for all: no token is longer than its text.
     fn no_tokens(&self) -> Result<Tokens, NoMemory> {
-        Ok(Tokens {
-            bytes: with_room(self.texts.bytes.len())?,
-            ends: with_room(self.n_entries())?,
-        })
+        Tokens::with_room(self.n_entries(), self.texts.tokens.bytes.len())
     }
 
     /// Whether a merge has one of these entries.
@@ -200,27 +196,9 @@ fn written_byte(text: &str) -> Option<u8> {
     is_written.then(|| u8::from_str_radix(digits, 16).expect("two digits"))
 }
 
-/// The bytes of each entry.
-pub struct Tokens {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-}
-
-impl Tokens {
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.ends.len()).map(|entry| &self.bytes[span_of(&self.ends, entry)])
-    }
-}
-
-fn span_of(ends: &[u32], index: usize) -> Range<usize> {
-    let start = index.checked_sub(1).map_or(0, |before| ends[before]);
-    start as usize..ends[index] as usize
-}
-
 /// Distinct texts, numbered in order.
 struct Texts {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
+    tokens: Tokens,
     /// `tag << 32 | number of the text`; a power of two, at most half full. The tag is other bits of
     /// the hash than those that choose the slot.
     slots: Vec<u64>,
@@ -232,8 +210,7 @@ impl Texts {
     fn with_room(n_texts: usize, n_bytes: usize) -> Result<Texts, NoMemory> {
         let bits = (2 * n_texts.max(8)).next_power_of_two().trailing_zeros();
         Ok(Texts {
-            bytes: with_room(n_bytes)?,
-            ends: with_room(n_texts)?,
+            tokens: Tokens::with_room(n_texts, n_bytes)?,
             slots: filled(EMPTY, 1 << bits)?,
             shift: 64 - bits,
             keys: HashKeys::random(),
@@ -241,8 +218,7 @@ impl Texts {
     }
 
     fn get(&self, entry: u32) -> &str {
-        let bytes = &self.bytes[span_of(&self.ends, entry as usize)];
-        str::from_utf8(bytes).expect("it was a text")
+        str::from_utf8(self.tokens.get(entry as usize)).expect("it was a text")
     }
 
     /// The slot that has the text, or the empty one for it, with what is written there.
@@ -252,7 +228,7 @@ impl Texts {
         loop {
             let slot = self.slots[at];
             if slot == EMPTY {
-                return (at, hash << 32 | self.ends.len() as u64);
+                return (at, hash << 32 | self.tokens.count() as u64);
             }
             if slot >> 32 == hash & 0xFFFF_FFFF && self.is(slot as u32, text) {
                 return (at, slot);
@@ -262,8 +238,7 @@ impl Texts {
     }
 
     fn is(&self, entry: u32, text: &[u8]) -> bool {
-        (entry as usize) < self.ends.len()
-            && &self.bytes[span_of(&self.ends, entry as usize)] == text
+        (entry as usize) < self.tokens.count() && self.tokens.get(entry as usize) == text
     }
 
     fn find(&self, text: &[u8]) -> Option<u32> {
@@ -278,8 +253,8 @@ impl Texts {
             return false;
         }
         self.slots[at] = slot;
-        self.bytes.extend_from_slice(text.as_bytes());
-        self.ends.push(self.bytes.len() as u32);
+        self.tokens.bytes.extend_from_slice(text.as_bytes());
+        self.tokens.end();
         true
     }
 }

@@ -2,60 +2,35 @@
 
 use memchr::{memchr, memchr_iter};
 
-use crate::formats::reader::{MAX_IDS, Reader};
+use crate::formats::reader::{MAX_BYTES, MAX_IDS, Reader};
+use crate::formats::tokens::Tokens;
 use crate::mem::growth::{NoMemory, filled, with_room};
 
-/// Tokens, one after the other.
-pub struct Tokens {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Tokens {
-    fn with_room(n_tokens: usize, n_bytes: usize) -> Result<Tokens, NoMemory> {
-        Ok(Tokens {
-            bytes: with_room(n_bytes)?,
-            ends: with_room(n_tokens)?,
-        })
+/// There must be room for it. None if it is not complete base64 of at least a byte.
+fn add_base64(tokens: &mut Tokens, base64: &[u8]) -> Option<()> {
+    let (groups, []) = base64.as_chunks::<4>() else {
+        return None;
+    };
+    let (&last, before) = groups.split_last()?;
+    for group in before {
+        let [_, first, second, third] = joined(group)?.to_be_bytes();
+        tokens.bytes.extend([first, second, third]);
     }
-
-    pub fn count(&self) -> usize {
-        self.ends.len()
+    let n_bytes = match last {
+        [_, _, b'=', b'='] => 1,
+        [_, _, _, b'='] => 2,
+        _ => 3,
+    };
+    let padded = last.map(|digit| if digit == b'=' { b'A' } else { digit });
+    let value = joined(&padded)?;
+    // Neither padding within the digits, nor bits that belong to no byte.
+    let is_padded = last[..=n_bytes].iter().all(|&digit| digit != b'=');
+    if !is_padded || value & (0xFF_FFFF >> (8 * n_bytes)) != 0 {
+        return None;
     }
-
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = [0].into_iter().chain(self.ends.iter().copied());
-        starts
-            .zip(&self.ends)
-            .map(|(start, &end)| &self.bytes[start..end])
-    }
-
-    /// There must be room for it. None if it is not complete base64 of at least a byte.
-    fn add(&mut self, base64: &[u8]) -> Option<()> {
-        let (groups, []) = base64.as_chunks::<4>() else {
-            return None;
-        };
-        let (&last, before) = groups.split_last()?;
-        for group in before {
-            let [_, first, second, third] = joined(group)?.to_be_bytes();
-            self.bytes.extend([first, second, third]);
-        }
-        let n_bytes = match last {
-            [_, _, b'=', b'='] => 1,
-            [_, _, _, b'='] => 2,
-            _ => 3,
-        };
-        let padded = last.map(|digit| if digit == b'=' { b'A' } else { digit });
-        let value = joined(&padded)?;
-        // Neither padding within the digits, nor bits that belong to no byte.
-        let is_padded = last[..=n_bytes].iter().all(|&digit| digit != b'=');
-        if !is_padded || value & (0xFF_FFFF >> (8 * n_bytes)) != 0 {
-            return None;
-        }
-        self.bytes.extend(&value.to_be_bytes()[1..=n_bytes]);
-        self.ends.push(self.bytes.len());
-        Some(())
-    }
+    tokens.bytes.extend(&value.to_be_bytes()[1..=n_bytes]);
+    tokens.end();
+    Some(())
 }
 
 /// The 24 bits of four digits.
@@ -78,7 +53,7 @@ fn joined(digits: &[u8; 4]) -> Option<u32> {
 /// The tokens and the ranks, which are distinct, of the lines of a `.tiktoken` file.
 pub fn read_ranks(document: &[u8]) -> Result<Option<(Tokens, Vec<u32>)>, NoMemory> {
     let n_lines = memchr_iter(b'\n', document).count();
-    if n_lines > MAX_IDS {
+    if n_lines > MAX_IDS || document.len() > MAX_BYTES {
         return Ok(None);
     }
     let mut tokens = Tokens::with_room(n_lines, document.len())?;
@@ -86,7 +61,7 @@ pub fn read_ranks(document: &[u8]) -> Result<Option<(Tokens, Vec<u32>)>, NoMemor
     let mut is_taken = filled(false, MAX_IDS)?;
     let mut read = |line: &[u8]| {
         let space = memchr(b' ', line)?;
-        tokens.add(&line[..space])?;
+        add_base64(&mut tokens, &line[..space])?;
         let mut reader = Reader::new(&line[space + 1..]);
         let rank = reader.id()?;
         let is_whole = line.len() == space + 1 + reader.at && line[space + 1].is_ascii_digit();
@@ -105,7 +80,7 @@ pub fn read_ranks(document: &[u8]) -> Result<Option<(Tokens, Vec<u32>)>, NoMemor
 /// A `tekken.json` without the entries of its `vocab`, and their tokens, whose ranks are their
 /// positions.
 pub fn read_tekken(document: &[u8]) -> Result<Option<(Vec<u8>, Tokens)>, NoMemory> {
-    if simdutf8::basic::from_utf8(document).is_err() {
+    if document.len() > MAX_BYTES || simdutf8::basic::from_utf8(document).is_err() {
         return Ok(None);
     }
     let mut reader = Reader::new(document);
@@ -133,7 +108,7 @@ pub fn read_tekken(document: &[u8]) -> Result<Option<(Vec<u8>, Tokens)>, NoMemor
                 b"rank" if reader.id()? as usize == rank => n_found[0] += 1,
                 b"token_bytes" => {
                     n_found[1] += 1;
-                    tokens.add(reader.string()?.as_bytes())?;
+                    add_base64(&mut tokens, reader.string()?.as_bytes())?;
                 }
                 b"token_str" => {
                     n_found[2] += 1;

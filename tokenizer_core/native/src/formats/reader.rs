@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use memchr::memchr2;
 
 use crate::json::text::string_at;
+use crate::json::values::int_at_start;
 
+/// Positions fit four bytes.
+pub const MAX_BYTES: usize = 1 << 30;
 /// Ids are below it.
 pub const MAX_IDS: usize = 1 << 20;
 
@@ -66,20 +69,9 @@ impl<'d> Reader<'d> {
     }
 
     pub fn string(&mut self) -> Option<Cow<'d, str>> {
-        if self.next_byte()? != b'"' {
-            return None;
-        }
-        let end = self.end_of_string()?;
-        let string = &self.document[self.at..end];
+        self.next_byte()?;
+        let (text, end) = string_at(self.document, self.at).ok()??;
         self.at = end;
-        let text = &string[1..string.len() - 1];
-        if text.iter().all(|&byte| byte != b'\\' && byte >= b' ') {
-            // A quote is no part of a character.
-            return Some(Cow::Borrowed(
-                str::from_utf8(text).expect("the document is UTF-8"),
-            ));
-        }
-        let (text, _) = string_at(string, 0).ok()??;
         Some(text)
     }
 
@@ -107,18 +99,9 @@ impl<'d> Reader<'d> {
     /// An integer in 0..2^20.
     pub fn id(&mut self) -> Option<u32> {
         self.next_byte()?;
-        let digits = &self.document[self.at..];
-        let digits = &digits[..digits
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count()];
-        if digits.is_empty() || digits.len() > 7 || (digits[0] == b'0' && digits.len() > 1) {
-            return None;
-        }
-        self.at += digits.len();
-        let value = |value, digit: &u8| 10 * value + u32::from(digit - b'0');
-        let id = digits.iter().fold(0, value);
-        ((id as usize) < MAX_IDS).then_some(id)
+        let (id, n_bytes) = int_at_start(&self.document[self.at..])?;
+        self.at += n_bytes;
+        u32::try_from(id).ok().filter(|&id| (id as usize) < MAX_IDS)
     }
 
     /// Skips a value, of which only strings and brackets are looked at.

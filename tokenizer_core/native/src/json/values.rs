@@ -267,7 +267,7 @@ pub fn ints_of(list: &[u8]) -> impl Iterator<Item = i64> {
 }
 
 /// The integer with which `bytes` begin, and its length.
-fn int_at_start(bytes: &[u8]) -> Option<(i64, usize)> {
+pub fn int_at_start(bytes: &[u8]) -> Option<(i64, usize)> {
     let minus = usize::from(bytes.first() == Some(&b'-'));
     let digits = &bytes[minus..];
     let n_digits = n_digits(digits);

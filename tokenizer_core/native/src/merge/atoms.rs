@@ -20,6 +20,7 @@
 use crate::mem::sections::{Reader, Unusable, Writer, all, check};
 use crate::mem::table::{Plain, Table};
 use crate::merge::pair_table::{NO_RANK, Pair};
+use crate::unicode::{is_inner, length_from, wide_at};
 
 /// The table covers code points below this; the rest are rare ideographs.
 const N_CODE_POINTS: usize = 0x2_0000;
@@ -110,7 +111,7 @@ impl Atoms {
     pub fn of_characters<'v>(tokens: impl Iterator<Item = (&'v [u8], u32)>) -> Atoms {
         let characters: Vec<(usize, u32)> = tokens
             .filter(|(token, _)| (2..=4).contains(&token.len()) && is_character(token))
-            .map(|(token, id)| (code_point(token), id))
+            .map(|(token, id)| (wide_at(token, 0).0 as usize, id))
             .collect();
         let n_codes = characters.iter().map(|(code, _)| code + 1).max();
         let mut of_character = vec![0; n_codes.unwrap_or(0)];
@@ -169,7 +170,7 @@ impl Atoms {
     pub fn start(&self, start: &[u32; 256], text: &[u8], mut push: impl FnMut(u32)) {
         let mut at = 0;
         while at < text.len() {
-            let length = length_of(text[at]);
+            let length = length_from(text[at]);
             let end = at + length;
             if length > 1 && end <= text.len() && !self.found.is_empty() {
                 let before = at.checked_sub(1).map(|position| text[position]);
@@ -192,7 +193,7 @@ impl Atoms {
 
     #[inline]
     fn character(&self, bytes: &[u8], before: Option<u8>, after: Option<&u8>) -> Option<u32> {
-        let position = *self.of_character.get(code_point(bytes))?;
+        let position = *self.of_character.get(wide_at(bytes, 0).0 as usize)?;
         self.found[position as usize].id_between(position, before, after.copied())
     }
 
@@ -226,11 +227,11 @@ impl Formation {
         if !(2..=4).contains(&token.len()) {
             return None;
         }
-        let is_prefix = token.len() == 2 && length_of(token[0]) > 2 && is_continuation(token[1]);
+        let is_prefix = token.len() == 2 && length_from(token[0]) > 2 && is_inner(token[1]);
         let code = if is_prefix {
             prefix_code(token)
         } else if is_character(token) {
-            code_point(token)
+            wide_at(token, 0).0 as usize
         } else {
             return None;
         };
@@ -345,31 +346,6 @@ fn neighbour(byte: u8) -> usize {
 
 fn is_character(token: &[u8]) -> bool {
     std::str::from_utf8(token).is_ok_and(|text| text.chars().count() == 1)
-}
-
-fn is_continuation(byte: u8) -> bool {
-    byte & 0xC0 == 0x80
-}
-
-/// Bytes of the character that starts with `first`; 1 for a byte that starts none.
-#[inline(always)]
-fn length_of(first: u8) -> usize {
-    match first {
-        0xC2..=0xDF => 2,
-        0xE0..=0xEF => 3,
-        0xF0..=0xF4 => 4,
-        _ => 1,
-    }
-}
-
-#[inline(always)]
-fn code_point(bytes: &[u8]) -> usize {
-    let low = |position: usize| usize::from(bytes[position] & 0x3F);
-    match bytes.len() {
-        2 => usize::from(bytes[0] & 0x1F) << 6 | low(1),
-        3 => usize::from(bytes[0] & 0x0F) << 12 | low(1) << 6 | low(2),
-        _ => usize::from(bytes[0] & 0x07) << 18 | low(1) << 12 | low(2) << 6 | low(3),
-    }
 }
 
 #[inline(always)]
