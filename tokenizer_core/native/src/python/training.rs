@@ -107,7 +107,7 @@ impl PretokenCounter {
                 };
                 Ok((words, counted.n_documents, counted.n_spills))
             }
-            Err(CountError::Chunk(number, ChunkFailure::NotUtf8(_) | ChunkFailure::Unreadable)) => {
+            Err(CountError::Chunk(number, ChunkFailure::Unreadable)) => {
                 Err(UncountableChunkError::new_err(number))
             }
             Err(CountError::Chunk(_, ChunkFailure::TooSlow)) => {

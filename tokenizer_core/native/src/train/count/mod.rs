@@ -14,7 +14,7 @@ mod sorted_runs;
 mod tests;
 mod word_table;
 
-use simdutf8::compat::from_utf8;
+use simdutf8::basic::from_utf8;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -77,9 +77,7 @@ pub struct Chunk {
 /// What kept a chunk from being counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkFailure {
-    /// It is not UTF-8 at this offset of the chunk.
-    NotUtf8(u64),
-    /// It could not be read to its end.
+    /// It is not UTF-8, or could not be read to its end.
     Unreadable,
     /// Splitting it takes too long.
     TooSlow,
@@ -397,7 +395,7 @@ fn read_text<'b>(chunk: &Chunk, buffer: &'b mut Vec<u8>) -> Result<&'b str, Unre
     }
     let bytes = &mut buffer[..size];
     read_exact_at(&chunk.file, bytes, chunk.start).map_err(|_| ChunkFailure::Unreadable)?;
-    from_utf8(bytes).map_err(|error| ChunkFailure::NotUtf8(error.valid_up_to() as u64).into())
+    from_utf8(bytes).map_err(|_| ChunkFailure::Unreadable.into())
 }
 
 #[cfg(unix)]
