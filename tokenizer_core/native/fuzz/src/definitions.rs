@@ -1,4 +1,4 @@
-//! What splitting, merging and learning are, slow and obvious.
+//! What splitting and merging are, slow and obvious.
 
 use std::collections::HashMap;
 

@@ -172,9 +172,7 @@ impl Output {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::encode::specials;
     use crate::encode::specials::SpecialTokens;
-    use crate::encode::specials::tests::TOKENS;
     use crate::encode::tests::encoder;
     use crate::split::Scanner;
 
@@ -189,20 +187,6 @@ pub(crate) mod tests {
         let mut part = || parts[next(parts.len())].repeat(if next(16) == 0 { 40 } else { 1 });
         let text = |round: usize| (0..round * 4).map(|_| part()).collect();
         (0..60).map(text).collect()
-    }
-
-    #[test]
-    fn tasks_of_any_size_and_threads_give_the_ids_of_each_text() {
-        let (encoder, specials) = (encoder(), SpecialTokens::new(&TOKENS).unwrap());
-        for texts in [specials::tests::texts(), texts()] {
-            for (_, scanner) in Scanner::NAMES {
-                let expected = encoder.encode_texts(scanner, &specials, &texts, 1);
-                for sizes in [(1, 1), (2, 3), (5, 3), (17, 2), (64, 4), (1 << 20, 2)] {
-                    let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
-                    assert_eq!(batch, expected, "{sizes:?}");
-                }
-            }
-        }
     }
 
     #[test]

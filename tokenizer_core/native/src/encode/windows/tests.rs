@@ -50,22 +50,27 @@ impl Source for Characters {
 }
 
 #[test]
-fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
+fn windows_of_any_size_and_threads_give_the_ids_of_each_text() {
     let encoder = encoder();
     for specials in [SpecialTokens::none(), SpecialTokens::new(&TOKENS).unwrap()] {
-        for text in texts().into_iter().chain(tasks::tests::texts()) {
-            let texts = [Characters::of(&text)];
+        for texts in [texts(), tasks::tests::texts()] {
+            let characters: Vec<_> = texts.iter().map(|text| Characters::of(text)).collect();
             for (name, scanner) in Scanner::NAMES {
-                let mut expected = Vec::new();
-                encoder
-                    .encode_document(scanner, &specials, &text, &mut expected)
-                    .unwrap();
-                for sizes in [(1, 1), (2, 1), (7, 1), (1, 3), (40, 2), (1000, 1)] {
-                    let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
-                    assert_eq!(batch.unwrap().ids, expected, "{name} {sizes:?} {text:?}");
+                let mut expected = Encoded::default();
+                for (text, characters) in texts.iter().zip(&characters) {
+                    let ids = &mut expected.ids;
+                    let n_before = ids.len();
+                    let done = encoder.encode_document(scanner, &specials, text, ids);
+                    let counted = encoder.count_document(scanner, &specials, characters, None);
+                    assert_eq!((done, counted), (Ok(()), Ok(ids.len() - n_before)));
+                    expected.ends.push(ids.len() as u64);
                 }
-                let counted = encoder.count_document(scanner, &specials, &texts[0], None);
-                assert_eq!(counted, Ok(expected.len()));
+                for sizes in [(1, 1), (2, 3), (5, 3), (17, 2), (64, 4), (1 << 20, 2)] {
+                    let of_texts = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
+                    let written = encoder.encode_in_windows(scanner, &specials, &characters, sizes);
+                    assert!(of_texts.unwrap() == expected, "{name} {sizes:?}");
+                    assert!(written.unwrap() == expected, "{name} {sizes:?}");
+                }
             }
         }
     }
