@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 __all__ = [
     "KERNEL",
-    "LAYOUT",
     "STUB",
     "UNICODE_TABLES",
     "CompiledTokenizer",
@@ -24,7 +23,6 @@ __all__ = [
     "NativeSpecials",
     "NativeTextRules",
     "PretokenCounter",
-    "RefusedStreamError",
     "StopFlag",
     "UncountableChunkError",
     "UnknownIdError",
@@ -44,15 +42,11 @@ __all__ = [
     "release_buffers",
     "split",
     "split_bytes",
-    "unicode_classes",
 ]
 
 KERNEL: Final[str]
 """The instructions encoding uses: `avx512`, `avx2`, `neon` or `portable`. The environment variable
 TOKENIZER_KERNEL names a lesser one, for tests; the ids are the same with each."""
-
-LAYOUT: Final[str]
-"""A hash of the crate's sources: compiled files of other sources are unusable."""
 
 STUB: Final[str]
 """This file at the time of compiling: a module with another text serves other callers."""
@@ -196,20 +190,12 @@ class NativeEncoder:
     def count(self, specials: NativeSpecials | None, limit: int | None, text: str) -> int:
         """Stops once it is over `limit`."""
 
-    def decode_list(self, ids: list[int], as_text: bool = False) -> bytes | str:
-        """The bytes; a str if `as_text` and they are ASCII, or are many and UTF-8.
+    def decode(self, ids: list[int] | NDArray[np.uint32], as_text: bool) -> bytes | str:
+        """The bytes; a str if `as_text` and they are ASCII, or are many and UTF-8. An array has
+        shape (n_tokens,) and is contiguous.
 
         Raises:
             UnknownIdError: an element is no id with a token.
-        """
-
-    def decode_array(self, ids: NDArray[np.uint32], as_text: bool = False) -> bytes | str:
-        """As `decode_list`, of an array of shape (n_tokens,), read without a copy and without
-        the GIL.
-
-        Raises:
-            UnknownIdError: an element is no id with a token.
-            RuntimeError: another thread was seen to write to the array meanwhile.
         """
 
     def decode_batch(
@@ -253,8 +239,8 @@ class NativeDecodeStreams:
         """Raises ValueError for unknown ids, an empty stop string, and too many bytes of them."""
 
     def append(self, numbers: list[int], ids: list[int] | list[list[int]]) -> list[str]:
-        """Raises RefusedStreamError, and changes nothing, unless all elements are ints and lists of
-        ints, and each stream takes its ids."""
+        """Raises ValueError, and changes nothing, unless all elements are ints and lists of ints,
+        and each stream takes its ids; `args[0]` is the position of the first that does not."""
 
     def finish(self, numbers: list[int]) -> list[str]: ...
     def stopped(self) -> list[tuple[int, str]]: ...
@@ -306,22 +292,19 @@ class NativeSpecials:
         Raises ValueError for an empty string and for another normalizer.
         """
     def with_trusted(
-        self, others: NativeSpecials, both: NativeSpecials, runs: Sequence[tuple[int, int]]
+        self, others: NativeSpecials, runs: Sequence[tuple[int, int]]
     ) -> NativeSpecials:
         """These, and `others` only within `runs` of the one text that they are for: in order, start
-        and end in characters. `both` has all of them.
+        and end in characters.
 
         Raises ValueError for runs that are not in order.
         """
-
-class RefusedStreamError(ValueError):
-    """`args[0]` is the position in the call of the first stream that does not take its ids."""
 
 class UnusableFileError(ValueError):
     """The message says why a compiled file cannot be used."""
 
 class UnknownIdError(ValueError):
-    """`args[0]` is the index of the first element that is no id with a token."""
+    """`args[0]` is the index of an element that is no id with a token, or not exactly an int."""
 
 class UncountableChunkError(ValueError):
     """`args[0]` is the number of the first chunk that is not UTF-8 or could not be read to its
@@ -430,9 +413,6 @@ def split(text: str, pattern: str | NativeAutomaton) -> list[str]:
 
 def split_bytes(text: bytes, separator: bytes) -> list[bytes]:
     """As `text.split(separator)`, for a separator that is not empty; holds the GIL."""
-
-def unicode_classes() -> bytes:
-    """The class byte of every code point, for the test that compares them with `regex`."""
 
 @final
 class PretokenCounter:

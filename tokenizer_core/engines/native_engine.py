@@ -193,13 +193,13 @@ class NativeEngine(BaseEngine):
             fitting = _as_uint32(ids)
             if fitting is not None:
                 try:
-                    return self._encoder.decode_array(fitting, as_text)
+                    return self._encoder.decode(fitting, as_text)
                 except native.UnknownIdError:
                     pass  # a list makes the error name the original id
             ids = ids.tolist()
         listed = ids if type(ids) is list else list_ids(ids)
         try:
-            return self._encoder.decode_list(listed, as_text)
+            return self._encoder.decode(listed, as_text)
         except native.UnknownIdError:
             # Names the id; or joins integers of other types, and empty tokens, which the module
             # takes for gaps. Another thread may change the caller's list meanwhile.
@@ -304,9 +304,8 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "native.NativeSpeci
     def __missing__(self, matcher: SpecialTokenMatcher) -> native.NativeSpecials | None:
         if isinstance(matcher, TrustedTokenMatcher):  # of one text: not kept
             everywhere, guarded = self[matcher.everywhere], self[matcher.guarded[0]]
-            both = self[matcher.matcher]
-            if everywhere is not None and guarded is not None and both is not None:
-                return everywhere.with_trusted(guarded, both, matcher.trusts[0].runs)
+            if everywhere is not None and guarded is not None:
+                return everywhere.with_trusted(guarded, matcher.trusts[0].runs)
         ids = {content: self._ids[content] for content in matcher.contents}
         if isinstance(matcher, FlaggedTokenMatcher):
             words = list(matcher.word_characters)
@@ -334,5 +333,4 @@ def _as_uint32(ids: NDArray[np.integer]) -> NDArray[np.uint32] | None:
         return None
     if not ids.size:
         return np.empty(0, np.uint32)  # NumPy calls an empty array aligned at any address
-    # The module reads aligned words in place.
-    return np.require(ids, np.uint32, ["ALIGNED"])
+    return np.require(ids, np.uint32, ["ALIGNED", "C_CONTIGUOUS"])

@@ -12,7 +12,7 @@ use crate::mem::table::Table;
 use crate::split::Pattern;
 
 /// A hash of the sources of the crate.
-pub const LAYOUT: &str = env!("TOKENIZER_LAYOUT");
+const LAYOUT: &str = env!("TOKENIZER_LAYOUT");
 
 pub struct Compiled {
     pub encoder: Encoder,

@@ -13,7 +13,6 @@ pub mod text;
 pub mod vocabulary;
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::mem::sections::{Reader, Unusable, Writer, check};
 use crate::mem::table::Table;
@@ -30,42 +29,6 @@ const SIZE: u8 = UNUSUAL - 1;
 
 /// Ids that are decoded together.
 const GROUP: usize = 8;
-
-/// Ids that are read one at a time. Two reads of one id may differ.
-pub trait Ids {
-    /// Whether other threads may write to them meanwhile, so that an earlier measure may be wrong.
-    const MAY_CHANGE: bool;
-    fn count(&self) -> usize;
-    fn at(&self, index: usize) -> u32;
-}
-
-impl Ids for [u32] {
-    const MAY_CHANGE: bool = false;
-
-    #[inline(always)]
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    #[inline(always)]
-    fn at(&self, index: usize) -> u32 {
-        self[index]
-    }
-}
-
-impl Ids for [AtomicU32] {
-    const MAY_CHANGE: bool = true;
-
-    #[inline(always)]
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    #[inline(always)]
-    fn at(&self, index: usize) -> u32 {
-        self[index].load(Relaxed)
-    }
-}
 
 /// The size of decoded ids.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -112,27 +75,24 @@ impl DecodeTables {
 
     /// The size of decoded `ids`, or the index of the first without a token as an error. `token`
     /// gives the bytes of an id.
-    pub fn measure<'v, I: Ids + ?Sized>(
+    pub fn measure<'v>(
         &self,
-        ids: &I,
+        ids: &[u32],
         token: impl Fn(u32) -> &'v [u8],
     ) -> Result<Measure, usize> {
         const BLOCK: usize = 1 << 12;
         let (mut n_bytes, mut all_kinds) = (0, 0);
-        let mut start = 0;
-        while start < ids.count() {
-            let end = (start + BLOCK).min(ids.count());
+        for (number, block) in ids.chunks(BLOCK).enumerate() {
             let (mut sum, mut kinds) = (0, 0);
-            for index in start..end {
-                let size = self.sizes.get(ids.at(index) as usize);
-                let size = *size.unwrap_or(&UNUSUAL);
+            for &id in block {
+                let size = *self.sizes.get(id as usize).unwrap_or(&UNUSUAL);
                 kinds |= size;
                 sum += usize::from(size & SIZE);
             }
             if kinds & UNUSUAL != 0 {
                 sum = 0;
-                for index in start..end {
-                    match token(ids.at(index)).len() {
+                for (index, &id) in (number * BLOCK..).zip(block) {
+                    match token(id).len() {
                         0 => return Err(index),
                         length => sum += length,
                     }
@@ -140,7 +100,6 @@ impl DecodeTables {
             }
             n_bytes += sum;
             all_kinds |= kinds;
-            start = end;
         }
         let is_ascii = all_kinds & NOT_ASCII == 0;
         Ok(Measure { n_bytes, is_ascii })
@@ -150,18 +109,18 @@ impl DecodeTables {
     /// many: `out.len()` if `measure` said so of the same ids.
     // Inlined into its caller, decoding Chinese takes a tenth longer.
     #[inline(never)]
-    pub fn fill<'v, I: Ids + ?Sized>(
+    pub fn fill<'v>(
         &self,
-        ids: &I,
+        ids: &[u32],
         out: &mut [MaybeUninit<u8>],
         token: impl Fn(u32) -> &'v [u8],
     ) -> usize {
         let (mut at, mut index) = (0, 0);
         // In groups, with one check for room each.
-        while index + GROUP <= ids.count() && at + GROUP * SLOT <= out.len() {
+        while index + GROUP <= ids.len() && at + GROUP * SLOT <= out.len() {
             let before = index;
             for _ in 0..GROUP {
-                let Some(slot) = self.slots.get(ids.at(index) as usize) else {
+                let Some(slot) = self.slots.get(ids[index] as usize) else {
                     break;
                 };
                 if slot[SLOT - 1] == LONG {
@@ -175,15 +134,15 @@ impl DecodeTables {
                 index += 1;
             }
             if index < before + GROUP {
-                let Some(end) = write_token(token(ids.at(index)), out, at) else {
+                let Some(end) = write_token(token(ids[index]), out, at) else {
                     return at;
                 };
                 at = end;
                 index += 1;
             }
         }
-        for index in index..ids.count() {
-            let Some(end) = write_token(token(ids.at(index)), out, at) else {
+        for &id in &ids[index..] {
+            let Some(end) = write_token(token(id), out, at) else {
                 return at;
             };
             at = end;

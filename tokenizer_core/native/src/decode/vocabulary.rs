@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::decode::{DecodeTables, Ids, Measure};
+use crate::decode::{DecodeTables, Measure};
 use crate::mem::growth::{Grow, NoMemory};
 use crate::mem::hash::HashKeys;
 use crate::mem::sections::{Reader, Unusable, Writer, all, check};
@@ -80,13 +80,13 @@ impl Vocabulary {
     }
 
     /// The size of decoded `ids`, or the index of the first without a token as an error.
-    pub fn measure<I: Ids + ?Sized>(&self, ids: &I) -> Result<Measure, usize> {
+    pub fn measure(&self, ids: &[u32]) -> Result<Measure, usize> {
         self.tables.measure(ids, |id| self.token(id))
     }
 
     /// Writes the bytes of `ids` from the start of `out` as far as there is room, and returns how
     /// many.
-    pub fn fill<I: Ids + ?Sized>(&self, ids: &I, out: &mut [MaybeUninit<u8>]) -> usize {
+    pub fn fill(&self, ids: &[u32], out: &mut [MaybeUninit<u8>]) -> usize {
         self.tables.fill(ids, out, |id| self.token(id))
     }
 

@@ -2,8 +2,7 @@
 //!
 //! A text may have trusted runs. Some tokens are then found only within a run, the others everywhere. The
 //! next token is the leftmost of both kinds, and the longest of those: a token that reaches beyond a run
-//! hides none within it. One search finds both kinds, as in a text without runs, until it finds a token
-//! that does not count; from there on each kind is searched by itself.
+//! hides none within it.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -31,8 +30,6 @@ pub struct SpecialTokens {
 #[derive(Clone)]
 struct Trusted {
     tokens: Arc<Tokens>,
-    /// These, and those found everywhere.
-    both: Arc<Tokens>,
     runs: Vec<Range<usize>>,
 }
 
@@ -67,12 +64,10 @@ impl SpecialTokens {
         SpecialTokens { spaces, ..self }
     }
 
-    /// These and others, which are found only within `runs`; `both` has all of them. None if the
-    /// runs are not in order.
+    /// These and others, which are found only within `runs`. None if the runs are not in order.
     pub fn with_trusted(
         &self,
         others: &SpecialTokens,
-        both: &SpecialTokens,
         runs: Vec<Range<usize>>,
     ) -> Option<SpecialTokens> {
         let ends = runs.iter().flat_map(|run| [run.start, run.end]);
@@ -80,7 +75,6 @@ impl SpecialTokens {
             everywhere: self.everywhere.clone(),
             trusted: Some(Trusted {
                 tokens: others.everywhere.clone(),
-                both: both.everywhere.clone(),
                 runs,
             }),
             flagged: None,
@@ -133,14 +127,8 @@ impl SpecialTokens {
     /// The search in a text with these runs, in bytes.
     #[inline]
     pub(crate) fn search<'s>(&'s self, text: &'s str, runs: &'s [Range<usize>]) -> Search<'s> {
-        let trusted = self.trusted.as_ref().map(|trusted| SearchInRuns {
-            tokens: &trusted.tokens,
-            both: Some(&trusted.both),
-            text,
-            runs,
-            next: None,
-            next_everywhere: None,
-        });
+        let trusted = (self.trusted.as_ref())
+            .map(|trusted| SearchInRuns::new(&trusted.tokens, &self.everywhere, text, runs));
         Search {
             everywhere: &self.everywhere,
             text,
@@ -163,12 +151,10 @@ pub(crate) struct Search<'s> {
 
 struct SearchInRuns<'s> {
     tokens: &'s Tokens,
-    /// Both kinds, until one was found that does not count.
-    both: Option<&'s Tokens>,
     text: &'s str,
     /// Those that may have further tokens.
     runs: &'s [Range<usize>],
-    /// The next token of each kind, once it is found; kept until the search has passed its start.
+    /// The next token of each kind, kept until the search has passed its start.
     next: Option<Found>,
     next_everywhere: Option<Found>,
 }
@@ -192,33 +178,25 @@ impl<'s> Search<'s> {
     }
 }
 
-impl SearchInRuns<'_> {
+impl<'s> SearchInRuns<'s> {
+    fn new(
+        tokens: &'s Tokens,
+        everywhere: &Tokens,
+        text: &'s str,
+        runs: &'s [Range<usize>],
+    ) -> SearchInRuns<'s> {
+        let mut search = SearchInRuns {
+            tokens,
+            text,
+            runs,
+            next: None,
+            next_everywhere: everywhere.find(text, 0..text.len()),
+        };
+        search.next = search.find(0);
+        search
+    }
+
     fn next(&mut self, from: usize, everywhere: &Tokens) -> Option<Found> {
-        if let Some(both) = self.both {
-            let found = both.find(self.text, from..self.text.len())?;
-            if self.counts(&found.0, everywhere) {
-                return Some(found);
-            }
-            self.both = None;
-            self.next_everywhere = everywhere.find(self.text, from..self.text.len());
-            self.next = self.find(from);
-        }
-        self.next_of_both(from, everywhere)
-    }
-
-    /// Whether a token that is the longest at its start is within a run, or found everywhere.
-    fn counts(&mut self, token: &Range<usize>, everywhere: &Tokens) -> bool {
-        while let [run, others @ ..] = self.runs
-            && run.end <= token.start
-        {
-            self.runs = others;
-        }
-        let run = self.runs.first();
-        run.is_some_and(|run| run.start <= token.start && token.end <= run.end)
-            || everywhere.has(&self.text[token.clone()])
-    }
-
-    fn next_of_both(&mut self, from: usize, everywhere: &Tokens) -> Option<Found> {
         let is_passed =
             |found: &Option<Found>| found.as_ref().is_some_and(|(range, _)| range.start < from);
         if is_passed(&self.next_everywhere) {
@@ -335,10 +313,9 @@ pub(crate) mod tests {
                 SpecialTokens::new(&chosen).unwrap()
             };
             let make = |runs: &[Range<usize>]| {
-                let all = SpecialTokens::new(&TOKENS).unwrap();
-                tokens_of(false)
-                    .with_trusted(&tokens_of(true), &all, runs.to_vec())
-                    .unwrap()
+                let trusted = tokens_of(true);
+                let tokens = tokens_of(false).with_trusted(&trusted, runs.to_vec());
+                tokens.unwrap()
             };
             for sizes in [(1, 1), (2, 3), (7, 2), (1 << 20, 1)] {
                 let texts = [Characters::of(text)];
@@ -366,7 +343,7 @@ pub(crate) mod tests {
         let fit = |ends: &[usize]| {
             let runs = ends.chunks(2).map(|end| end[0]..end[1]).collect();
             let none = SpecialTokens::none();
-            none.with_trusted(&none, &none, runs).is_some()
+            none.with_trusted(&none, runs).is_some()
         };
         assert!(!fit(&[2, 1]) && !fit(&[1, 3, 2, 4]));
         assert!(fit(&[0, 2, 2, 9]) && fit(&[]));

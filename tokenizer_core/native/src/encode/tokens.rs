@@ -49,12 +49,6 @@ impl Tokens {
         }
     }
 
-    /// Whether one is this string.
-    pub(crate) fn has(&self, string: &str) -> bool {
-        let found = self.find(string, 0..string.len());
-        found.is_some_and(|(range, _)| range == (0..string.len()))
-    }
-
     /// The first one within a range: the leftmost, and the longest of those.
     #[inline]
     pub(crate) fn find(&self, text: &str, range: Range<usize>) -> Option<Found> {

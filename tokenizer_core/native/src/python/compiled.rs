@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::PyDict;
 
-use crate::compiled::{self, Compiled, Failure, LAYOUT};
+use crate::compiled::{self, Compiled, Failure};
 use crate::mem::table::Table;
 use crate::python::encoder::{NativeEncoder, pairs_of};
 use crate::python::training::{RawFile, reopen};
@@ -21,7 +21,6 @@ create_exception!(
 
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("LAYOUT", LAYOUT)?;
     module.add_class::<CompiledTokenizer>()?;
     module.add(
         "UnusableFileError",

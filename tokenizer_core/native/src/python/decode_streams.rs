@@ -3,32 +3,23 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::decode::stop_strings::StopStrings;
 use crate::decode::streams::{OpenStreams, Stream};
-use crate::decode::text::Text;
-use crate::mem::growth::Grow;
+use crate::decode::text::{Text, TextRules};
+use crate::decode::vocabulary::Vocabulary;
+use crate::mem::growth::{Grow, NoMemory};
 use crate::python::decoding::{plain_int, plain_number};
 use crate::python::encoder::{NativeEncoder, NativeTextRules};
 use crate::python::text::memory_error;
 use crate::python::unfilled::{new_list, str_of};
 
-create_exception!(
-    tokenizer_core._native,
-    RefusedStreamError,
-    PyValueError,
-    "The argument is the position in the call of the first stream that does not take its ids."
-);
-
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<NativeDecodeStreams>()?;
-    let refused = module.py().get_type::<RefusedStreamError>();
-    module.add("RefusedStreamError", refused)
+    module.add_class::<NativeDecodeStreams>()
 }
 
 /// See `_native.pyi`.
@@ -52,6 +43,8 @@ struct Call {
     text: Vec<u8>,
     text_ends: Vec<usize>,
 }
+
+type Done = Result<(), NoMemory>;
 
 /// Memory that a call leaves, in elements.
 const KEPT: usize = 1 << 14;
@@ -77,21 +70,14 @@ impl NativeDecodeStreams {
         skip_special: bool,
         after: Vec<u32>,
     ) -> PyResult<()> {
-        let mut text = Text::new(self.rules.get().rules(), skip_special);
-        if let Some(position) = after
-            .iter()
-            .position(|&id| !self.rules.get().rules().is_known(id))
-        {
-            return Err(RefusedStreamError::new_err(position));
+        let rules = self.rules.get().rules();
+        let mut text = Text::new(rules, skip_special);
+        if let Some(position) = after.iter().position(|&id| !rules.is_known(id)) {
+            return Err(PyValueError::new_err(position));
         }
         let vocabulary = self.encoder.get().vocabulary();
-        text.push(
-            self.rules.get().rules(),
-            vocabulary,
-            &after,
-            &mut Vec::new(),
-        )
-        .map_err(memory_error)?;
+        let pushed = text.push(rules, vocabulary, &after, &mut Vec::new());
+        pushed.map_err(memory_error)?;
         text.forget_characters();
         let stops = self.stops_of(stop)?;
         let stream = Stream::new(text, stops, include_stop);
@@ -105,42 +91,18 @@ impl NativeDecodeStreams {
         ids: &Bound<'py, PyList>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.read(numbers, ids)?;
-        let vocabulary = self.encoder.get().vocabulary();
-        let call = &mut self.call;
-        for (index, &slot) in call.slots.iter().enumerate() {
-            let ids = &call.ids[range_of(&call.ends, index)];
-            self.streams
-                .at(slot)
-                .append(self.rules.get().rules(), vocabulary, ids, &mut call.text)
-                .map_err(memory_error)?;
-            call.text_ends
-                .try_push(call.text.len())
-                .map_err(memory_error)?;
-        }
-        let texts = call.texts(numbers.py());
-        call.clear();
-        texts
+        self.give(numbers.py(), Stream::append)
     }
 
     fn finish<'py>(&mut self, numbers: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyList>> {
         self.call.clear();
         for index in 0..numbers.len() {
             let slot = self.slot_of(numbers, index)?;
-            self.call.slots.try_push(slot).map_err(memory_error)?;
+            self.call.push(slot).map_err(memory_error)?;
         }
-        let call = &mut self.call;
-        for &slot in &call.slots {
-            self.streams
-                .at(slot)
-                .finish(self.rules.get().rules(), &mut call.text)
-                .map_err(memory_error)?;
-            call.text_ends
-                .try_push(call.text.len())
-                .map_err(memory_error)?;
-        }
-        let texts = call.texts(numbers.py());
-        call.clear();
-        texts
+        self.give(numbers.py(), |stream, rules, _, _, text| {
+            stream.finish(rules, text)
+        })
     }
 
     fn stopped(&self) -> Vec<(u64, &str)> {
@@ -153,6 +115,26 @@ impl NativeDecodeStreams {
 }
 
 impl NativeDecodeStreams {
+    /// The text that `work` appends for each stream of the call, given its ids.
+    fn give<'py>(
+        &mut self,
+        py: Python<'py>,
+        work: impl Fn(&mut Stream, &TextRules, &Vocabulary, &[u32], &mut Vec<u8>) -> Done,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (rules, vocabulary) = (self.rules.get().rules(), self.encoder.get().vocabulary());
+        let call = &mut self.call;
+        for (index, &slot) in call.slots.iter().enumerate() {
+            let ids = &call.ids[range_of(&call.ends, index)];
+            let stream = self.streams.at(slot);
+            let done = work(stream, rules, vocabulary, ids, &mut call.text);
+            let done = done.and_then(|()| call.text_ends.try_push(call.text.len()));
+            done.map_err(memory_error)?;
+        }
+        let texts = call.texts(py);
+        call.clear();
+        texts
+    }
+
     fn stops_of(&mut self, strings: Vec<String>) -> PyResult<Option<Arc<StopStrings>>> {
         if strings.is_empty() {
             return Ok(None);
@@ -172,17 +154,17 @@ impl NativeDecodeStreams {
 
     fn slot_of(&self, numbers: &Bound<'_, PyList>, index: usize) -> PyResult<usize> {
         let slot = plain_number(numbers, index).and_then(|number| self.streams.slot_of(number));
-        slot.ok_or_else(|| RefusedStreamError::new_err(index))
+        slot.ok_or_else(|| PyValueError::new_err(index))
     }
 
     /// Reads the arguments of `append`, and checks that each stream takes its ids.
     fn read(&mut self, numbers: &Bound<'_, PyList>, ids: &Bound<'_, PyList>) -> PyResult<()> {
         self.call.clear();
         if numbers.len() != ids.len() {
-            return Err(RefusedStreamError::new_err(numbers.len().min(ids.len())));
+            return Err(PyValueError::new_err(numbers.len().min(ids.len())));
         }
         for index in 0..numbers.len() {
-            let refused = || RefusedStreamError::new_err(index);
+            let refused = || PyValueError::new_err(index);
             let slot = self.slot_of(numbers, index)?;
             let start = self.call.ids.len();
             if let Some(id) = plain_int(ids, index) {
@@ -196,19 +178,24 @@ impl NativeDecodeStreams {
                 }
             }
             let new = &self.call.ids[start..];
-            let takes = self.streams.at(slot).takes(self.rules.get().rules(), new);
-            if !takes || !new.iter().all(|&id| self.rules.get().rules().is_known(id)) {
+            let rules = self.rules.get().rules();
+            let takes = self.streams.at(slot).takes(rules, new);
+            if !takes || !new.iter().all(|&id| rules.is_known(id)) {
                 return Err(refused());
             }
-            self.call.slots.try_push(slot).map_err(memory_error)?;
-            let end = self.call.ids.len();
-            self.call.ends.try_push(end).map_err(memory_error)?;
+            self.call.push(slot).map_err(memory_error)?;
         }
         Ok(())
     }
 }
 
 impl Call {
+    /// Adds a stream, whose ids are at the end.
+    fn push(&mut self, slot: usize) -> Done {
+        self.slots.try_push(slot)?;
+        self.ends.try_push(self.ids.len())
+    }
+
     fn clear(&mut self) {
         self.slots.clear();
         self.ids.clear();

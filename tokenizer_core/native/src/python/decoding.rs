@@ -1,21 +1,18 @@
 //! Decoding for Python: ids from lists and arrays, bytes straight into Python objects.
 
-use std::mem::MaybeUninit;
-use std::sync::atomic::AtomicU32;
-
 use numpy::{Element, PyArray1, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyList};
+use pyo3::types::{PyBytes, PyList};
 
+use crate::decode::Measure;
 use crate::decode::rows::{Rows, Texts};
 use crate::decode::text::TextRules;
 use crate::decode::vocabulary::Vocabulary;
-use crate::decode::{Ids, Measure};
-use crate::mem::growth::{Grow, NoMemory, collected, with_room};
-use crate::mem::huge_pages;
+use crate::mem::growth::{Grow, NoMemory, with_room};
+use crate::mem::{buffer_pool, huge_pages};
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::memory_error;
 use crate::python::unfilled::{
@@ -26,36 +23,59 @@ create_exception!(
     tokenizer_core._native,
     UnknownIdError,
     PyValueError,
-    "The argument is the index of the first element that is no id with a token."
+    "The argument is the index of an element that is no id with a token."
 );
 
-/// The bytes of `ids`, as a `str` if `as_text` and they are ASCII.
-pub fn decode_list<'py>(
+/// The bytes of `ids`, a list or an array; a `str` if `as_text` and they are ASCII, or many and UTF-8.
+pub fn decode<'py>(
     vocabulary: &Vocabulary,
-    ids: &Bound<'py, PyList>,
+    ids: &Bound<'py, PyAny>,
     as_text: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = ids.py();
-    let mut plain: Vec<u32> = with_room(ids.len()).map_err(memory_error)?;
-    while plain.len() < ids.len() {
-        let index = plain.len();
-        if let Some(id) = plain_int(ids, index) {
-            plain.try_push(id).map_err(memory_error)?;
-            continue;
+    let no_memory = || memory_error(NoMemory);
+    let mut plain = buffer_pool::take(ids.len()?, 0).ok_or_else(no_memory)?;
+    if let Ok(list) = ids.cast::<PyList>() {
+        if !append_list(list, &mut plain).map_err(memory_error)? {
+            return Err(UnknownIdError::new_err(plain.len()));
         }
-        let element = ids.get_item(index)?;
-        match element.extract() {
-            Ok(id) if !element.is_instance_of::<PyBool>() => {
-                plain.try_push(id).map_err(memory_error)?;
-            }
-            // One before it may be unknown; that one is the first.
-            _ => {
-                let first = vocabulary.measure(&plain[..]).err();
-                return Err(UnknownIdError::new_err(first.unwrap_or(index)));
-            }
+    } else {
+        // A copy, because another thread may write to the array while the GIL is released.
+        let array: PyReadonlyArray1<'py, u32> = ids.extract()?;
+        plain.try_extend(array.as_slice()?).map_err(memory_error)?;
+    }
+    let decoded = decode_plain(ids.py(), vocabulary, &plain, as_text);
+    buffer_pool::give_back(plain);
+    decoded
+}
+
+fn decode_plain<'py>(
+    py: Python<'py>,
+    vocabulary: &Vocabulary,
+    ids: &[u32],
+    as_text: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let measured = releasing_gil_if_long(py, 4 * ids.len(), || vocabulary.measure(ids));
+    let Measure { n_bytes, is_ascii } = measured.map_err(UnknownIdError::new_err)?;
+    // SAFETY: `fill` writes all of the memory, and ASCII if all tokens are.
+    let (object, out) = unsafe {
+        if as_text && is_ascii {
+            new_ascii(py, n_bytes)?
+        } else {
+            new_bytes(py, n_bytes)?
+        }
+    };
+    let n_written = releasing_gil_if_long(py, n_bytes, || {
+        huge_pages::advise(out.as_ptr(), out.len());
+        vocabulary.fill(ids, out)
+    });
+    assert_eq!(n_written, n_bytes, "the ids were measured");
+    if as_text && !is_ascii && n_bytes >= LONG_BYTES {
+        let bytes = object.cast::<PyBytes>()?.as_bytes();
+        if let Ok(text) = py.detach(|| simdutf8::basic::from_utf8(bytes)) {
+            return Ok(str_of(py, text)?.into_any());
         }
     }
-    decode(py, vocabulary, &plain[..], as_text)
+    Ok(object)
 }
 
 /// The ids of several texts; None unless each element is a list of ints or an array of integers, and
@@ -152,77 +172,4 @@ pub fn plain_number(list: &Bound<'_, PyList>, index: usize) -> Option<u64> {
         // Out of range gives -1 and no exception.
         u64::try_from(value).ok()
     }
-}
-
-/// As `decode_list`, of an array.
-pub fn decode_array<'py>(
-    py: Python<'py>,
-    vocabulary: &Vocabulary,
-    ids: &PyReadonlyArray1<'py, u32>,
-    as_text: bool,
-) -> PyResult<Bound<'py, PyAny>> {
-    if !ids.data().is_aligned() {
-        return Err(PyValueError::new_err("the array is not aligned"));
-    }
-    if !ids.is_c_contiguous() {
-        let copy = collected(ids.as_array().iter().copied()).map_err(memory_error)?;
-        return decode(py, vocabulary, &copy[..], as_text);
-    }
-    // SAFETY: the array is held, so its memory does not move, is aligned and initialized, and has
-    // `len` elements; NumPy refuses to resize an array that others hold. Other threads may write
-    // elements meanwhile, as in any NumPy function that releases the GIL. So elements are read one
-    // by one as atomics, and no earlier read is trusted: `fill` checks every id and every bound
-    // again.
-    let shared = unsafe { std::slice::from_raw_parts(ids.data().cast::<AtomicU32>(), ids.len()) };
-    decode(py, vocabulary, shared, as_text)
-}
-
-fn decode<'py, I: Ids + Sync + ?Sized>(
-    py: Python<'py>,
-    vocabulary: &Vocabulary,
-    ids: &I,
-    as_text: bool,
-) -> PyResult<Bound<'py, PyAny>> {
-    match releasing_gil_if_long(py, 4 * ids.count(), || vocabulary.measure(ids)) {
-        Err(index) => Err(UnknownIdError::new_err(index)),
-        Ok(Measure { n_bytes, is_ascii }) => {
-            let is_text = as_text && is_ascii;
-            // SAFETY: `fill` writes all of the memory, or the object is dropped unseen.
-            let (object, out) = unsafe {
-                if is_text {
-                    new_ascii(py, n_bytes)?
-                } else {
-                    new_bytes(py, n_bytes)?
-                }
-            };
-            let is_as_measured = releasing_gil_if_long(py, n_bytes, || {
-                huge_pages::advise(out.as_ptr(), out.len());
-                // SAFETY: `fill` has written all of it, as its result says.
-                vocabulary.fill(ids, out) == n_bytes
-                    && !(is_text && I::MAY_CHANGE && !unsafe { is_all_ascii(out) })
-            });
-            if !is_as_measured {
-                return Err(PyRuntimeError::new_err(
-                    "the ids were changed by another thread while they were decoded",
-                ));
-            }
-            if as_text && !is_text && n_bytes >= LONG_BYTES {
-                let bytes = object.cast::<PyBytes>()?.as_bytes();
-                if let Ok(text) = py.detach(|| simdutf8::basic::from_utf8(bytes)) {
-                    return Ok(str_of(py, text)?.into_any());
-                }
-            }
-            Ok(object)
-        }
-    }
-}
-
-/// A `str` that says it is ASCII must be.
-///
-/// # Safety
-/// All of the memory has been written.
-unsafe fn is_all_ascii(filled: &[MaybeUninit<u8>]) -> bool {
-    // SAFETY: the layout is the same, and by the caller's promise all of it has a value.
-    let bytes = unsafe { &*(std::ptr::from_ref(filled) as *const [u8]) };
-    bytes.is_ascii()
 }

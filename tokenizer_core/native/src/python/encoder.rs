@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use aho_corasick::BuildError;
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
@@ -32,7 +32,7 @@ use crate::python::text::{self as texts, memory_error, stopped_error, with_text,
 use crate::python::unfilled::{bytes_of, fill, int_of, new_bytes, new_list};
 use crate::simd::Kernel;
 use crate::split::{Pattern, Scanner};
-use crate::unicode::{UNICODE_TABLES, class_of};
+use crate::unicode::UNICODE_TABLES;
 
 type FieldsOfMissing = (Vec<u8>, Option<u32>, bool, Vec<u8>);
 type JsonAndCount<'py> = (Bound<'py, PyAny>, usize);
@@ -51,7 +51,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeSpecials>()?;
     module.add_class::<NativeTextRules>()?;
     module.add("UnknownIdError", module.py().get_type::<UnknownIdError>())?;
-    module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
     module.add_function(wrap_pyfunction!(join_segments, module)?)?;
     module.add_function(wrap_pyfunction!(release_buffers, module)?)?;
     Ok(())
@@ -132,15 +131,10 @@ impl NativeSpecials {
         })
     }
 
-    /// These everywhere, and `others` within runs of a text; `both` has all of them.
-    fn with_trusted(
-        &self,
-        others: &NativeSpecials,
-        both: &NativeSpecials,
-        runs: Items<(usize, usize)>,
-    ) -> PyResult<Self> {
+    /// These everywhere, and `others` within runs of a text.
+    fn with_trusted(&self, others: &NativeSpecials, runs: Items<(usize, usize)>) -> PyResult<Self> {
         let runs = runs.0.into_iter().map(|(start, end)| start..end).collect();
-        let tokens = self.tokens.with_trusted(&others.tokens, &both.tokens, runs);
+        let tokens = self.tokens.with_trusted(&others.tokens, runs);
         let tokens = tokens.ok_or_else(|| PyValueError::new_err("the runs are in no order"))?;
         Ok(NativeSpecials { tokens })
     }
@@ -212,14 +206,7 @@ impl NativeEncoder {
         specials: Option<&NativeSpecials>,
         text: &Bound<'py, PyString>,
     ) -> PyResult<Bound<'py, PyList>> {
-        if text.code_point_len()? > MAX_SHORT {
-            let ids = self.ids_of(py, text, 1, specials)?;
-            let list = self.list_of(py, &ids);
-            buffer_pool::give_back(ids);
-            return list;
-        }
-        let encode = |ids| self.append_short(py, text, specials, ids);
-        with_short_ids(encode, |ids| self.list_of(py, ids))
+        self.with_ids(py, text, specials, |ids| self.list_of(py, ids))
     }
 
     fn encode_to_numpy<'py>(
@@ -233,8 +220,7 @@ impl NativeEncoder {
             let num_threads = num_threads.map_or(1, |n| n.max(1) as usize);
             return array_of(py, self.ids_of(py, text, num_threads, specials)?);
         }
-        let encode = |ids| self.append_short(py, text, specials, ids);
-        with_short_ids(encode, |ids| array_with_copy(py, ids))
+        self.with_ids(py, text, specials, |ids| array_with_copy(py, ids))
     }
 
     /// (the ids as the text of a JSON array, their number)
@@ -245,13 +231,7 @@ impl NativeEncoder {
         text: &Bound<'py, PyString>,
     ) -> PyResult<JsonAndCount<'py>> {
         let json_of = |ids: &[u32]| Ok((json_bytes(py, ids)?, ids.len()));
-        if text.code_point_len()? > MAX_SHORT {
-            let ids = self.ids_of(py, text, 1, specials)?;
-            let json = json_of(&ids);
-            buffer_pool::give_back(ids);
-            return json;
-        }
-        with_short_ids(|ids| self.append_short(py, text, specials, ids), json_of)
+        self.with_ids(py, text, specials, json_of)
     }
 
     /// (the response, the number of ids, the bytes of the text); see `_native.pyi`
@@ -370,39 +350,17 @@ impl NativeEncoder {
         limit: Option<usize>,
         text: &Bound<'_, PyString>,
     ) -> PyResult<usize> {
-        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        let encoder = &self.encoder;
-        // Runs are in characters.
-        if limit.is_some() && !specials.has_runs() {
-            // Counting may stop early, and callers repeat it: Python then keeps its own UTF-8.
-            let text = text.to_str()?;
-            return releasing_gil_if_long(py, text.len(), || {
-                encoder.count_document(scanner, specials, text, limit)
-            })
-            .map_err(stopped_error);
+        if limit.is_none() && text.code_point_len()? <= MAX_SHORT {
+            return self.with_ids(py, text, specials, |ids| Ok(ids.len()));
         }
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         with_text(py, text, |text| {
-            encoder.count_document(scanner, specials, text, limit)
+            (self.encoder).count_document(scanner, specials, text, limit)
         })
     }
 
-    #[pyo3(signature = (ids, as_text=false))]
-    fn decode_list<'py>(
-        &self,
-        ids: &Bound<'py, PyList>,
-        as_text: bool,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        decoding::decode_list(self.encoder.vocabulary(), ids, as_text)
-    }
-
-    #[pyo3(signature = (ids, as_text=false))]
-    fn decode_array<'py>(
-        &self,
-        py: Python<'py>,
-        ids: PyReadonlyArray1<'py, u32>,
-        as_text: bool,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        decoding::decode_array(py, self.encoder.vocabulary(), &ids, as_text)
+    fn decode<'py>(&self, ids: &Bound<'py, PyAny>, as_text: bool) -> PyResult<Bound<'py, PyAny>> {
+        decoding::decode(self.encoder.vocabulary(), ids, as_text)
     }
 
     /// None unless each row is a list or an array of ids, all of them known.
@@ -480,20 +438,28 @@ impl NativeEncoder {
         specials.map_or(&self.no_specials, |specials| &specials.tokens)
     }
 
-    /// Appends the ids of a text of at most `MAX_SHORT` characters.
-    fn append_short(
+    /// What `take` makes of the ids of a text, which are in memory that later calls use again.
+    fn with_ids<T>(
         &self,
         py: Python<'_>,
         text: &Bound<'_, PyString>,
         specials: Option<&NativeSpecials>,
-        mut ids: Vec<u32>,
-    ) -> PyResult<Vec<u32>> {
+        take: impl FnOnce(&[u32]) -> PyResult<T>,
+    ) -> PyResult<T> {
+        if text.code_point_len()? > MAX_SHORT {
+            let ids = self.ids_of(py, text, 1, specials)?;
+            let taken = take(&ids);
+            buffer_pool::give_back(ids);
+            return taken;
+        }
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        with_text(py, text, |text| {
-            let encoder = &self.encoder;
-            encoder.encode_document(scanner, specials, text, &mut ids)
-        })?;
-        Ok(ids)
+        let encode = |mut ids| {
+            with_text(py, text, |text| {
+                (self.encoder).encode_document(scanner, specials, text, &mut ids)
+            })?;
+            Ok(ids)
+        };
+        with_short_ids(encode, take)
     }
 
     fn ids_of(
@@ -629,13 +595,6 @@ fn build(
         return Err("a merge whose sides are not its product".into());
     }
     Encoder::build(vocabulary, known, merges.as_deref(), take_whole, from)
-}
-
-/// The class byte of every code point, for the test that compares them with `regex`.
-#[pyfunction]
-fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
-    let classes: Vec<u8> = (0..0x11_0000).map(class_of).collect();
-    PyBytes::new(py, &classes)
 }
 
 /// The joined text of segments, and its trusted runs; None for segments that are not all a tuple of
