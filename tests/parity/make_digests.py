@@ -1,5 +1,5 @@
 """Write `digests.json`: the digests of the ids that tiktoken and Hugging Face's library give, and
-the fingerprints of our vocabularies.
+the fingerprints of our vocabularies. A row has a digest for each text, in the order of the texts.
 
     python -m tests.parity.make_digests ../shared/data
 
@@ -36,7 +36,7 @@ def main(data):
         # A vocabulary of characters merges over a line break, so that its texts stay whole.
         encode = pair.encode if name in OPEN_FILES else pair.encode_long
         ids[name] = {
-            engine: {text: digest_of_ids(encode, parts) for text, parts in named.items()}
+            engine: " ".join(digest_of_ids(encode, parts) for parts in named.values())
             for engine, named in texts.items()
             if engine == "native" or name in NAMES
         }
@@ -48,7 +48,7 @@ def main(data):
             for name in ids
         },
         "texts": {
-            engine: {text: digest_of_texts(parts) for text, parts in named.items()}
+            engine: " ".join(map(digest_of_texts, named.values()))
             for engine, named in texts.items()
         },
         "ids": ids,

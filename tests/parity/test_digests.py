@@ -40,7 +40,8 @@ CASES = [
 def texts_of(data, engine):
     found = digest_texts(data, DIGEST_BYTES[engine])
     there = {name: digest_of_texts(parts) for name, parts in found.items()}
-    assert there == DIGESTS["texts"][engine], "other data: run tests/parity/make_digests.py"
+    wanted = dict(zip(found, DIGESTS["texts"][engine].split(), strict=True))
+    assert there == wanted, "other data: run tests/parity/make_digests.py"
     return found
 
 
@@ -60,7 +61,7 @@ def test_ids_have_the_digests_of_the_references(name, engine, shared_data):
     assert tokenizer.spec.fingerprint == DIGESTS["fingerprints"][name]
     check_round_trip(tokenizer)  # as before it is published
     ids = {text: digest_of_ids(tokenizer.encode, parts) for text, parts in texts.items()}
-    assert ids == DIGESTS["ids"][name][engine]
+    assert ids == dict(zip(texts, DIGESTS["ids"][name][engine].split(), strict=True))
     if tokenizer.spec.normalizer.name == "none":
         for parts in texts.values():
             for part in parts:

@@ -9,27 +9,11 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.presets import find_preset
 
 TEKKEN_SPECIALS = [
-    "<unk>",
-    "<s>",
-    "</s>",
-    "[INST]",
-    "[/INST]",
-    "[AVAILABLE_TOOLS]",
-    "[/AVAILABLE_TOOLS]",
-    "[TOOL_RESULTS]",
-    "[/TOOL_RESULTS]",
-    "[TOOL_CALLS]",
-    "[IMG]",
-    "<pad>",
-    "[IMG_BREAK]",
-    "[IMG_END]",
-    "[PREFIX]",
-    "[MIDDLE]",
-    "[SUFFIX]",
-    "[SYSTEM_PROMPT]",
-    "[/SYSTEM_PROMPT]",
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]",
+    "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
     "[TOOL_CONTENT]",
-]
+]  # fmt: skip
 """Of files up to version v7 of the format, by id."""
 RANK_FILES = {"gpt2": "r50k_base", "cl100k": "cl100k_base", "o200k": "o200k_base"}
 SPECIALS = {
@@ -57,18 +41,9 @@ OPEN_FILES = {
 """Of `vocab_open`."""
 NAMES = [*RANK_FILES, *JSON_FILES]
 CORPORA = [
-    "en_reuters_news",
-    "en_books",
-    "zh_modern_bitext",
-    "ja_aozora",
-    "ru_ruslit",
-    "ko_nsmc",
-    "code_c_linux",
-    "code_py_js_rs",
-    "social_tweets_emoji",
-    "tinystories_small",
-    "edge_unicode",
-]
+    "en_reuters_news", "en_books", "zh_modern_bitext", "ja_aozora", "ru_ruslit", "ko_nsmc",
+    "code_c_linux", "code_py_js_rs", "social_tweets_emoji", "tinystories_small", "edge_unicode",
+]  # fmt: skip
 
 DIGEST_BYTES = {"native": 500_000, "python": 20_000}
 """The part of each corpus that each engine encodes for the digests; the Python engine is slow."""
@@ -106,15 +81,15 @@ def digest_texts(data, n_bytes):
 
 
 def digest_of_ids(encode, texts):
-    """The digest of the ids of these texts, each preceded by the number of its ids."""
+    """16 digits of the digest of the ids of these texts, each preceded by the number of its ids."""
     digest = hashlib.sha256()
     for text in texts:
         ids = np.asarray(encode(text), dtype="<u4")
         digest.update(len(ids).to_bytes(8, "little"))
         digest.update(ids.tobytes())
-    return digest.hexdigest()
+    return digest.hexdigest()[:16]
 
 
 def digest_of_texts(texts):
-    """The digest of these texts, to detect other data."""
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    """16 digits of the digest of these texts, to detect other data."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
