@@ -10,6 +10,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 
+from tests.tokenizer_service.access.test_auth import routes
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.spec.chat_templates import ChatTemplates
@@ -22,51 +23,33 @@ LETTERS = "".join(random.Random(7).choices("qxzjkvw", k=8000))
 CHATML = "{% for message in messages %}{{ message.role + ':' + message.content }}{% endfor %}"
 TEMPLATES = {"default": CHATML, "long": "{{ '" + 20_000 * "x" + "' }}" + CHATML}
 
-ON_A_THREAD = {
-    ("GET", "/tokenizers/active"),
-    ("GET", "/tokenizers/{name}"),
-    ("GET", "/vocab/{token_id}"),
-    ("POST", "/merges"),
-    ("GET", "/tokenizer_info"),
-    ("GET", "/props"),
-    ("GET", "/corpora"),
-    ("GET", "/train"),
-    ("GET", "/train/{job_id}"),
-    ("GET", "/jobs"),
-    ("GET", "/jobs/{job_id}"),
-    ("GET", "/token-files"),
-    ("GET", "/token-files/{token_files_id}"),
-}
+ON_A_THREAD = routes(
+    GET="""
+        /tokenizers/active /tokenizers/{name} /vocab/{token_id} /tokenizer_info /props /corpora
+        /train /train/{job_id} /jobs /jobs/{job_id} /token-files /token-files/{token_files_id}
+    """,
+    POST="/merges",
+)
 """Routes whose JSON a thread makes."""
 
-IN_PIECES = {
-    ("POST", "/encode_stream"),
-    ("POST", "/decode_stream"),
-    ("GET", "/tokenizers/{name}/{version:path}/{file}"),
-    ("GET", "/token-files/{token_files_id}/{file}"),
-    ("GET", "/train/{job_id}/events"),
-    ("GET", "/jobs/{job_id}/events"),
-}
+IN_PIECES = routes(
+    POST="/encode_stream /decode_stream",
+    GET="""
+        /tokenizers/{name}/{version:path}/{file} /token-files/{token_files_id}/{file}
+        /train/{job_id}/events /jobs/{job_id}/events
+    """,
+)
 """Routes that send pieces, of a file or as they come."""
 
-OF_ONE_THING = {
-    ("GET", "/health"),
-    ("GET", "/models/{model:path}"),
-    ("PUT", "/models/{model:path}"),
-    ("DELETE", "/models/{model:path}"),
-    ("PUT", "/tokenizers/active"),
-    ("POST", "/rollback"),
-    ("POST", "/tokenizers/{name}"),
-    ("DELETE", "/tokenizers/{name}/{version}"),
-    ("PUT", "/corpora/{corpus_id}"),
-    ("GET", "/corpora/{corpus_id}"),
-    ("DELETE", "/corpora/{corpus_id}"),
-    ("POST", "/corpora/{corpus_id}/encode"),
-    ("POST", "/train"),
-    ("DELETE", "/train/{job_id}"),
-    ("DELETE", "/jobs/{job_id}"),
-    ("DELETE", "/token-files/{token_files_id}"),
-}
+OF_ONE_THING = routes(
+    GET="/health /models/{model:path} /corpora/{corpus_id}",
+    PUT="/models/{model:path} /tokenizers/active /corpora/{corpus_id}",
+    DELETE="""
+        /models/{model:path} /tokenizers/{name}/{version} /corpora/{corpus_id} /train/{job_id}
+        /jobs/{job_id} /token-files/{token_files_id}
+    """,
+    POST="/rollback /tokenizers/{name} /corpora/{corpus_id}/encode /train",
+)
 """Routes whose response tells of one name, corpus or job."""
 
 

@@ -16,80 +16,42 @@ from tokenizer_service.settings import SettingsError
 
 READ_KEY = "a-read-key"
 
-PUBLIC = {
-    ("GET", "/livez"),
-    ("GET", "/readyz"),
-    ("GET", "/health"),
-    ("GET", "/"),
-    ("GET", "/playground/{file}"),
-}
-READ = {
-    ("POST", "/encode"),
-    ("POST", "/decode"),
-    ("POST", "/encode_stream"),
-    ("POST", "/decode_stream"),
-    ("POST", "/count"),
-    ("POST", "/truncate"),
-    ("POST", "/chunk"),
-    ("POST", "/verify"),
-    ("POST", "/align"),
-    ("GET", "/vocab/{token_id}"),
-    ("POST", "/merges"),
-    ("POST", "/tokenize"),
-    ("POST", "/detokenize"),
-    ("GET", "/tokenizer_info"),
-    ("POST", "/chat/encode"),
-    ("POST", "/extend"),
-    ("POST", "/chat/completions/input_tokens"),
-    ("POST", "/apply-template"),
-    ("POST", "/models/{model:path}:countTokens"),
-    ("GET", "/props"),
-    ("POST", "/completions/render"),
-    ("POST", "/chat/completions/derender"),
-    ("POST", "/completions/derender"),
-    ("POST", "/chat/completions/render"),
-    ("POST", "/messages/render"),
-    ("POST", "/responses/render"),
-    ("POST", "/messages/count_tokens"),
-    ("POST", "/responses/input_tokens"),
-    ("GET", "/info"),
-    ("GET", "/tokenizers"),
-    ("GET", "/tokenizers/active"),
-    ("GET", "/tokenizers/{name}"),
-    ("GET", "/tokenizers/{name}/{version:path}/{file}"),
-    ("GET", "/models"),
-    ("GET", "/models/{model:path}"),
-    ("GET", "/metrics"),
-    ("GET", "/openapi.json"),
-    ("GET", "/docs"),
-    ("GET", "/docs/{file}"),
-}
-ADMIN = {
-    ("POST", "/tokenizers/{name}"),
-    ("PUT", "/tokenizers/active"),
-    ("POST", "/rollback"),
-    ("PUT", "/models/{model:path}"),
-    ("DELETE", "/models/{model:path}"),
-    ("DELETE", "/tokenizers/{name}/{version}"),
-    ("GET", "/corpora"),
-    ("PUT", "/corpora/{corpus_id}"),
-    ("GET", "/corpora/{corpus_id}"),
-    ("DELETE", "/corpora/{corpus_id}"),
-    ("POST", "/train"),
-    ("GET", "/train"),
-    ("GET", "/train/{job_id}"),
-    ("GET", "/train/{job_id}/events"),
-    ("DELETE", "/train/{job_id}"),
-    ("POST", "/corpora/{corpus_id}/encode"),
-    ("GET", "/token-files"),
-    ("GET", "/token-files/{token_files_id}"),
-    ("GET", "/token-files/{token_files_id}/{file}"),
-    ("DELETE", "/token-files/{token_files_id}"),
-    ("GET", "/jobs"),
-    ("GET", "/jobs/{job_id}"),
-    ("GET", "/jobs/{job_id}/events"),
-    ("DELETE", "/jobs/{job_id}"),
-}
+
+def routes(**paths):
+    """The (method, path) of these paths, by method."""
+    return {(method, path) for method, listed in paths.items() for path in listed.split()}
+
+
+PUBLIC = routes(
+    GET="/livez /readyz /health / /playground/{file}",
+)
+READ = routes(
+    POST="""
+        /encode /decode /encode_stream /decode_stream /count /truncate /chunk /verify /align
+        /merges /tokenize /detokenize /chat/encode /extend /chat/completions/input_tokens
+        /apply-template /models/{model:path}:countTokens /completions/render
+        /chat/completions/derender /completions/derender /chat/completions/render
+        /messages/render /responses/render /messages/count_tokens /responses/input_tokens
+    """,
+    GET="""
+        /vocab/{token_id} /tokenizer_info /props /info /tokenizers /tokenizers/active
+        /tokenizers/{name} /tokenizers/{name}/{version:path}/{file} /models /models/{model:path}
+        /metrics /openapi.json /docs /docs/{file}
+    """,
+)
+ADMIN = routes(
+    POST="/tokenizers/{name} /rollback /train /corpora/{corpus_id}/encode",
+    PUT="/tokenizers/active /models/{model:path} /corpora/{corpus_id}",
+    DELETE="""
+        /models/{model:path} /tokenizers/{name}/{version} /corpora/{corpus_id} /train/{job_id}
+        /token-files/{token_files_id} /jobs/{job_id}
+    """,
+    GET="""
+        /corpora /corpora/{corpus_id} /train /train/{job_id} /train/{job_id}/events /token-files
+        /token-files/{token_files_id} /token-files/{token_files_id}/{file} /jobs /jobs/{job_id}
+        /jobs/{job_id}/events
+    """,
+)
 
 
 def all_routes(settings):
