@@ -239,6 +239,7 @@ def table():
     print("", f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER), *rows, sep="\n")
 
 
+@pytest.mark.row(38)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_typed_token_counts(name, client, table):
     row = Row(name, FAMILIES[name])

@@ -166,24 +166,22 @@ LIKE_ROUTES = {
 """Routes with the conversations of those above: typed into with fewer families."""
 
 OTHER_ROUTES = {
-    "/completions/render": "texts, which are trusted, and ids",
-    "/apply-template": "no ids in the response",
-    "/encode_stream": "a stream: a test of its own",
-    "/corpora/{corpus_id}/encode": "a job: test_files_of_conversations_give_no_control_token",
-    "/extend": "as /chat/encode: test_a_message_of_a_user_gives_no_control_token",
-    "/verify": "no ids in the response",
-    "/align": "the ids of /encode by two tokenizers, with the same policy",
-    "/decode": "ids",
-    "/decode_stream": "ids",
-    "/detokenize": "ids",
-    "/chat/completions/derender": "ids",
-    "/completions/derender": "ids",
-    "/merges": "ids",
-    "/tokenizers/active": "names",
-    "/tokenizers/{name}": "files",
-    "/rollback": "no body",
-    "/models/{model:path}": "names",
-    "/corpora/{corpus_id}": "files",
-    "/train": "files",
+    path: why
+    for why, paths in {
+        "texts, which are trusted, and ids": "/completions/render",
+        "no ids in the response": "/apply-template /verify",
+        "a stream: a test of its own": "/encode_stream",
+        "a job: test_files_of_conversations_give_no_control_token": "/corpora/{corpus_id}/encode",
+        "as /chat/encode: test_a_message_of_a_user_gives_no_control_token": "/extend",
+        "the ids of /encode by two tokenizers, with the same policy": "/align",
+        "ids": (
+            "/decode /decode_stream /detokenize /chat/completions/derender "
+            "/completions/derender /merges"
+        ),
+        "names": "/tokenizers/active /models/{model:path}",
+        "files": "/tokenizers/{name} /corpora/{corpus_id} /train",
+        "no body": "/rollback",
+    }.items()
+    for path in paths.split()
 }
 """Routes that take a body -> why none is typed into here."""
