@@ -100,16 +100,18 @@ def test_a_batch_has_each_by_itself(post, client):
     assert mixed.headers["chat-template-digest"] == sha256(CHATML.encode()).hexdigest()
 
 
+TEXT, SEGMENTS = {"tokens": [97], "text": "a"}, {"tokens": [97], "segments": []}
+MESSAGES, UNKNOWN = {"tokens": [97], "messages": MORE}, held(tokens=[9999], mask=[0])
+PIRATE = [{"role": "pirate", "content": ""}]
+IMAGE = [{"role": "user", "content": [{"type": "image"}]}]
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "where"),
     [
         ({"tokens": [97, 9999], "text": "a"}, "unknown_token_id", "/tokens/1"),
         ({"tokens": [97, True], "text": "a"}, "invalid_token_id", "/tokens/1"),
-        (
-            {"batch": [held(), held(tokens=[9999], mask=[0])]},
-            "unknown_token_id",
-            "/batch/1/tokens/0",
-        ),
+        ({"batch": [held(), UNKNOWN]}, "unknown_token_id", "/batch/1/tokens/0"),
         ({"batch": [held(), held(tokens=[1, -1])]}, "invalid_token_id", "/batch/1/tokens/1"),
         (held(mask=[0]), "invalid_request", ""),
         (held(mask=[2] * len(PROMPT + GENERATED)), "invalid_request", "/mask"),
@@ -118,37 +120,21 @@ def test_a_batch_has_each_by_itself(post, client):
         (held(messages_before=[]), "invalid_chat", "/messages"),
         (held(text="a"), "invalid_request", "/text"),
         ({"tokens": [97]}, "invalid_request", ""),
-        ({"tokens": [97], "text": "a", "segments": []}, "invalid_request", ""),
+        ({**TEXT, **SEGMENTS}, "invalid_request", ""),
         ({"text": "a"}, "invalid_request", "/tokens"),
         ({"tokens": [], "text": "a", "batch": []}, "invalid_request", "/tokens"),
+        ({"batch": [SEGMENTS], "allowed_special": "none"}, "invalid_request", "/batch/0/segments"),
+        ({"batch": [TEXT, MESSAGES]}, "invalid_request", "/batch/1/messages"),
+        ({**TEXT, "text": END, "disallowed_special": "all"}, "special_token_forbidden", "/text"),
+        (held(messages=PIRATE), "chat_template_failed", "/messages/0"),
         (
-            {"batch": [{"tokens": [97], "segments": []}], "allowed_special": "none"},
-            "invalid_request",
-            "/batch/0/segments",
-        ),
-        (
-            {"batch": [{"tokens": [97], "text": "a"}, {"tokens": [97], "messages": MORE}]},
-            "invalid_request",
-            "/batch/1/messages",
-        ),
-        (
-            {"tokens": [], "text": END, "disallowed_special": "all"},
-            "special_token_forbidden",
-            "/text",
-        ),
-        (held(messages=[{"role": "pirate", "content": ""}]), "chat_template_failed", "/messages/0"),
-        (
-            {"batch": [held(messages_before=[{"role": "pirate", "content": ""}])]},
+            {"batch": [held(messages_before=PIRATE)]},
             "chat_template_failed",
             "/batch/0/messages_before/0",
         ),
         (held(chat_template="absent"), "chat_template_missing", "/chat_template"),
         (held(tokenizer="starter"), "chat_template_missing", "/messages"),
-        (
-            held(messages=[{"role": "user", "content": [{"type": "image"}]}], messages_form="vllm"),
-            "invalid_request",
-            "/messages/0/content/0",
-        ),
+        (held(messages=IMAGE, messages_form="vllm"), "invalid_request", "/messages/0/content/0"),
     ],
 )
 def test_what_is_refused(refused, fields, code, where):

@@ -94,20 +94,15 @@ def test_prompts_of_a_completion(client, post, refused):
 
 
 def test_what_a_completion_says_of_its_output(post):
+    by_schema = {"json": {"type": "object"}}
     schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
     for asked, sampling in (
         ({}, {"max_tokens": 16}),
         ({"max_tokens": None, "logprobs": 2}, {"max_tokens": 16, "logprobs": 2}),
         ({"logprobs": 0}, {"max_tokens": 16, "logprobs": 0}),
         ({"echo": True, "max_tokens": 0}, {"max_tokens": 1}),
-        (
-            {"echo": True, "logprobs": 1, "max_tokens": 4},
-            {"max_tokens": 4, "logprobs": 1, "prompt_logprobs": 1},
-        ),
-        (
-            {"response_format": schema},
-            {"max_tokens": 16, "structured_outputs": {"json": {"type": "object"}}},
-        ),
+        ({"echo": True, "logprobs": 1}, {"max_tokens": 16, "logprobs": 1, "prompt_logprobs": 1}),
+        ({"response_format": schema}, {"max_tokens": 16, "structured_outputs": by_schema}),
         # Fields of a chat completion mean nothing in a completion.
         ({"max_completion_tokens": 3, "top_logprobs": 3}, {"max_tokens": 16}),
     ):
@@ -229,14 +224,10 @@ def test_messages_of_anthropic(post, refused):
     assert count == {"input_tokens": len(whole)}
     for wrong, place in (
         ({"tool_choice": {"type": "any"}}, "/tool_choice"),
-        ({"tool_choice": {"type": "tool", "name": "f"}}, "/tool_choice"),
         ({"output_config": {"format": {"type": "text"}}}, "/output_config/format/type"),
         ({"output_config": {"format": {"type": "json_schema"}}}, "/output_config/format/schema"),
-        ({"max_tokens": None}, "/max_tokens"),
         ({"max_tokens": 2000}, "/thinking/budget_tokens"),
         ({"mcp_servers": [{}]}, "/mcp_servers"),
-        ({"truncate_prompt_tokens": 4}, "/truncate_prompt_tokens"),
-        ({"messages": say([{"type": "image"}])}, "/messages/0/content/0"),
     ):
         assert refused(MESSAGES, **{**asked, **wrong}) == ("invalid_request", place), wrong
 
@@ -268,11 +259,9 @@ def test_input_of_responses(post, refused):
     assert quiet["token_ids"] == [*HELLO_IDS, *b"<think></think>"]
     assert quiet["sampling_params"] == {}
     for wrong, place in (
-        ({"previous_response_id": "r"}, "/previous_response_id"),
         ({"tool_choice": "required"}, "/tool_choice"),
         ({"text": {"format": {"type": "json_schema"}}}, "/text/format/schema"),
         ({"structured_outputs": {"regex": "a"}}, "/structured_outputs"),
-        ({"text": []}, "/text"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "/input/0"),
     ):
         assert refused(RESPONSES, **{**asked, **wrong}) == ("invalid_request", place), wrong

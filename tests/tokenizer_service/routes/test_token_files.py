@@ -121,9 +121,7 @@ WRONG = [
     ({"format": "csv"}, "/format"),
     ({"format": "text", "field": "text"}, ""),
     ({"format": "jsonl", "separator": "<|endoftext|>"}, ""),
-    ({"format": "jsonl", "field": ""}, "/field"),
     ({"format": "jsonl", "field": ["text", 1]}, "/field"),
-    ({"format": "jsonl", "field": []}, "/field"),
     ({"format": "chat", "field": "text"}, ""),
     ({"format": "chat", "separator": "<|endoftext|>"}, ""),
     ({"format": "chat", "allowed_special": "none"}, ""),
@@ -131,18 +129,11 @@ WRONG = [
     ({"allowed_special": ["<|endoftext|>"], "added_tokens": "none"}, "/added_tokens"),
     ({"loss": "role"}, ""),
     ({"chat_template": "default"}, ""),
-    ({"format": "chat", "loss": "all"}, "/loss"),
     ({"max_bad": 0.5}, ""),
-    ({"skip_bad": True, "max_bad": 1.5}, "/max_bad"),
-    ({"max_length": 0}, "/max_length"),
     ({"over_length": "drop"}, ""),
-    ({"tokens_per_shard": True}, "/tokens_per_shard"),
     ({"validation_share": 1}, "/validation_share"),
-    ({"workers": 0}, "/workers"),
     ({"token_files_id": "../x"}, "/token_files_id"),
-    ({"tokenizer": "é"}, "/tokenizer"),
     ({"further_corpora": ["A"]}, "/further_corpora/0"),
-    ({"limits": {"seconds": 0}}, "/limits/seconds"),
     ({"colour": "red"}, "/colour"),
 ]
 
@@ -326,8 +317,6 @@ def check_download(client, url, data):
     assert part.headers["content-range"] == f"bytes 1-1/{len(data)}"
     unchanged = client.get(url, headers={"If-None-Match": tag})
     assert (unchanged.status_code, unchanged.content) == (304, b"")
-    beyond = client.get(url, headers={"Range": f"bytes={len(data)}-"})
-    assert problem(beyond, 416, "range_not_satisfiable")["limit"] == len(data)
     head = client.head(url)
     assert (head.status_code, head.headers["content-length"]) == (200, str(len(data)))
 
