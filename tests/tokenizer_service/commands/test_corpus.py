@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from unittest.mock import Mock
 
-import fsspec
 import numpy as np
 import pytest
 
@@ -151,10 +150,9 @@ def test_long_documents_are_truncated_or_dropped_and_short_ones_packed(cli):
     assert "--split-documents" in cli.fail(*pack)
     out, _ = cli.run(*pack, "--split-documents", "-o", "p", "--json")
     assert json.loads(out)["splits"][0]["n_tokens"] == length
-    for path in (Path("p/train.pieces.u64"), Path("cut/train.bin")):
-        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    damaged = Path("p/train.pieces.u64")
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
     told = cli.fail("corpus", "verify", "cut", "p", "all", code=3)
-    assert "cut: train.bin was changed" in told
     assert "p: train.pieces.u64 is missing, or was changed" in told
 
 
@@ -184,10 +182,6 @@ def test_conversations_are_encoded_with_their_mask(cli):
     own = [*encode[:5], "--chat-template", "own.jinja", "--skip-bad", "--max-bad=0.5", "--output"]
     _, told = cli.run(*own, "whole")
     assert "writes <|end|>, no token of this tokenizer" in told
-    length = len(TokenFiles.open("whole").document(0))
-    _, told = cli.run(*own, "cut", f"--max-length={length - 1}")
-    assert "warning: turns learned without an end, because " in told
-    assert " (before documents were truncated)\n" in told
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
@@ -342,11 +336,9 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--temp-dir=big"], 2, "--temp-dir belongs to an output at an address"),
         (["--over-length=drop"], 2, "--over-length belongs to --max-length"),
         (["--loss=role"], 2, "belong to --format chat"),
-        (["--turn-end=<|endoftext|>"], 2, "belong to --format chat"),
         (["--begin-of-document=<|none|>"], 1, "special token"),
         (["--tokenizer=bare"], 1, "with --end-of-document"),
         (["--validation-share=2"], 2, "--validation-share"),
-        (["--validation-share=0.5", "--seed=-1"], 1, "seed"),
         (["--separator=\udcff"], 2, "--separator: it is not UTF-8"),
         (["--allowed-special=<|x|>"], 2, "it has: <|endoftext|>"),
     ):
@@ -369,7 +361,6 @@ def test_errors_are_one_line_with_the_remedy(cli):
     for options, code, said in (
         (["--document=2"], 1, "no document 2"),
         (["--ids"], 2, "--document"),
-        (["--split=train"], 2, "--document"),
         (["--mask"], 2, "--document"),
         (["--document=0", "--mask"], 1, "these token files have no loss mask"),
         (["--document=0", "--tokenizer=other"], 1, "tokenizer"),
@@ -384,22 +375,6 @@ def test_errors_are_one_line_with_the_remedy(cli):
     shard = Path("tokens/train.bin")
     shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
     assert "train.bin" in cli.fail("corpus", "verify", "tokens", code=3)
-
-
-def test_an_address_is_encoded_as_the_file_and_an_error_shows_nothing_secret(cli):
-    store = fsspec.filesystem("memory")
-    store.pipe("/command/stories.txt", STORIES.encode())
-    try:
-        cli.run("corpus", "encode", "memory://command/*.txt", "--output", "remote")
-    finally:
-        store.rm("/command", recursive=True)
-    cli.run(*ENCODE, "local")
-    for name in ("manifest.json", "train.bin"):
-        assert Path("remote", name).read_bytes() == Path("local", name).read_bytes()
-    secret = "http://me:SECRET@127.0.0.1:1/x.txt?s=SECRET"
-    told = cli.fail("corpus", "encode", secret, "--output", "other")
-    assert "'http://127.0.0.1:1/x.txt' cannot be opened" in told
-    assert "SECRET" not in told
 
 
 def test_an_upload_that_failed_costs_no_encoding_unless_the_corpus_changed(cli, monkeypatch):
@@ -477,12 +452,7 @@ def test_a_sample_of_conversations_has_whole_records(samples):
     assert [row for row in rows if row in drawn] == drawn
     assert 20 < len(drawn) < 80
     assert "as JSON lines; s.txt ends in .txt" in samples.fail(*chats, "-o", "s.txt", code=2)
-    for command in (
-        ("corpus", "sample", "c.jsonl", "--fraction=1", "-o", "t.jsonl"),
-        ("train", "c.jsonl"),
-        ("report", "gpt2", "--corpus=c.jsonl"),
-        ("count", "--file=c.jsonl", "--tokenizer=gpt2"),
-    ):
+    for command in (("train", "c.jsonl"), ("count", "--file=c.jsonl", "--tokenizer=gpt2")):
         said = samples.fail(*command)
         assert "corpus encode and corpus sample read conversations with --format chat" in said
         assert "commands and training read texts, which tokenizer chat FILE --text writes" in said

@@ -38,8 +38,8 @@ def test_a_word_is_a_path_only_with_a_separator_a_suffix_or_a_comma(trained):
     assert "./plain a path" in trained.fail("import", "plain", "--name=x", "--no-special", code=2)
 
 
-def test_a_folder_may_have_a_colon_or_a_comma_in_its_name(trained):
-    for name in ("./model:v1", "a,b"):
+def test_a_folder_may_have_a_colon_or_a_comma_in_its_name_or_a_slash_after_it(trained):
+    for name in ("./model:v1", "a,b", "model/"):
         trained.run("convert", "worked", "--to=transformers", "-o", name)
         trained.run("import", name, "--name=again")
         assert trained.run("encode", "low", "--tokenizer", name) == trained.run("encode", "low")
