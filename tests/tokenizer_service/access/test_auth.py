@@ -119,20 +119,10 @@ def test_every_guarded_route_refuses_a_wrong_key(locked, wrong, prefix):
         problem(response, 401, "key_required")
 
 
-@pytest.mark.parametrize("path", ["/train", "/info"])
-def test_a_wrong_key_and_a_missing_key_have_two_texts(locked, path):
-    missing, empty, basic, wrong, other = (
-        locked("GET", path, **headers).json()["detail"]
-        for headers in (
-            {},
-            {"X_API_Key": ""},
-            {"Authorization": f"Basic {ADMIN_KEY}"},
-            {"X_API_Key": ADMIN_KEY[:-1]},
-            {"Authorization": "Bearer x"},
-        )
-    )
-    assert missing == empty == basic
-    assert wrong == other == f"The service does not know the key of this request. {missing}"
+def test_a_wrong_key_and_a_missing_key_have_two_texts(locked):
+    keys = ({}, {"X_API_Key": ADMIN_KEY[:-1]})
+    missing, wrong = (locked("GET", "/info", **key).json()["detail"] for key in keys)
+    assert wrong == f"The service does not know the key of this request. {missing}"
 
 
 @pytest.mark.row(23)

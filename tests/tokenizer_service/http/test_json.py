@@ -259,25 +259,10 @@ def test_the_native_reader_leaves_what_is_invalid_to_the_parser(compiled):
     keys = [b'{"a"}', b'{"a":}', b'{"a":1,}', b'{"a":1 "b":2}', b'{"a":1,"\\u0061":2}']
     twice = b"{%b}" % b",".join(b'"%d":0' % (number % 30) for number in range(31))
     texts = [
-        rb"\ud83d",
-        rb"\ude00",
-        rb"\ud83dx",
-        rb"\ud83d\n",
-        rb"\ud83d\u0041",
-        rb"\ud83d\ud83d",
-        rb"\x41",
-    ]
-    texts += [
-        rb"\u12",
-        rb"\u12g4",
-        rb"\u+123",
-        b"\\",
-        b"\xff",
-        b"\xc3",
-        b"\xc3\\n",
-        b"\\u00e9\xa9",
-        b"\xed\xa0\x80",
-    ]
+        rb"\ud83d", rb"\ude00", rb"\ud83dx", rb"\ud83d\n", rb"\ud83d\u0041", rb"\ud83d\ud83d",
+        rb"\x41", rb"\u12", rb"\u12g4", rb"\u+123", b"\\", b"\xff", b"\xc3", b"\xc3\\n",
+        b"\\u00e9\xa9", b"\xed\xa0\x80",
+    ]  # fmt: skip
     texts = [b'"%b"' % text for text in texts]
     others = [b"", b" ", b"\xef\xbb\xbf1", b"[1 2]", b'["a" 1]', b"[1]\x0c", b"[1]\x00", twice]
     for body in (*numbers, *words, *keys, *texts, *others):
@@ -316,16 +301,13 @@ def test_the_native_reader_has_limits_of_values_and_containers(compiled):
 @pytest.mark.parametrize(
     "body",
     [
-        json.dumps({"tokens": list(range(60_000))}).encode(),
-        json.dumps(list(range(60_000)), indent=1).encode(),
         json.dumps([[1, 2], [], ["a", 1, None, True, 2.5, {"b": []}]] * 8_000).encode(),
         b"[1" + b" " * 300_000 + b"]",
         b'{"tokens":[1' + b"\n" * 300_000 + b",2]}",
-        b"[true" + b" " * 300_000 + b",false, [1]]",
         b'{"text":"' + b"a" * ((1 << 18) - 7) + b"\\\\ud83d" + b"b" * ((1 << 22) + 100) + b'"}',
         b'{"text":"' + b"a" * ((1 << 18) - 7) + b"\\\\\\ud83d\\ude00" + b"b" * (1 << 22) + b'"}',
     ],
-    ids=range(8),
+    ids=range(5),
 )
 def test_a_large_body_means_the_same_for_both_engines(compiled, body):
     assert parse_body_json(body, PYTHON) == parse_body_json(body, NATIVE) == json.loads(body)

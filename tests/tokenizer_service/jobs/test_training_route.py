@@ -22,37 +22,28 @@ WRONG_BODIES = [
     ({}, ""),
     ({"input_paths": ["small.txt"], "documents": ["x"]}, ""),
     ({"input_paths": []}, "/input_paths"),
-    ({"input_paths": [1]}, "/input_paths/0"),
     ({"documents": ["", ""]}, ""),
     ({"input_urls": ["http://127.0.0.1/"], "storage_options": {}}, "/storage_options"),
     ({"corpus_ids": ["a"], "input_urls": ["http://127.0.0.1/"]}, ""),
     ({"corpus_ids": ["A"]}, "/corpus_ids/0"),
     ({"documents": ["x"], "vocab_size": 256}, ""),
     ({"documents": ["x"], "vocab_size": 2**20 + 1}, "/vocab_size"),
-    ({"documents": ["x"], "vocab_size": "300"}, "/vocab_size"),
     ({"documents": ["x"], "special_tokens": ["<|a|>", "<|a|>"]}, "/special_tokens"),
     ({"input_paths": ["small.txt"], "max_bad": 0.5}, ""),
-    ({"input_paths": ["small.txt"], "skip_bad": True, "max_bad": -1}, "/max_bad"),
-    ({"documents": ["x"], "min_frequency": 0}, "/min_frequency"),
     ({"documents": ["x"], "seed_tokens": ["ab", "a b"]}, "/seed_tokens"),
     ({"documents": ["x"], "seed_tokens": ["b" * 33]}, "/seed_tokens/0"),
     ({"documents": ["x"], "seed_tokens": ["abc"], "max_token_length": 2}, "/seed_tokens"),
     ({"documents": ["x"], "seed_tokens": [f"x{'ab' * n}" for n in range(501)]}, "/seed_tokens"),
-    ({"documents": ["x"], "reserved": 1 << 15}, "/reserved"),
     ({"documents": ["x"], "vocab_size": 260, "reserved": 4}, ""),
     ({"documents": ["x"], "vocab_size": 258, "seed_tokens": ["abc"]}, ""),
     ({"documents": ["x"], "vocab_size": 300, "superwords_from": 300}, ""),
     ({"documents": ["x"], "extend": "starter", "superwords_from": 300}, ""),
     ({"documents": ["x"], "vocab_size": 2**20, "pad_to_multiple": 1000}, ""),
     ({"documents": ["x"], "special_tokens": ["<|reserved_special_token_0|>"], "reserved": 1}, ""),
-    ({"documents": ["x"], "name": "../x"}, "/name"),
     ({"documents": ["x"], "name": "active"}, "/name"),
     ({"documents": ["x"], "pattern": "(a+)+$"}, "/pattern"),
-    ({"documents": ["x"], "extend": "é"}, "/extend"),
     ({"documents": ["x"], "extend": "starter", "pattern": "gpt2"}, ""),
-    ({"documents": ["x"], "promote": "now"}, "/promote"),
     ({"documents": ["x"], "limits": {"seconds": 0}}, "/limits/seconds"),
-    ({"documents": ["x"], "limits": {"memory_bytes": 1}}, "/limits/memory_bytes"),
 ]
 
 
@@ -61,6 +52,13 @@ def test_a_wrong_request_is_422_and_names_the_field(refusing):
     for body, pointer in WRONG_BODIES:
         found = problem(refusing.train(body), 422, "invalid_request")
         assert pointer in [error["pointer"] for error in found["errors"]], (body, found)
+    for body, words in (
+        ({"documents": ["x"], "name": "A b"}, "/name: must be a name: up to 64 of"),
+        ({"documents": []}, "/documents: must have at least 1 item, not 0"),
+    ):
+        assert problem(refusing.train(body), 422)["detail"].startswith(words)
+    for name in ("gpt2", "starter"):
+        problem(refusing.train({"documents": ["x"], "name": name}), 409, "name_reserved")
     # What only commands do.
     for option, value in (("vocab_size", [300, 400]), ("format", "chat")):
         answer = refusing.train({"input_paths": ["small.txt"], option: value})
@@ -101,19 +99,6 @@ def test_a_path_under_no_root_and_a_url_that_is_not_listed_are_422(refusing, tmp
         found = problem(answer, 422, "invalid_corpus_url")
         assert found["errors"][0]["pointer"] == "/input_urls/0"
         assert "169.254" not in answer.text
-
-
-def test_the_name_of_a_preset_or_of_the_starter_is_409(refusing):
-    for name in ("gpt2", "starter"):
-        problem(refusing.train({"documents": ["x"], "name": name}), 409, "name_reserved")
-
-
-def test_a_wrong_name_and_an_empty_list_are_said_in_words(refusing):
-    for body, words in (
-        ({"documents": ["x"], "name": "A b"}, "/name: must be a name: up to 64 of"),
-        ({"documents": []}, "/documents: must have at least 1 item, not 0"),
-    ):
-        assert problem(refusing.train(body), 422)["detail"].startswith(words)
 
 
 def test_a_wrong_key_or_wait_is_422_and_an_unknown_job_404(refusing):
