@@ -34,18 +34,10 @@ COUNTS = st.dictionaries(TINY_WORDS, st.integers(1, 4), min_size=1, max_size=12)
 # Overlapping, nested, repeating and multi-byte special tokens, and some that are common text.
 SPECIAL_SETS = st.sampled_from(
     [
-        [],
-        ["<e>"],
-        ["<e>", "<e><e>"],
-        ["aa"],
-        ["aa", "aaa", "ab"],
-        ["ab", "bc", "abca"],
-        ["\n\n", "<e>"],
-        [" a", "  "],
-        ["bc", "abca", "aabcaa"],
-        ["a  b a", "aa aa b"],
+        [], ["<e>"], ["<e>", "<e><e>"], ["aa"], ["aa", "aaa", "ab"], ["ab", "bc", "abca"],
+        ["\n\n", "<e>"], [" a", "  "], ["bc", "abca", "aabcaa"], ["a  b a", "aa aa b"],
     ]
-)
+)  # fmt: skip
 FRAGMENT_LIST = [
     *"abc<!/1é漢字😀\u00a0\ufeff\ufffd \n",
     *("aa", "ab", "aaa", "  ", " a", " b", "\r\n", "\n\n", "<e>", "'s", "'ll", "23", "e\u0301"),

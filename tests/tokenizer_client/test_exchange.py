@@ -28,14 +28,9 @@ from tokenizer_client.errors import problem_of
 
 def test_a_failure_that_may_pass_is_repeated(play, clock):
     for failure in (
-        problem(503),
-        problem(429),
-        problem(502),
-        httpx.ConnectError("refused"),
-        httpx.ReadError("reset"),
-        httpx.RemoteProtocolError("closed"),
-        httpx.ReadTimeout("slow"),
-    ):
+        problem(503), problem(429), problem(502), httpx.ConnectError("refused"),
+        httpx.ReadError("reset"), httpx.RemoteProtocolError("closed"), httpx.ReadTimeout("slow"),
+    ):  # fmt: skip
         client, service = play(failure, failure, counted())
         clock.slept.clear()
         assert client.count("a") == 3

@@ -96,16 +96,10 @@ def concrete(path):
 
 
 WRONG_KEYS = [
-    {},
-    {"X_API_Key": ""},
-    {"X_API_Key": READ_KEY[:-1]},
-    {"X_API_Key": READ_KEY + "x"},
-    {"X_API_Key": ADMIN_KEY[:-1]},
-    {"Authorization": f"Basic {ADMIN_KEY}"},
-    {"Authorization": ADMIN_KEY},
-    {"X_API_Key": "ключ".encode()},
-    {"X_API_Key": b"\xff\xfe"},
-]
+    {}, {"X_API_Key": ""}, {"X_API_Key": READ_KEY[:-1]}, {"X_API_Key": READ_KEY + "x"},
+    {"X_API_Key": ADMIN_KEY[:-1]}, {"Authorization": f"Basic {ADMIN_KEY}"},
+    {"Authorization": ADMIN_KEY}, {"X_API_Key": "ключ".encode()}, {"X_API_Key": b"\xff\xfe"},
+]  # fmt: skip
 
 
 @pytest.mark.row(23)

@@ -336,7 +336,6 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--temp-dir=big"], 2, "--temp-dir belongs to an output at an address"),
         (["--over-length=drop"], 2, "--over-length belongs to --max-length"),
         (["--loss=role"], 2, "belong to --format chat"),
-        (["--begin-of-document=<|none|>"], 1, "special token"),
         (["--tokenizer=bare"], 1, "with --end-of-document"),
         (["--validation-share=2"], 2, "--validation-share"),
         (["--separator=\udcff"], 2, "--separator: it is not UTF-8"),
@@ -344,8 +343,7 @@ def test_errors_are_one_line_with_the_remedy(cli):
     ):
         assert said in cli.fail(*ENCODE, "tokens", *options, code=code)
     assert "write it to a file first" in cli.fail("corpus", "encode", "-", "-o", "tokens", code=2)
-    for name, said in (("nope.txt", "check the path"), ("*.nope", "no file matches")):
-        assert said in cli.fail("corpus", "encode", name, "--output", "tokens")
+    assert "check the path" in cli.fail("corpus", "encode", "nope.txt", "--output", "tokens")
     assert not Path("tokens").exists()
     _, told = cli.run(*ENCODE, "one", "--validation-share", "1e-9")
     assert "all documents are in the split train: with a validation share of 1e-09" in told
@@ -364,7 +362,6 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--mask"], 2, "--document"),
         (["--document=0", "--mask"], 1, "these token files have no loss mask"),
         (["--document=0", "--tokenizer=other"], 1, "tokenizer"),
-        (["--tokenizer=other"], 1, "tokenizer"),
     ):
         assert said in cli.fail("corpus", "inspect", "tokens", *options, code=code)
     cli.run("corpus", "verify", "tokens", "--tokenizer=mine")

@@ -152,7 +152,6 @@ ERRORS = [
     (("report", "mine"), 2, "--corpus"),
     (("report", "mine", "mine", "--corpus=en.txt"), 2, "LABEL="),
     (("report", "mine", "--corpus=en.txt", "--corpus=en.txt"), 2, "NAME=FILE"),
-    (("report", "mine", "--corpus=none.txt"), 1, "'none.txt' does not exist"),
     (("report", "mine", "--token-bytes=n.npy", "--html=r.html"), 2, "no text to measure"),
     (("report", "mine", "--token-bytes=n.npy", "--seed=1"), 2, "--seed belongs to --corpus"),
     (("report", "mine", "--corpus=en.txt", "--field=x"), 2, "--field is of JSON lines"),

@@ -51,21 +51,12 @@ def test_an_empty_token_is_known(starter, small_tokenizer):
 @pytest.mark.row(2, 3, 5)
 def test_wrong_ids_are_refused_by_their_place(client):
     for tokens, places in (
-        ("[true]", ["/0"]),
-        ("[1, 1.0]", ["/1"]),
-        ('["1"]', ["/0"]),
-        ("[1, 2, -1, null]", ["/2", "/3"]),
-        ("[9223372036854775808]", ["/0"]),
-        ("[4294967296]", ["/0"]),
-        (f"[{'9' * 4000}]", ["/0"]),
-        ("[[1], [2, true]]", ["/1/1"]),
-        ("[[1], 2]", ["/1"]),
-        ("[1, [2]]", ["/1"]),
-        ("1", [""]),
-        ('"text"', [""]),
-        ("{}", [""]),
+        ("[true]", ["/0"]), ("[1, 1.0]", ["/1"]), ('["1"]', ["/0"]),
+        ("[1, 2, -1, null]", ["/2", "/3"]), ("[9223372036854775808]", ["/0"]),
+        ("[4294967296]", ["/0"]), (f"[{'9' * 4000}]", ["/0"]), ("[[1], [2, true]]", ["/1/1"]),
+        ("[[1], 2]", ["/1"]), ("[1, [2]]", ["/1"]), ("1", [""]), ('"text"', [""]), ("{}", [""]),
         ("null", [""]),
-    ):
+    ):  # fmt: skip
         response = client.post("/decode", content=f'{{"tokens": {tokens}}}', headers=JSON)
         errors = problem(response, 422)["errors"]
         assert [error["pointer"] for error in errors] == [f"/tokens{place}" for place in places]

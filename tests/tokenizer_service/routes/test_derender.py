@@ -100,16 +100,10 @@ def test_a_whole_output(post, client):
     usage = {"prompt_tokens": 7, "completion_tokens": n_tokens, "total_tokens": 7 + n_tokens}
     assert found.pop("created") > 0
     assert found == {
-        "id": "r-1",
-        "object": "chat.completion",
-        "model": "generated",
-        "usage": usage,
-        "prompt_logprobs": None,
-        "prompt_token_ids": None,
-        "kv_transfer_params": {"a": 1},
-        "ec_transfer_params": None,
-        "metrics": None,
-    }
+        "id": "r-1", "object": "chat.completion", "model": "generated", "usage": usage,
+        "prompt_logprobs": None, "prompt_token_ids": None, "kv_transfer_params": {"a": 1},
+        "ec_transfer_params": None, "metrics": None,
+    }  # fmt: skip
 
 
 def message_of(post, output, **fields):

@@ -73,15 +73,10 @@ def test_prompts_of_a_completion(client, post, refused):
         assert ids_of(post(COMPLETIONS, prompt=prompt)) == ids
     assert ids_of(post(COMPLETIONS, prompt="ab", add_special_tokens=False)) == [[97, 98]]
     for prompt, place in (
-        ("", "/prompt"),
-        ([[97], []], "/prompt/1"),
-        ([97, 999], "/prompt/1"),
-        ([[97], [98, 999]], "/prompt/1/1"),
-        ([97, -1], "/prompt/1"),
-        (["a", 97], "/prompt"),
-        (5, "/prompt"),
-        (None, "/prompt"),
-    ):
+        ("", "/prompt"), ([[97], []], "/prompt/1"), ([97, 999], "/prompt/1"),
+        ([[97], [98, 999]], "/prompt/1/1"), ([97, -1], "/prompt/1"), (["a", 97], "/prompt"),
+        (5, "/prompt"), (None, "/prompt"),
+    ):  # fmt: skip
         assert refused(COMPLETIONS, prompt=prompt)[1] == place, prompt
     for name in ("prompt_embeds", "suffix", "use_beam_search", "messages", "input_ids", "promt"):
         assert refused(COMPLETIONS, prompt="a", **{name: [1]})[1] == f"/{name}"
@@ -284,29 +279,15 @@ def test_a_value_that_vllm_does_not_take(refused, wrong):
 
 def test_values_are_read_as_by_vllm(post):
     given = {
-        "max_tokens": 100.0,
-        "n": "2",
-        "seed": " 7 ",
-        "top_k": True,
-        "temperature": "0.5",
-        "ignore_eos": "yes",
-        "stop_token_ids": [5.0, "6"],
-        "logit_bias": {"5": "1"},
-        "logprobs": 1,
-    }
+        "max_tokens": 100.0, "n": "2", "seed": " 7 ", "top_k": True, "temperature": "0.5",
+        "ignore_eos": "yes", "stop_token_ids": [5.0, "6"], "logit_bias": {"5": "1"}, "logprobs": 1,
+    }  # fmt: skip
     answer = post(CHAT, messages=HELLO, add_generation_prompt="off", **given)
     assert answer["token_ids"] == HELLO_IDS[: len(answer["token_ids"])] != HELLO_IDS
     assert answer["sampling_params"] == {
-        "max_tokens": 100,
-        "n": 2,
-        "seed": 7,
-        "top_k": 1,
-        "temperature": 0.5,
-        "ignore_eos": True,
-        "stop_token_ids": [5, 6],
-        "logit_bias": {"5": 1.0},
-        "logprobs": 0,
-    }
+        "max_tokens": 100, "n": 2, "seed": 7, "top_k": 1, "temperature": 0.5, "ignore_eos": True,
+        "stop_token_ids": [5, 6], "logit_bias": {"5": 1.0}, "logprobs": 0,
+    }  # fmt: skip
     assert type(answer["sampling_params"]["max_tokens"]) is int
     [answer] = post(COMPLETIONS, prompt="a", logprobs=1.0)
     assert answer["sampling_params"]["logprobs"] == 1
@@ -366,15 +347,10 @@ def test_a_prefix_renders_the_request_of_one_server(client, post, refused):
         headers={"X-Request-Id": "r1"},
     )
     assert answer.json() == {
-        "rid": "chatcmpl-r1",
-        "input_ids": HELLO_IDS,
-        "sampling_params": sampling,
-        "return_logprob": True,
-        "logprob_start_len": -1,
-        "top_logprobs_num": 2,
-        "return_hidden_states": False,
-        "stream": True,
-    }
+        "rid": "chatcmpl-r1", "input_ids": HELLO_IDS, "sampling_params": sampling,
+        "return_logprob": True, "logprob_start_len": -1, "top_logprobs_num": 2,
+        "return_hidden_states": False, "stream": True,
+    }  # fmt: skip
     for constraint, found in (
         ({"json_object": True}, {"json_schema": '{"type": "object"}'}),
         ({"regex": "a+", "json": None}, {"regex": "a+"}),
