@@ -229,12 +229,10 @@ def test_aliases_are_added_listed_and_removed(cli):
         for name in ("active", older, newest):
             assert cli.run(*command, name)[1] == ""
     for words, code, reason in (
-        (("alias", "none", "x"), 1, "there is no tokenizer 'none'"),
         (("alias", "starter", "x"), 1, "tokenizer import starter --name starter"),
         (("encode", "x", "--tokenizer=Qwen/Qwen3"), 1, "tokenizer pull Qwen/Qwen3"),
         (("encode", "x", "--tokenizer=qwen@1"), 1, "'qwen' is an alias; name its tokenizer, news"),
         (("alias", "news", "news"), 1, "there is a tokenizer named news"),
-        (("alias", "news", "é"), 1, "printable ASCII"),
         (("alias", "news"), 2, "tokenizer alias NAME ALIAS"),
         (("alias", "news", "x", "--remove", "y"), 2, "in two commands"),
         (("alias", "--remove", "x"), 1, "no such alias"),

@@ -60,11 +60,8 @@ def test_training_counting_and_measuring(corpora):
 def test_text_has_no_field_and_json_lines_have_no_separator(corpora):
     for command in (
         ("train", "corpus.txt"),
-        ("counts", "make", "corpus.txt", "--output=x.counts"),
         ("corpus", "encode", "corpus.txt", "--output=x"),
-        ("corpus", "sample", "corpus.txt", "--fraction=0.5", "--output=x.jsonl"),
         ("report", "starter", "--corpus=corpus.txt"),
-        ("compare", "starter", "starter", "--corpus=corpus.txt"),
     ):
         error = corpora.fail(*command, "--field=story", code=2)
         assert "leave it out, or name the --format" in error

@@ -113,9 +113,6 @@ def test_without_an_active_tokenizer_the_error_has_the_remedy(cli):
         assert said in line
         assert line.endswith("package: tokenizer import starter --name starter --promote\n")
         cli.run("promote", "worked")
-    cli.run("import", "starter", "--name", "starter", "--promote")
-    assert cli.run("encode", "Hello, world!")[0] == STARTER_IDS
-    assert b"worked@" in cli.run("rollback")[0]
     (cli.folder / "file").touch()
     assert "but a file" in cli.fail("encode", "x", "--tokenizer=gpt2", "--artifacts-dir=file")
 
@@ -137,12 +134,6 @@ def test_commands_find_the_packaged_starter_in_an_empty_folder(cli, monkeypatch)
     cli.fail("encode", "--tokenizer", "starter@20200101T000000Z-00000000", "x")
     assert "'mine'" in cli.fail("encode", "x", TOKENIZER_DEFAULT="mine")
     assert "'other'" in cli.fail("encode", "--tokenizer", "other", "x")
-    other = ("--artifacts-dir", "other")
-    cli.run("import", "starter", "--name", "starter", "--promote", *other)
-    assert cli.run("encode", "Hello, world!", *other)[0] == STARTER_IDS
-    (manifest,) = (cli.folder / "other" / "tokenizers" / "starter").glob("*/manifest.json")
-    manifest.write_text("x")
-    assert "manifest" in cli.fail("import", "starter", "--name", "again", *other)
 
 
 def test_the_starter_is_the_default_where_no_folder_is_named_and_no_tokenizer_is_active(trained):

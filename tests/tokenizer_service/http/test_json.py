@@ -1,4 +1,5 @@
-"""Bodies as JSON: what the reader in windows and the native engine accept, refuse and limit."""
+"""Bodies as JSON: what the reader in windows and the native engine accept, refuse and limit. The
+fuzz target `request_json` compares the reader in windows with the parser on broken bodies."""
 
 import json
 
@@ -68,22 +69,6 @@ def test_a_wrong_mark_is_refused_in_windows_too():
     ):
         for window in (16, 24, 40, 1 << 18):
             assert outcome(wrong.encode(), window) == (400, "malformed_json"), (wrong, window)
-
-
-@given(documents, st.integers(16, 40), st.randoms(use_true_random=False))
-def test_windows_accept_and_refuse_the_same(document, window, random):
-    characters = list(json.dumps(document))
-    for _ in range(random.randint(1, 3)):
-        place = random.randrange(len(characters) + 1)
-        character = random.choice('[]{}",:\\u0 1a\n\x01t-.eN')
-        if random.random() < 0.5 and place < len(characters):
-            characters[place] = character
-        else:
-            characters.insert(place, character)
-    body = "".join(characters).encode()
-    windowed, whole = outcome(body, window), outcome(body)
-    # When two things are wrong, the parser may report either.
-    assert windowed == whole or "value" not in (windowed[0], whole[0]), body
 
 
 @pytest.mark.row(1, 2, 4, 6)

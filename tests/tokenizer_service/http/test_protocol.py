@@ -313,11 +313,8 @@ EVIL = "http://evil.example.com"
     ("line", "host", "status"),
     [
         ("GET / HTTP/1.1", "LOCALHOST:1", 200),
-        ("GET / HTTP/1.1", "[::1]:80", 200),
-        ("GET / HTTP/1.1", "a.internal:8000", 200),
         ("GET / HTTP/1.1", "evil.example.com:8000", 421),
         ("GET /livez HTTP/1.1", "10.4.3.2", 200),
-        ("GET /v1/readyz HTTP/1.1", "10.4.3.2", 200),
         ("GET /health?a=b HTTP/1.1", "10.4.3.2:8000", 200),
         ("GET http://localhost:80/info HTTP/1.1", "localhost", 200),
         (f"GET {EVIL}/info HTTP/1.1", "localhost", 421),

@@ -47,9 +47,6 @@ def test_ids_and_their_count(post, small_tokenizer):
     ("address", "place", "words"),
     [
         ("POST /encode?tokenizer=other", "/tokenizer", "; options are fields of the JSON body"),
-        ("POST /v1/merges?tokenizer=other", "/tokenizer", "; options are fields of the JSON body"),
-        ("POST /decode?tokenizer=other", "/tokenizer", "; options are fields of the JSON body"),
-        ("POST /chat/completions/render?model=a", "/model", "; options are fields of the JSON"),
         ("POST /as/openai/v1/responses/input_tokens?tools=a", "/tools", "; options are fields"),
         ("POST /train?wiat=1", "/wiat", "; did you mean wait?; known: wait; options are fields"),
         ("GET /jobs?state=failed", "/state", "parameter; known: limit, kind"),

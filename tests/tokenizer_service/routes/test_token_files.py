@@ -121,6 +121,7 @@ WRONG = [
     ({"format": "csv"}, "/format"),
     ({"format": "text", "field": "text"}, ""),
     ({"format": "jsonl", "separator": "<|endoftext|>"}, ""),
+    ({"format": "jsonl", "field": []}, "/field"),
     ({"format": "jsonl", "field": ["text", 1]}, "/field"),
     ({"format": "chat", "field": "text"}, ""),
     ({"format": "chat", "separator": "<|endoftext|>"}, ""),
