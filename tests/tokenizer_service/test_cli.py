@@ -235,11 +235,7 @@ ERRORS = [
     (("count", "--tokenizer=gpt2", "--", "--foo", "--quiet"), 2, "is an option; put --quiet"),
     (("encode", "-hello"), 2, "that begins with - is joined (--option=-hello), a text comes"),
     (("encode", "--", "-a", "-b"), 2, "one argument too many: '-b'"),
-    (
-        ("train", "a", "--separator", "---"),
-        2,
-        "that begins with - is joined (--option=---), a text",
-    ),
+    (("train", "a", "--separator", "---"), 2, "begins with - is joined (--option=---), a text"),
     (("encode", "--foo"), 2, "no option --foo (see"),
     (("corpus", "sample", "--documents", "5"), 2, "there is no option --documents"),
     (("count", "a", "--server=localhost:1"), 1, "connect"),

@@ -69,6 +69,9 @@ def test_a_wrong_mark_is_refused_in_windows_too():
     ):
         for window in (16, 24, 40, 1 << 18):
             assert outcome(wrong.encode(), window) == (400, "malformed_json"), (wrong, window)
+    for n_before in range(40):  # an escape is cut by the end of a window, too
+        lone = f'["{"a" * n_before}\\ud800b{"c" * 40}"]'.encode()
+        assert outcome(lone, 16) == (422, "lone_surrogate"), n_before
 
 
 @pytest.mark.row(1, 2, 4, 6)
