@@ -157,11 +157,7 @@ def test_parquet_has_conversations_as_lists_or_as_json(tmp_path):
             {"messages": [lists[0], []]},
             r"bad\.parquet', row 2 \(from 1\): the conversation has no mess",
         ),
-        (
-            "text",
-            {"text": ["a"]},
-            r"has no column messages or conversations, but \['text'\]; write",
-        ),
+        ("text", {"text": ["a"]}, r"no column messages or conversations, but \['text'\]; write"),
     ):
         path = tmp_path / f"{name}.parquet"
         parquet.write_table(pyarrow.table(table), path, row_group_size=1)

@@ -181,25 +181,6 @@ def test_added_tokens_count_as_in_a_text(tmp_path, allowed, forbidden, n_kept):
     verify_token_files(tmp_path / "tokens", tokenizer=THINKING, texts={"train": texts})
 
 
-@pytest.mark.parametrize("around", [{}, {"begin_of_document": "<|end|>"}])
-def test_forbidden_tokens_change_no_id_of_texts_without_them(tmp_path, around):
-    texts = ["low lower", "", "<|end", "|>", "newest"]
-    found = []
-    for disallowed in ("all", ()):
-        plan = plan_token_files(
-            NARROW,
-            end_of_document="<|end|>",
-            allowed_special="none",
-            disallowed_special=disallowed,
-            **around,
-        )
-        folder = tmp_path / f"{bool(disallowed)}"
-        files = [write_lines(tmp_path / "corpus.jsonl", texts)]
-        encode_corpus(NARROW, files, folder, plan)
-        found.append((folder / "train.bin").read_bytes())
-    assert found[0] == found[1]
-
-
 def test_the_share_is_drawn_from_the_seed(tmp_path):
     texts = [f"{index} " for index in range(1000)]
     kept = {}
@@ -471,10 +452,8 @@ def test_a_run_that_a_special_token_ended_goes_on_with_a_choice(shuffle, allowed
 
 @pytest.mark.usefixtures("batches")
 def test_other_files_or_settings_are_refused(tmp_path):
-    files, plan = (
-        write_mixed_corpus(tmp_path),
-        plan_token_files(NARROW, end_of_document="", allowed_special="all"),
-    )
+    files = write_mixed_corpus(tmp_path)
+    plan = plan_token_files(NARROW, end_of_document="", allowed_special="all")
     n_batches = encode_until(tmp_path / "expected", files, plan)
     with pytest.raises(Interrupted):
         encode_until(tmp_path / "t", files, plan, 10)
@@ -604,10 +583,8 @@ def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, t
 @pytest.mark.row(46)
 @pytest.mark.usefixtures("batches")
 def test_too_many_bad_documents_end_the_run_and_keep_the_checkpoint(tmp_path):
-    files, plan = (
-        write_bad_corpus(tmp_path / "bad", is_bad=True),
-        plan_token_files(NARROW, end_of_document="", allowed_special="all"),
-    )
+    files = write_bad_corpus(tmp_path / "bad", is_bad=True)
+    plan = plan_token_files(NARROW, end_of_document="", allowed_special="all")
     for name in ("t", "mended"):
         with pytest.raises(TooManyBadDocumentsError, match=r"3 bad .* of 186 documents, more"):
             encode_until(tmp_path / name, files, plan, max_bad=0.01)
@@ -637,10 +614,8 @@ def test_a_file_that_has_fewer_documents_now_is_refused(position, tmp_path):
 @pytest.mark.usefixtures("batches")
 def test_files_in_stores_are_resumed_unless_they_changed(tmp_path):
     store = fsspec.filesystem("memory")
-    paths, plan = (
-        write_mixed_corpus(tmp_path),
-        plan_token_files(NARROW, end_of_document="", allowed_special="all"),
-    )
+    paths = write_mixed_corpus(tmp_path)
+    plan = plan_token_files(NARROW, end_of_document="", allowed_special="all")
     store.pipe({f"/resume/{path.name}": path.read_bytes() for path in paths})
     files = [f"memory://resume/{path.name}" for path in paths]
     n_batches = encode_until(tmp_path / "expected", paths, plan)
@@ -716,10 +691,8 @@ def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
 
 def test_progress_names_the_second_phase(tmp_path):
     seen = []
-    files, plan = (
-        write_mixed_corpus(tmp_path),
-        plan_token_files(NARROW, end_of_document="", allowed_special="all"),
-    )
+    files = write_mixed_corpus(tmp_path)
+    plan = plan_token_files(NARROW, end_of_document="", allowed_special="all")
     encode_corpus(NARROW, files, tmp_path / "t", plan, shuffle=True, progress=seen.append)
     assert {now.phase for now in seen} == {"encoding", "shuffling"}
     last = seen[-1]

@@ -145,12 +145,8 @@ def test_packed_samples_are_the_documents(data, tmp_path_factory):
 def dataset(tmp_path):
     lengths = [int(n) for n in np.random.default_rng(3).integers(1, 12, 60)]
     documents, validation = documents_of(lengths), documents_of([3, 4, 5])
-    write(
-        tmp_path / "t",
-        plan_token_files(NARROW, end_of_document=""),
-        documents,
-        validation=validation,
-    )
+    plan = plan_token_files(NARROW, end_of_document="")
+    write(tmp_path / "t", plan, documents, validation=validation)
     pack_token_files(tmp_path / "t", 16)
     return TokenDataset.open(tmp_path / "t")
 

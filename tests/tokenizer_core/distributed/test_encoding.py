@@ -243,17 +243,6 @@ def shard_of(path, start=0, stop=None):
     return Part(source, start, source.size_bytes if stop is None else stop)
 
 
-def test_a_shard_has_the_ids_of_its_documents(tmp_path, attempt):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"ab\nxyz\n\nlast")
-    figures = encode_shard(encoding(), shard_of(path, 2, 8), attempt)
-    sizes = {"n_documents": 2, "n_tokens": 3, "n_bytes": 3}
-    counted = {"bad": {"reasons": {}, "first": []}, "counts": {}}
-    assert figures == {**sizes, "sha256": None, **counted}
-    assert np.fromfile(attempt.scratch / "ids", "<u2").tolist() == list(b"xyz")
-    assert sorted(attempt.commit(figures).files) == ["documents", "ids"]
-
-
 def test_an_encoder_is_made_once_in_a_process():
     data = pickle.dumps(encoding())
     assert pickle.loads(data) is pickle.loads(data)
@@ -268,11 +257,7 @@ FORBIDDEN = r"the document holds .*<\|end\|>"
         (b"one\ntw\xff\n", 0, r"a.txt' is .* byte 6, line 2;"),
         (b"one\ntw\xff\n", 1, r"a.txt from byte 4' is not UTF-8: .* byte 2, line 1;"),
         (b"one\ntwo\nthree <|end|>", 0, rf"a.txt', document 3 .from 1.: {FORBIDDEN}"),
-        (
-            b"one\ntwo\nthree <|end|>",
-            2,
-            rf"a.txt', document 2 .from 1. from byte 4 on: {FORBIDDEN}",
-        ),
+        (b"one\ntwo\nthree <|end|>", 2, rf"a.txt', document 2 .* from byte 4 on: {FORBIDDEN}"),
     ],
 )
 def test_a_bad_document_is_reported_with_its_place(tmp_path, attempt, data, start, message):

@@ -166,12 +166,6 @@ def test_a_changed_file_of_a_shard_is_named(run, tmp_path):
         file.fetch(run.storage, tmp_path / "fetched")
 
 
-def test_sweeping_keeps_the_result(run):
-    done = run.carry_out([stage(shard_work.double, state=2)], HERE)["double"]
-    run.sweep(done[:1])
-    assert attempts(run) == [done[0].files["doubled"].name]
-
-
 @pytest.mark.parametrize("n_removed", [0, 3, 9])
 def test_an_interrupted_removal_loses_no_file(run, monkeypatch, n_removed):
     figures(run, shard_work.double, HERE, 2)

@@ -110,6 +110,7 @@ def test_of_several_fields_exactly_one_is_read(tmp_path, format_name):
 
 
 LINES = b'{"text": "one"}\n{"text": "two"}\n'
+TWO_MEMBERS = gzip.compress(LINES[:9]) + gzip.compress(LINES[9:])
 
 
 @pytest.mark.parametrize("opened", [open_documents, open_utf8_documents])
@@ -124,12 +125,7 @@ def test_a_file_of_another_format_than_its_name_is_refused(tmp_path, opened):
         ("corpus.txt", long, "JSON lines", "jsonl"),
         ("corpus.txt", LINES[:16] + long, "JSON lines", "jsonl"),
         ("corpus.json", LINES[:16], "JSON lines", "jsonl"),
-        (
-            "corpus.txt.gz",
-            gzip.compress(LINES[:9]) + gzip.compress(LINES[9:]),
-            "JSON lines",
-            "jsonl.gz",
-        ),
+        ("corpus.txt.gz", TWO_MEMBERS, "JSON lines", "jsonl.gz"),
         ("corpus.txt.gz", gzip.compress(long), "JSON lines", "jsonl.gz;"),
     ):
         path = tmp_path / name
