@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
+from tests.tokenizer_core.formats.small_specs import BYTES, small_tekken, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.any_format import (
@@ -18,15 +18,12 @@ from tokenizer_core.formats.any_format import (
     write_files,
 )
 from tokenizer_core.formats.gpt2_files import (
-    byte_to_unicode,
     parse_merges_txt,
-    parse_token,
-    parse_tokens,
     parse_vocab_json,
-    render_token,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST, render_spec_fields
 from tokenizer_core.formats.pickle_files import render_pickle
+from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.splitting.patterns import SplitPattern
 
@@ -39,15 +36,20 @@ def files(tmp_path):
     write_files("gpt2", SPEC, tmp_path / "vocab.json", tmp_path / "merges.txt")
     write_files("tiktoken", SPEC, tmp_path / "x.tiktoken")
     write_files("tokenizer.json", SPEC, tmp_path / "tokenizer.json")
+    (tmp_path / "tekken.json").write_text(json.dumps(small_tekken(["<s>"], n_special=7)))
     return tmp_path
 
 
 def test_formats_are_told_apart_by_content(files):
     wanted = {"vocab.pkl": "pickle", "vocab.json": "gpt2", "merges.txt": "gpt2"}
     wanted |= {"x.tiktoken": "tiktoken", "tokenizer.json": "tokenizer_json"}
+    wanted |= {"tekken.json": "tekken"}
     contents = [((files / name).read_bytes(), kind) for name, kind in wanted.items()]
     contents += [(pickle.dumps(dict(SPEC.vocab), protocol), "pickle") for protocol in range(3)]
     contents += [("Ġ t\nh e\n".encode(), "gpt2")]
+    # A vocabulary with the words config and vocab is GPT-2's.
+    of_words = {f"{byte:c}": byte - 33 for byte in range(33, 99)} | {"config": 900, "vocab": 901}
+    contents += [(json.dumps(of_words).encode(), "gpt2")]
     for data, kind in contents:
         (files / "no_name").write_bytes(data)
         assert detect_file(files / "no_name").format == kind
@@ -79,6 +81,11 @@ def test_every_format_is_read_to_the_same_spec(files):
     assert Tokenizer.from_spec(ranks).encode(text) == Tokenizer.from_spec(SPEC).encode(text)
     write_files("gpt2", ranks, files / "v", files / "m")
     assert load_vocab_and_merges(files / "v", files / "m")[1] == list(SPEC.merges)
+    for alone in ("tokenizer.json", "tekken.json"):
+        with pytest.raises(FormatError, match="one file alone"):
+            load_vocab_and_merges(files / alone, files / "merges.txt")
+    tekken = files / "tekken.json"
+    assert load_spec([tekken]) == parse_tekken(tekken.read_bytes()) == Tokenizer.load(tekken).spec
 
 
 @pytest.mark.parametrize(
@@ -90,6 +97,9 @@ def test_every_format_is_read_to_the_same_spec(files):
         (["x.tiktoken"], {}, "not the published file of a preset"),
         (["x.tiktoken"], {"pattern": "gpt2", "special_tokens": ["<|x|>"]}, "a mapping"),
         (["tokenizer.json"], {"pattern": "gpt2"}, "leave pattern"),
+        (["tekken.json"], {"pattern": "gpt2"}, r"tekken\.json says itself how text is split"),
+        (["tekken.json"], {"special_tokens": ["<s>"]}, r"tekken\.json says itself how text"),
+        (["tekken.json"] * 2, {}, "tekken needs no second file"),
         (["vocab.pkl", "vocab.pkl"], {}, "this is a dict"),
         (["vocab.json", "merges.pkl"], {}, "not UTF-8|line 1"),
     ],
@@ -107,13 +117,6 @@ def test_given_ids_are_those_of_the_tokens_or_refused(files):
         Tokenizer.from_files(*paths, {content: 999})
     with pytest.raises(InvalidSpecError, match="list of strings"):
         Tokenizer(SPEC.vocab, SPEC.merges, {content: 999})
-
-
-def test_only_pairs_of_files_have_vocabulary_and_merges(files):
-    vocab, merges = load_vocab_and_merges(files / "vocab.json", files / "merges.txt")
-    assert (vocab, merges) == load_vocab_and_merges(files / "vocab.pkl", files / "merges.pkl")
-    with pytest.raises(FormatError, match="one file alone"):
-        load_vocab_and_merges(files / "tokenizer.json", files / "merges.txt")
 
 
 RICH = trained_spec(
@@ -212,18 +215,6 @@ def test_a_part_of_a_token_may_be_cut(tmp_path):
     assert Tokenizer.from_files(*paths).encode("he'll")[-1] == 257
 
 
-def test_the_alphabet_is_gpt2_s():
-    table = byte_to_unicode()
-    assert len(table) == len(set(table.values())) == 256
-    assert all(table[b] == chr(b) for b in [*range(33, 127), *range(161, 173), *range(174, 256)])
-    assert (table[0], table[32], table[127], table[160], table[173]) == ("Ā", "Ġ", "ġ", "ł", "Ń")
-    everything = bytes(range(256)) * 2
-    assert parse_token(render_token(everything)) == everything
-    assert parse_token("€") is None
-    assert parse_tokens([]) == []
-    assert parse_tokens(["", "é", "€", "Ġ€", "\ud800"]) == [b"", b"\xe9", None, None, None]
-
-
 @pytest.mark.parametrize(
     ("parse", "text", "message"),
     [
@@ -237,8 +228,6 @@ def test_the_alphabet_is_gpt2_s():
         (parse_merges_txt, "#version: 0.2\na b\na\n", "line 3"),
         (parse_merges_txt, "a b c\n", "line 1"),
         (parse_merges_txt, " a\n", "line 1"),
-        (parse_merges_txt, "a b\n\nc d\n", "line 2"),
-        (parse_merges_txt, "a b\rc d\n", "line 1"),
         (parse_merges_txt, "a b\r\r\nc d\r\n", "line 1"),
         # Hugging Face takes such a merge for a comment.
         (parse_merges_txt, "a b\n#version s\n", "line 2, '#version s', begins with #version"),

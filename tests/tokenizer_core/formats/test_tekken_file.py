@@ -11,14 +11,7 @@ from tests.parity.vocabularies import TEKKEN_SPECIALS
 from tests.tokenizer_core.formats.small_specs import DROP, changed, small_tekken, wild_texts
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
-from tokenizer_core.formats.any_format import (
-    detect_file,
-    load_spec,
-    load_vocab_and_merges,
-    write_files,
-)
 from tokenizer_core.formats.tekken_file import parse_tekken
-from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.checks import MAX_TOKEN_ID
 
 LISTED = ["<unk>", "<s>", "</s>", "[THINK]"]
@@ -131,16 +124,10 @@ REFUSED = [
     (with_config(default_num_special_tokens=True), "default_num_special_tokens is True"),
     (with_config(default_num_special_tokens=65_537), r"tokens is 65537; .* integer in 0\.\.65536"),
     (with_config(default_vocab_size=MAX_TOKEN_ID + 2), "default_vocab_size is 1048577"),
-    (
-        with_config(default_vocab_size=262),
-        "is 255, the number of ranks; it must be between 256",
-    ),
+    (with_config(default_vocab_size=262), "is 255, the number of ranks; it must be between 256"),
     (with_config(default_vocab_size=324), "is 317, .* and the number of entries of vocab, 316"),
     # Four tokens are listed.
-    (
-        with_config(default_num_special_tokens=3, default_vocab_size=260),
-        "are 4 special tokens",
-    ),
+    (with_config(default_num_special_tokens=3, default_vocab_size=260), "are 4 special tokens"),
     (with_entry(260, rank=261), r"vocab\[260\]\.rank is 261; it must be 260"),
     (with_entry(260, token_bytes=""), r"vocab\[260\]\.token_bytes is ''"),
     (with_entry(260, token_bytes="YW I"), r"vocab\[260\]\.token_bytes is 'YW I'"),
@@ -171,23 +158,3 @@ REFUSED = [
 def test_a_wrong_file_is_refused_with_the_place(table, message):
     with pytest.raises((FormatError, InvalidSpecError), match=message):
         parse(table)
-
-
-def test_the_file_is_detected_and_read_like_every_format(tmp_path, engine):
-    path = tmp_path / "no_name"
-    path.write_text(json.dumps(small_tekken(LISTED, n_special=7)))
-    assert detect_file(path).format == "tekken"
-    for given in ({"pattern": "gpt2"}, {"special_tokens": ["<s>"]}):
-        with pytest.raises(FormatError, match=r"tekken\.json says itself how text is split"):
-            load_spec([path], **given)
-    with pytest.raises(FormatError, match="tekken needs no second file"):
-        load_spec([path, path])
-    with pytest.raises(FormatError, match="tekken, which is one file alone"):
-        load_vocab_and_merges(path, path)
-    tokenizer = Tokenizer.load(path, engine=engine)
-    assert load_spec([path]) == parse_tekken(path.read_bytes()) == tokenizer.spec
-    assert tokenizer.engine_name == engine
-    # A vocabulary with the words config and vocab is GPT-2's.
-    vocab = {i: bytes([i]) for i in range(256)} | {256: b"config", 257: b"vocab"}
-    write_files("gpt2", TokenizerSpec.from_merges(vocab, []), tmp_path / "v", tmp_path / "m")
-    assert detect_file(tmp_path / "v").format == "gpt2"

@@ -360,6 +360,7 @@ PLAIN = TABLES["metaspace"]
 FIRST, PREPENDED = TABLES["metaspace-first"], TABLES["metaspace-prepend"]
 NEVER = changed(PLAIN, "normalizer", None)
 NEVER["pre_tokenizer"] = METASPACE_STEP | {"prepend_scheme": "never"}
+RIGHT = ADDED | {"normalized": True, "rstrip": True}
 NEVER = with_added(with_added(NEVER, "a▁b", normalized=True), "b x", normalized=True)
 
 
@@ -379,22 +380,10 @@ def test_a_converted_model_puts_a_space_before_every_text():
 
 REFUSED = [
     (with_added(NEVER, "x<", normalized=False), r"added_tokens\[3\] has a space or U\+2581"),
-    (
-        with_added(PREPENDED, "x", normalized=True),
-        "as ' x', and its id [0-9]+ is also the token 'x' of plain text; give it normalized: false",
-    ),
-    (
-        changed(PLAIN, "added_tokens.0", ADDED | {"normalized": True, "rstrip": True}),
-        r"added_tokens\[0\].rstrip of a token with normalized: true depends",
-    ),
-    (
-        changed(PLAIN, "decoder.decoders", [*DECODERS, STRIP]),
-        "Sequence Replace, ByteFallback, Fuse;",
-    ),
-    (
-        changed(CONVERTED, "added_tokens.0.normalized", True),
-        r"doubles the first U\+2581, and added_tokens\[0\].normalized is True",
-    ),
+    (with_added(PREPENDED, "x", normalized=True), "is also the token 'x' .* give it normalized: f"),
+    (changed(PLAIN, "added_tokens.0", RIGHT), r"\[0\].rstrip of a token with normalized: true"),
+    (changed(PLAIN, "decoder.decoders", [*DECODERS, STRIP]), "Replace, ByteFallback, Fuse;"),
+    (changed(CONVERTED, "added_tokens.0.normalized", True), r"doubles the first U\+2581, and"),
     (changed(FIRST, "pre_tokenizer.split", True), "pre_tokenizer.split is True"),
     (changed(FIRST, "pre_tokenizer.replacement", "_"), "replacement is '_'"),
     (changed(PREPENDED, "normalizer", {"type": "NFKC"}), "by Prepend and Replace or by"),
