@@ -33,9 +33,6 @@ from tokenizer_core.errors import ArtifactCorruptError, EngineUnavailableError, 
 from tokenizer_core.formats.any_format import write_files
 from tokenizer_core.formats.manifest_fields import render_spec_fields
 from tokenizer_core.formats.model_folder import FILE_NAMES
-from tokenizer_core.formats.tokenizer_json.document import (
-    render_tokenizer_json,
-)
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.normalizers.step import NormalizerStep
 from tokenizer_core.registry import ArtifactStore
@@ -161,11 +158,6 @@ def test_a_compiled_tokenizer_is_freed_with_its_last_reference(tmp_path):
     spec = weakref.ref(found.spec)  # it holds the mapping
     del found
     assert spec() is None
-
-
-def test_files_of_a_compiled_tokenizer_are_those_of_its_source(tmp_path):
-    found = compile_spec(SPECS["merges"], tmp_path)
-    assert render_tokenizer_json(found.spec) == render_tokenizer_json(SPECS["merges"])
 
 
 def test_the_second_load_compiles_and_the_third_uses_it(cache, source):

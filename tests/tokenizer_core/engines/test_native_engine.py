@@ -16,7 +16,6 @@ from tests.tokenizer_core.engines.random_specs import BYTES, spec_of
 from tokenizer_core import engines
 from tokenizer_core.engines import (
     ARRAY,
-    ARRAYS,
     COUNT,
     choose_engine,
     create_engine,
@@ -74,17 +73,6 @@ def test_merges_of_whole_characters_equal_those_of_the_python_engine(seed, text)
     native, python = create_engine(spec, "native"), create_engine(spec, "python")
     for repeated in (text, text * 9):
         assert native.encode(repeated) == python.encode(repeated)
-
-
-def test_a_pattern_without_an_automaton_gives_the_ids_of_python():
-    native_module()
-    spec = spec_of([(b"a", b"b")], pattern=r"(?<!x)\w+|\W+|x")
-    native, python = create_engine(spec, "native"), create_engine(spec, "python")
-    texts = ["xab ab", "", "abab  x"]
-    batches = [engine.encode_batch(texts, None, ARRAYS) for engine in (native, python)]
-    for found, expected in zip(*batches, strict=True):
-        assert found.tolist() == expected.tolist()
-    assert native.encode(texts[0], None, ARRAY).tolist() == python.encode(texts[0])
 
 
 @pytest.mark.row(10)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.tokenizer_core.evaluation.small_tokenizers import THE, merging
 from tokenizer_core.evaluation import TextFiles, build_report
-from tokenizer_core.evaluation.markup import Markup, element, joined
 from tokenizer_core.evaluation.pages import render_report_page, render_training_page
 from tokenizer_core.evaluation.plots import bars, columns, lines, picture
 from tokenizer_core.evaluation.tables import render_report
@@ -162,14 +161,3 @@ def test_a_plot_without_data_has_its_description_and_a_picture_its_legend():
     svg = picture(lines([("a", [(1, 2)]), ("b", [(1, 3)])], "t", "x", "y"), ["training", "<b>"])
     assert [text for text in ("training", "&lt;b&gt;", "polyline") if text not in svg] == []
     assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
-
-
-def test_marks_are_escaped_and_voids_closed():
-    assert element("p", '<&"', title='"<') == '<p title="&quot;&lt;">&lt;&amp;&quot;</p>'
-    assert element("rect", x=1, stroke_width=2, class_="a", role=None) == (
-        '<rect x="1" stroke-width="2" class="a"/>'
-    )
-    assert joined(Markup("<b></b>"), "<") == "<b></b>&lt;"
-    assert isinstance(joined("a"), Markup)
-    # Adding a str to markup gives a str: the addition is not escaped, so the result is not trusted.
-    assert not isinstance(Markup("<b>") + "x", Markup)

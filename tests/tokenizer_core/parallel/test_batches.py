@@ -8,7 +8,7 @@ import pytest
 from tests.adversarial import adversarial_texts
 from tests.tokenizer_core.every_way import check_every_way
 from tests.tokenizer_core.test_tokenizer import BYTES, MERGES, VOCAB
-from tokenizer_core import Tokenizer, TokenizerSpec, reference
+from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.engines import DOCUMENTS, Wanted
 from tokenizer_core.errors import SpecialTokenForbiddenError
 from tokenizer_core.normalizers.forms import normalize_nfc
@@ -102,20 +102,6 @@ def test_the_first_text_that_fails_decides_the_error(tokenizer):
             encode(["a"], allowed_special=["<|nope|>"])
         with pytest.raises(TypeError, match="list of strings"):
             encode("text")
-
-
-def test_threads_and_windows_change_no_id(engine):
-    vocab = VOCAB | {300: b"<|endoftext|>"}
-    spec = TokenizerSpec.from_merges(VOCAB, MERGES, ADDED[:1])
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    text = ("".join(TEXTS) * 40)[:70_000] + "<|endoftext|>" + "the cat's 12345\n\n  hat " * 20
-    expected = reference.encode(text, vocab, MERGES, ["<|endoftext|>"])
-    for num_threads in (1, 2, 9):
-        assert tokenizer.encode_to_numpy(text, num_threads=num_threads).tolist() == expected
-        ids, offsets = tokenizer.encode_batch_to_numpy(("a", text, ""), num_threads=num_threads)
-        assert ids.tolist() == [97, *expected]
-        assert offsets.tolist() == [0, 1, len(expected) + 1, len(expected) + 1]
-    assert tokenizer.encode_batch([], num_threads=4) == []
 
 
 def test_many_policies_are_served_and_forgotten(engine):
