@@ -218,20 +218,11 @@ ROWS = {
         replace(SPEC, pattern=SplitPattern("custom", r"\h+|\H", "oniguruma")),
         "split pattern",
     ),
-    "one of another dialect that Oniguruma reads alike (Tekken, Kimi K2)": (
-        CUSTOM,
-        "split pattern",
-    ),
-    "another custom pattern": (
-        replace(SPEC, pattern=SplitPattern("custom", r"\w+|\W")),
-        "split pattern",
-    ),
+    "one of another dialect that Oniguruma reads alike (Tekken, Kimi K2)": (CUSTOM, "split patt"),
+    "another custom pattern": (trained_spec(pattern=r"\w+|\W"), "split pattern"),
     "normalizer NFC": (NFC, "normalized"),
     "a space before each part of a text (`add_prefix_space`)": (PREFIX_SPACE, "normalized"),
-    "flags of added tokens (`lstrip`, `rstrip`, `single_word`, `normalized`)": (
-        FLAGGED,
-        "has the flag lstrip",
-    ),
+    "flags of added tokens (`lstrip`, `rstrip`, `single_word`, `normalized`)": (FLAGGED, "lstrip"),
     "other normalizers ([steps](#normalizers))": (STEPS, "normalized"),
     "a suffix at the end of words (CLIP's `</w>`)": (SUFFIXED, "words end"),
     "characters with byte fallback (Llama 2)": (character_spec(), "normalized|pickle"),

@@ -228,11 +228,6 @@ def calling(arguments, name="tool_calls"):
         ({"role": "assistant", "tool_calls": "w()"}, "text", "tool_calls: must be a list"),
         ({"role": "user", "content": 4}, "text", "content: must be a text or a list of parts"),
         ({"role": "user", "content": [{"type": "image"}]}, "text", "content[0]: this type has no"),
-        (
-            {"role": "user", "content": [{"type": "audio"}]},
-            "blocks",
-            "content[0]: this type has no",
-        ),
         ({"role": "user", "content": [part("a"), 1]}, "text", "content[1]: must be an object"),
         ({"role": "user", "content": [part(1)]}, "text", "content[0].text: must be a string"),
     ],

@@ -351,12 +351,10 @@ def test_an_alias_follows_the_promoted_version_of_its_name(make):
     [
         ("qwen", "u", AliasTakenError),  # it is one of t
         ("u", "t", AliasTakenError),  # a tokenizer's name
-        ("u", "u", AliasTakenError),
         ("gpt2", "t", NameReservedError),
         ("starter", "t", NameReservedError),
         ("new", "none", ArtifactNotFoundError),
         ("", "t", ArtifactNameError),
-        ("é", "t", ArtifactNameError),
         ("a\n", "t", ArtifactNameError),
         ("a" * 201, "t", ArtifactNameError),
         ("active", "t", ArtifactNameError),

@@ -231,10 +231,7 @@ def test_a_name_with_another_expression_is_refused(name):
         ("(" * 100_000, "does not compile"),
         (r"(?r)\w+", "searches backwards"),
         ("gpt-2", "Known names"),
-        (
-            SplitPattern("custom", "a b", unmatched="drop", behavior="removed"),
-            "unmatched must be 'keep'",
-        ),
+        (SplitPattern("custom", "a b", unmatched="drop", behavior="removed"), "must be 'keep'"),
     ],
 )
 def test_a_wrong_pattern_is_refused(wrong, reason):

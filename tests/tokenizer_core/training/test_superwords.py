@@ -108,16 +108,10 @@ def test_seeds_limits_and_reserved_tokens_hold_in_both_stages(engine):
     assert rare.merges[-2:] == [(b" ", b"of"), (b" of", b" the")]  # no pair of words was left
 
 
-@pytest.mark.parametrize(
-    ("size", "start", "message"),
-    [
-        (300, 300, "vocab_size 300 must be larger than superwords_from 300"),
-        (300, 256, "superwords_from 256 is too small: 256 bytes and 1 special"),
-    ],
-)
-def test_impossible_sizes_are_refused(size, start, message):
-    with pytest.raises(VocabSizeError, match=message):
-        learn(size, start)
+def test_impossible_sizes_are_refused():
+    for start, message in ((300, "larger than superwords_from 300"), (256, "256 is too small: 25")):
+        with pytest.raises(VocabSizeError, match=message):
+            learn(300, start)
     with pytest.raises(VocabSizeError, match="larger than superwords_from"):
         learn(300, 290).at_size(290)
 

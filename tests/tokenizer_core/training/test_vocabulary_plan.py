@@ -175,9 +175,9 @@ def reserved(name, most=1):
         ({"seed_tokens": ("<|pad|>",)}, InvalidSpecError, r"holds the special token '<\|pad\|>'"),
         ({"seed_tokens": "ab"}, InvalidSpecError, "list of strings"),
         (
-            {"seed_tokens": ("abcdefghi",), "max_token_length": 8},
+            {"seed_tokens": ("abcde",), "max_token_length": 4},
             InvalidSpecError,
-            "9 bytes, more than max_token_length 8",
+            "5 bytes, more than",
         ),
         ({"seed_tokens": ("x" * (1 << 19), "y")}, ValueError, "have 524289 characters, more than"),
         *((reserved(n), InvalidSpecError, "where the number") for n in ("reserved", "{}", "{}{}x")),
