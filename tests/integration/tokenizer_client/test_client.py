@@ -18,7 +18,6 @@ from tokenizer_client import (
     AsyncClient,
     Client,
     ConflictError,
-    DigestMismatchError,
     InvalidRequestError,
     PreconditionFailedError,
     ProblemError,
@@ -92,23 +91,6 @@ def test_the_options_of_a_text_reach_the_service(client, small_tokenizer):
     assert client.decode_bytes(part) == "\u2122".encode()[:1]
     with pytest.raises(InvalidRequestError):
         client.decode(part, errors="strict")
-
-
-def test_a_pinned_client_refuses_another_digest(client, small_tokenizer):
-    active = client.tokenizers.active()
-    pinned = client.pinned(f"{active.name}@{active.version}", digest=active.digest)
-    (ids,) = pinned.encode_stream([b"the fox"])
-    assert ids.tolist() == pinned.encode("the fox") == small_tokenizer.encode("the fox")
-    assert "".join(pinned.decode_stream([ids])) == "the fox"
-    other = client.pinned(digest="0" * 64)
-    for ask in (
-        lambda: other.encode("a"),
-        lambda: other.describe_token(97),
-        lambda: list(other.decode_stream([[97]])),
-    ):
-        with pytest.raises(DigestMismatchError) as told:
-            ask()
-        assert told.value.present_digest == active.digest
 
 
 def test_streamed_ids_are_those_of_the_whole_text_and_decode_to_it(

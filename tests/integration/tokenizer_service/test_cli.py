@@ -32,18 +32,20 @@ def test_a_terminal_of_another_encoding_shows_escapes(trained):
     assert b"\\xe9" in done.stdout
 
 
-def test_a_reader_that_closes_the_pipe_is_no_error(trained):
-    encode = f"{sys.executable} -m tokenizer_service.cli encode"
+@pytest.mark.parametrize(
+    ("shell", "n_bytes"),
+    [("yes low | head -c 2000000 | {} | head -c 10", 10), ("{} low >&- <&-", 0)],
+)
+def test_a_reader_that_closes_the_pipe_and_a_closed_output_are_no_error(trained, shell, n_bytes):
     done = subprocess.run(
-        f"yes low | head -c 2000000 | {encode} | head -c 10",
+        shell.format(f"{sys.executable} -m tokenizer_service.cli encode"),
         shell=True,
         capture_output=True,
         cwd=trained.folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         timeout=120,
     )
-    assert len(done.stdout) == 10
-    assert done.stderr == b""
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, n_bytes, b"")
 
 
 SLOW = {

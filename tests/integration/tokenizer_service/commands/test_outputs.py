@@ -9,18 +9,6 @@ COMMAND = [sys.executable, "-m", "tokenizer_service.cli"]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def test_a_closed_standard_output_is_no_crash(trained):
-    done = subprocess.run(
-        f"{sys.executable} -m tokenizer_service.cli encode low >&- <&-",
-        shell=True,
-        capture_output=True,
-        cwd=trained.folder,
-        env=ENVIRONMENT,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 def test_a_bar_on_a_terminal_and_none_where_it_is_not_wanted(cli):
     train = ("train", "corpus.txt", "--vocab-size=265", "--name=a")
     for options, bars in (((), [b"counting pre-tokens", b"learning merges"]), (("--quiet",), [])):

@@ -18,6 +18,7 @@ LONG = (CORPUS + TEXT) * 2_000  # several reads and several parts of a stream
 CASES = """
 encode TEXT
 encode --json --tokenizer other TEXT
+encode --tokenizer a/model TEXT
 encode --format u16 --file text.txt text.txt
 encode --format u32 --quiet --file long.txt --output OUTPUT
 encode --pieces --tokenizer NAME@VERSION TEXT
@@ -119,12 +120,7 @@ def test_every_option_gives_the_same_output(both, service):
 
 def test_jobs_are_those_of_the_service(both, service, monkeypatch):
     server, _ = service
-    request = {
-        "promote": "manual",
-        "documents": ["low lower lowest"],
-        "name": "learned",
-        "vocab_size": 257,
-    }
+    request = {"promote": "manual", "documents": ["low lower"], "name": "z", "vocab_size": 257}
     with server.client() as client:
         job_id = client.post("/train", json=request).raise_for_status().json()["id"]
     key = {"TOKENIZER_API_KEY": ADMIN_KEY}
@@ -143,12 +139,6 @@ def test_what_is_of_tokenizers_here_is_refused_by_name(service, tmp_path, monkey
         assert f"{option} names a tokenizer of this" in cli.fail(*asked, option, value, code=2)
 
 
-def test_an_alias_of_the_service_is_taken(service, tmp_path, monkeypatch):
-    asked = ("encode", "--server", service[0].url, "low", "--tokenizer")
-    cli = Cli(tmp_path, monkeypatch)
-    assert cli.run(*asked, "a/model") == cli.run(*asked, "other")
-
-
 def test_a_name_whose_newest_version_does_not_serve_has_a_note(both, service, monkeypatch):
     server, store = service
     first, newest = store.versions("twice")
@@ -164,22 +154,14 @@ def test_an_error_of_the_service_is_one_line(service, tmp_path, monkeypatch):
     Path("bad.txt").write_bytes(b"low\xff")
     Path("d.jsonl").write_text('{"text": "low"}\n' * 301 + json.dumps({"text": TEXT}))
     for words, said, code in (
-        (
-            ("count", url, "--tokenizer=othr", "low"),
-            "'othr'; did you mean other?; it has: a/model, around, ",
-            1,
-        ),
+        (("count", url, "--tokenizer=othr", "low"), "did you mean other?; it has: a/model, aro", 1),
         (("count", url, "--tokenizer=gpt2", "low"), "import --preset gpt2 --name gpt2", 1),
         (("count", url, "--tokenizer=other@1", "low"), "no version '1' of other", 1),
         (("count", url, "--tokenizer=other@", "low"), "no version '' of other", 1),
         (("count", url, "--tokenizer=./tokenizer.json", "low"), "it has: a/model, around, ", 1),
         (("encode", url, "--allowed-special=<|x|>", "low"), "is no special token", 2),
         (("truncate", url, "-n1", "low\udcff"), "the text holds bytes that are not UTF-8", 1),
-        (
-            ("encode", url, "--disallowed-special=all", TEXT),
-            "token, which --disallowed-special forbids; leave",
-            1,
-        ),
+        (("encode", url, "--disallowed-special=all", TEXT), "--disallowed-special forbids; le", 1),
         (("count", url, "--file=d.jsonl"), "d.jsonl, line 302: the document holds a special", 1),
         (("encode", url, "--file=bad.txt"), "bad.txt is not UTF-8 at byte 3", 1),
         (("decode", url, "5000000000"), "5000000000", 1),
