@@ -27,7 +27,6 @@ def test_variables_are_read(monkeypatch):
         "CORPUS_URL_HOSTS": ("a.org, b:80=10.0.0.0/8,", ("a.org", "b:80=10.0.0.0/8")),
         "CORPUS_S3_PREFIXES": ("s3://a1b, s3://c.d/e f/", ("s3://a1b", "s3://c.d/e f/")),
         "CORS_ORIGINS": ("https://a.org, http://b:8080", ("https://a.org", "http://b:8080")),
-        "KEEP_VERSIONS": ("3", 3),
         "JOBS_DATABASE": ("postgresql://user:not-to-be-seen@host/jobs", None),
         "ADMIN_KEYS": ("first-key, second-key,", None),
         "READ_KEYS": ("é,x", None),
