@@ -152,10 +152,13 @@ DONE = '{"done":true,"count":1}'
         (['{"seq":0,"tokens":[]}', '{"seq":0,"tokens":[97]}', DONE], 422, "invalid_record"),
         (['{"tokens":[97]}', DONE, "[1]"], 422, "invalid_record"),
         (['{"tokens":[97]}', '{"done":true,"count":1,"digest":"other"}'], 412, "digest_mismatch"),
+        (['{"tokens":97}'], 422, "invalid_record"),
         (['{"tokens":[97],"done":true}'], 422, "invalid_record"),
+        (['{"done":false}'], 422, "invalid_record"),
         (["97"], 422, "invalid_record"),
         (["[97,true]"], 422, "invalid_token_id"),
         (["[4294967296]"], 422, "invalid_token_id"),
+        (["[97"], 400, "malformed_json"),
     ],
 )
 def test_wrong_lines_are_refused(live, lines, status, code):
