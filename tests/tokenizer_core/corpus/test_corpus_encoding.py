@@ -425,6 +425,17 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path
         monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
 
 
+def test_a_forbidden_token_that_gives_no_id_is_found_in_the_text(tmp_path):
+    word = AddedToken("<x>", len(NARROW.spec.vocab) + 9, special=True, single_word=True)
+    tokenizer = Tokenizer.from_spec(NARROW.spec.with_added_tokens([word]))
+    plan = plan_token_files(
+        tokenizer, end_of_document="", allowed_special="none", disallowed_special="all"
+    )
+    file = write_corpus(tmp_path / "a.txt", ["a<x>b"], "txt")
+    with pytest.raises(SpecialTokenForbiddenError, match="<x>"):
+        encode_corpus(tokenizer, file, tmp_path / "t", plan)
+
+
 @pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("allowed", ["all", "none", ["<|begin|>"]])
 @pytest.mark.parametrize("shuffle", [False, True])
