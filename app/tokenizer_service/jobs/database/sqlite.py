@@ -42,6 +42,8 @@ DATABASE_NAME: Final = "jobs.sqlite3"
 """The name of the file in the artifacts folder."""
 
 _BUSY_TIMEOUT_SECONDS: Final = 15.0
+_LEAST_SQLITE: Final = (3, 35)
+"""The first with RETURNING; the Python 3.11 of RHEL 9 uses 3.34."""
 _NO_TABLE: Final = "it holds no table of jobs"
 _decode: Final = functools.partial(str, encoding="utf-8", errors="surrogateescape")
 """Decodes a text. The default refuses a query if one text of one row is not UTF-8; `Job.of_row`
@@ -110,6 +112,17 @@ class SqliteDatabase:
         would be in the way when it is moved back.
         """
         known = self._unusable
+        if sqlite3.sqlite_version_info < _LEAST_SQLITE:
+            if known is None:
+                has = f"this Python has SQLite {sqlite3.sqlite_version}"
+                self._unusable = known = JobDatabaseUnusableError(
+                    has,
+                    f"Jobs need SQLite 3.35 or newer, and {has}. Run the service with another "
+                    "Python, as in the container image, or keep the jobs in PostgreSQL "
+                    "(TOKENIZER_JOBS_DATABASE). Encoding of requests is not affected.",
+                )
+                log.error("%s", known.remedy)
+            raise known
         if known is not None and self._damaged_file == _signature(self.path):
             raise known
         with self._connection(mode="rwc" if self._may_create else "rw") as connection:

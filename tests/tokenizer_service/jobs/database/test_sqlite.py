@@ -128,6 +128,15 @@ def test_a_running_service_notices_the_damage(path, damage, start, caplog):
     check_sound(client, "a")
 
 
+def test_an_sqlite_without_returning_is_named(path, start, monkeypatch):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    client = start()
+    problem = client.get("/jobs").json()
+    assert problem["code"] == "job_database_unusable"
+    assert "Jobs need SQLite 3.35 or newer" in problem["detail"]
+    assert client.get("/readyz").json()["status"] == "degraded"
+
+
 def test_a_damaged_file_is_not_written(path):
     zero_index(path)
     damaged = path.read_bytes()
