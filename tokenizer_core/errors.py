@@ -17,14 +17,14 @@ DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean encode?`, or nothing if no known word is similar, or if the similar one says
-    something else: nobody who writes `--no-promote` means `--promote`.
+    """`; did you mean encode?`, or nothing if no known word begins like this or is similar, or if
+    the similar one says something else: nobody who writes `--no-promote` means `--promote`.
 
     Example:
         >>> did_you_mean("enocde", ["encode", "decode"]), did_you_mean("x", ["encode"])
         ('; did you mean encode?', '')
-        >>> did_you_mean("GPT2", ["gpt2"])
-        '; did you mean gpt2?'
+        >>> did_you_mean("GPT2", ["gpt2"]), did_you_mean("o200k", ["gpt2", "o200k_base"])
+        ('; did you mean gpt2?', '; did you mean o200k_base?')
         >>> did_you_mean("--disallowed-special", ["--allowed-special"])
         ''
     """
@@ -33,6 +33,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     word = word[:256]  # enough, and the time of difflib grows with its length
     known = list(known)
     near = [name for name in known if name.lower() == word.lower()]
+    near = near or [name for name in known if word.strip("-")[2:] and name.startswith(word)]
     candidates = [name for name in known if not _says_another_thing(word, name)]
     near = near or difflib.get_close_matches(word, candidates, n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""

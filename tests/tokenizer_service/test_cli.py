@@ -215,6 +215,7 @@ ERRORS = [
     (("extend", "a"), 2, "see train --extend"),
     (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
     (("train", "a", "--no-promote"), 2, "no option --no-promote (see"),
+    (("train", "a", "--seed=1"), 2, "did you mean --seed-token?"),
     (("train", "a", "--server=u"), 2, "encode, decode, count, truncate, chunk and jobs"),
     (("corpus", "encode", "a", "-oo", "--server=u"), 2, "--server=u; encode, decode, count,"),
     (("corpus", "encode", "a", "-oo", "--disallowed-special=all"), 2, "; see --allowed-special ("),

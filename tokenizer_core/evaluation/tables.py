@@ -102,12 +102,15 @@ def vocabulary_rows(report: Report) -> list[list[str]]:
 
 
 def sample_of(report: Report) -> str:
-    """A description of the sample: how much of which file was read."""
+    """A description of the sample: how much text, of files that may be packed."""
     sampled = sum(corpus.sample_bytes for corpus in report.corpora)
     whole = sum(corpus.size_bytes for corpus in report.corpora)
     seeds = ", ".join(str(seed) for seed in sorted({corpus.seed for corpus in report.corpora}))
     n_corpora = f"{len(report.corpora)} corpora" if len(report.corpora) > 1 else "one corpus"
-    return f"{show_size(sampled)} sampled of {show_size(whole)} in {n_corpora}, seed {seeds}"
+    return (
+        f"{show_size(sampled)} of text sampled from {show_size(whole)} of files in {n_corpora}, "
+        f"seed {seeds}"
+    )
 
 
 def show_size(n_bytes: int) -> str:

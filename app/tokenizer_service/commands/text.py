@@ -244,8 +244,14 @@ def run_count(arguments: argparse.Namespace) -> None:
 
 
 def _format_of_files(arguments: argparse.Namespace) -> CorpusFormat:
-    """That of `--format` and `--field`, or of the name of each file."""
-    from tokenizer_core.documents import FORMATS, CorpusFormat  # here: `encode` does not load it
+    """That of `--format` and `--field`, or of the name of each file, which its content must not
+    contradict."""
+    from tokenizer_core.documents import (  # here: `encode` does not load it
+        CONTENT_BYTES,
+        FORMATS,
+        CorpusFormat,
+        check_text_content,
+    )
     from tokenizer_service.commands.corpus_options import field_of
 
     if arguments.format not in (None, *FORMATS):
@@ -253,7 +259,12 @@ def _format_of_files(arguments: argparse.Namespace) -> CorpusFormat:
     is_asked = arguments.format or arguments.field
     if is_asked and (not arguments.file or STANDARD_INPUT in arguments.file):
         raise UsageError("--format and --field are of files; name them with --file")
-    return CorpusFormat(arguments.format, field_of(arguments, arguments.file))
+    kind = CorpusFormat(arguments.format, field_of(arguments, arguments.file))
+    for path in arguments.file:  # a pipe has no beginning to look at
+        if path != STANDARD_INPUT and path.is_file() and not kind.choose(path)[1]:
+            with path.open("rb") as file:
+                check_text_content(str(path), file.read(CONTENT_BYTES))
+    return kind
 
 
 def _count_documents(

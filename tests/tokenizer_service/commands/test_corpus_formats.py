@@ -51,6 +51,7 @@ def test_training_counting_and_measuring(corpora):
         ("train", "hidden.txt"),
         ("counts", "make", "hidden.txt", "--output=x.counts"),
         ("report", "learned", "--corpus=hidden.txt"),
+        ("count", "--file=hidden.txt"),
     ):
         said = corpora.fail(*command, "--quiet")
         assert "is JSON lines, and its name does not say so" in said

@@ -101,8 +101,9 @@ def test_a_page_that_cannot_be_written_does_not_lose_the_table(trained, monkeypa
 
 def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained):
     (trained.folder / "t.gz").write_bytes(gzip.compress(b"low"))
-    line = trained.fail("count", "--file", "t.gz")
+    line = trained.fail("encode", "--file", "t.gz")
     assert "t.gz is packed with gzip, and this command reads plain text; unpack it first" in line
+    assert "'t.gz' is packed with gzip, and its name does" in trained.fail("count", "--file=t.gz")
     assert trained.run("count", "--file=t.gz", "--format=txt.gz") == trained.run("count", "low")
     assert trained.run("decode", stdin=b"\xef\xbb\xbf97 98")[0] == b"ab"
 
