@@ -78,7 +78,7 @@ def folder(tmp_path):
 @pytest.mark.timeout(1200)  # a page waits up to 300 s for each of its jobs
 @pytest.mark.parametrize("page", first_and_slow(["README.md", "docs/tour.md", "docs/operate.md"]))
 def test_the_commands_of_a_service_print_what_the_page_says(folder, page):
-    n_commands = {"docs/tour.md": 30}.get(page, 9)
+    n_commands = {"docs/tour.md": 25}.get(page, 9)
     with serve(folder / "artifacts", corpus_roots=str(folder / "corpora")) as server:
         changes = {
             "http://127.0.0.1:8000": server.url,
