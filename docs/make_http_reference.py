@@ -54,8 +54,8 @@ def render() -> str:
                 parts.append(_operation(path, method, operation, schemas))
     parts.append("\n## Objects\n")
     for name, schema in sorted(schemas.items()):
-        if schema.get("properties") and name not in REQUEST_MODELS:
-            parts.append(f"\n### {name}\n\n{_fields(schema)}")
+        if name not in REQUEST_MODELS and (fields := _fields(schema) or _items(schema)):
+            parts.append(f"\n### {name}\n\n{fields}")
     parts.append(_BORROWED)
     for model, neutral in NEUTRAL.items():
         uses = {"done": prompt_fields(model), **neutral._asdict()}
@@ -89,8 +89,13 @@ def _operation(path: str, method: str, operation: Json, schemas: Json) -> str:
 
 def _fields(schema: Json) -> str:
     required = schema.get("required", [])
-    rows = [_row(n, s, "yes" if n in required else "") for n, s in schema["properties"].items()]
-    return _table(rows, "required")
+    fields = schema.get("properties", {}).items()
+    rows = [_row(n, s, "yes" if n in required else "") for n, s in fields]
+    return _table(rows, "required") if rows else ""
+
+
+def _items(schema: Json) -> str:
+    return f"{_type(schema)}: {schema['description']}\n" if schema.get("type") == "array" else ""
 
 
 def _row(name: str, schema: Json, where: str) -> list[str]:

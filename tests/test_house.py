@@ -150,14 +150,24 @@ def test_http_reference_is_that_of_the_service():
     assert module.PAGE.read_text(encoding="utf-8") == module.render(), module.__doc__
 
 
+def headings(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^ *```.*?^ *```$", "", read(page), flags=re.MULTILINE | re.DOTALL)
+    named = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", name.lower()).strip().replace(" ", "-") for name in named}
+
+
 @pytest.mark.parametrize("document", documents(), ids=str)
 def test_documents_name_targets_and_files_that_exist(document):
     text = (REPOSITORY / document).read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, flags=re.MULTILINE))
     in_code = re.findall(r"`make ([a-z-]+)|^(?:\$ )?make ([a-z-]+)", text, flags=re.MULTILINE)
     assert {first or second for first, second in in_code} - targets == set()
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
-    assert [link for link in links if not (REPOSITORY / document.parent / link).exists()] == []
+    links = re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", text)
+    pages = {link: REPOSITORY / document.parent / link if link else document for link, _ in links}
+    assert [link for link, page in pages.items() if not (REPOSITORY / page).exists()] == []
+    parts = [(link, part) for link, part in links if part and pages[link].suffix == ".md"]
+    assert [(link, part) for link, part in parts if part not in headings(pages[link])] == []
     tests = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", text)
     for name, file in tests:
         assert f"def {name}(" in read(document.parent / file)
