@@ -133,7 +133,8 @@ def is_used(engine: str = "auto") -> bool:
     word = os.environ.get(COMPILED_VARIABLE, "").lower()
     if word not in _OFF | _ON:
         raise EngineUnavailableError(f"{COMPILED_VARIABLE} is {word!a:.40}, and may be on or off")
-    return HAS_OPEN_FOLDERS and word in _ON and choose_engine(engine).name == "native"
+    can_use = HAS_OPEN_FOLDERS and bool(_HASH_OF_READERS)
+    return can_use and word in _ON and choose_engine(engine).name == "native"
 
 
 def key_of(*parts: bytes) -> bytes:
@@ -443,15 +444,18 @@ def _trim(folder: Path) -> None:
 def _hash_readers() -> bytes:
     package, digest = os.path.dirname(__file__), hashlib.sha256()  # noqa: PTH120 - as for os.walk
     digest.update(f"{sys.version_info[:3]} {unicodedata.unidata_version}".encode())
+    n_read = 0
     for folder, folders, names in os.walk(package):
         folders[:] = sorted(_READERS.intersection(folders) if folder == package else folders)
         for name in sorted(name for name in names if name.endswith(".py")):
             with open(os.path.join(folder, name), "rb", buffering=0) as file:  # noqa: PTH118, PTH123
                 digest.update(file.read())
-    return digest.digest()
+            n_read += 1
+    return digest.digest() if n_read else b""
 
 
 # At import: this process keeps its code even if another version is checked out.
 _HASH_OF_READERS: Final = _hash_readers()
 """Of the modules that make a tokenizer of its source, and of the Python that runs them. A version
-number would not tell two states of a checkout apart."""
+number would not tell two states of a checkout apart. Empty where the sources are not there, as in
+a program of PyInstaller: nothing would tell two releases apart."""

@@ -228,6 +228,9 @@ def test_other_readers_find_no_file(cache, source, monkeypatch):
         found = Tokenizer.load(source)
     monkeypatch.setattr(compiled, "_HASH_OF_READERS", b"of a later release")
     assert (is_compiled(found), is_compiled(Tokenizer.load(source))) == (True, False)
+    monkeypatch.setattr(compiled.os, "walk", lambda folder: [])  # a program without its sources
+    monkeypatch.setattr(compiled, "_HASH_OF_READERS", compiled._hash_readers())
+    assert not compiled.is_used()
 
 
 def _damage(data):
