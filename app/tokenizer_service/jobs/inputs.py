@@ -107,12 +107,19 @@ def _find_corpus(corpora: CorpusStore, skip_bad: bool, corpus_id: str) -> InputF
     return file
 
 
-def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> list[Found]:
-    """The results of `find` for all names; raises one error for all names that it refuses."""
+def _each(
+    field: str, names: Sequence[str], find: Callable[[str], Found], *read: str
+) -> list[Found]:
+    """The results of `find` for all names; raises one error for all names that it refuses, that
+    are there twice or in `read`."""
     found: list[Found] = []
     wrong: list[tuple[str, str]] = []
+    seen = {*read}
     for index, name in enumerate(names):
         try:
+            if name in seen:
+                raise InputPathError("it is named twice, and each is read once; leave one out")
+            seen.add(name)
             found.append(find(name))
         except (InputPathError, CorpusUrlError) as error:
             wrong.append((f"/{field}/{index}", str(error)))
@@ -129,19 +136,12 @@ def find_encoding_inputs(
     asked: EncodeCorpusRequest, corpus_id: str, corpora: CorpusStore
 ) -> list[InputFile]:
     """The corpora of a request, in order; raises CorpusNotFoundError for that of the path."""
-    seen = {corpus_id}
-
-    def find(named: str) -> InputFile:
-        if named in seen:
-            raise InputPathError("this corpus is named twice; each is encoded once")
-        seen.add(named)
-        return _find_corpus(corpora, asked.skip_bad, named)
-
+    find = partial(_find_corpus, corpora, asked.skip_bad)
     try:
-        first = _find_corpus(corpora, asked.skip_bad, corpus_id)
+        first = find(corpus_id)
     except InputPathError:
         raise CorpusNotFoundError from None
-    files = [first, *_each("further_corpora", asked.further_corpora, find)]
+    files = [first, *_each("further_corpora", asked.further_corpora, find, corpus_id)]
     if not any(file.size_bytes for file in files):
         raise InvalidInputsError(
             "empty_corpus", "The corpora are empty; there is nothing to encode."

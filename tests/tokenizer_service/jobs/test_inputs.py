@@ -8,15 +8,16 @@ from tokenizer_service.jobs.input_files import find_input_file
 from tokenizer_service.jobs.inputs import estimate_bytes
 
 
-def test_unknown_and_empty_corpora_are_422(shared_service):
+def test_unknown_repeated_and_empty_corpora_are_422(shared_service):
     service = shared_service
     service.put("news", "low lower")
     service.put("empty", b"")
-    answer = service.train({"corpus_ids": ["news", "gone", "other"], "vocab_size": 300})
+    answer = service.train({"corpus_ids": ["news", "gone", "other", "news"], "vocab_size": 300})
     assert (answer.status_code, answer.json()["code"]) == (422, "corpus_not_found")
-    pointers = [error["pointer"] for error in answer.json()["errors"]]
-    assert pointers == ["/corpus_ids/1", "/corpus_ids/2"]
+    errors = answer.json()["errors"]
+    assert [error["pointer"] for error in errors] == [f"/corpus_ids/{n}" for n in (1, 2, 3)]
     assert "gone" not in answer.text
+    assert errors[2]["detail"].startswith("it is named twice")
     answer = service.train({"corpus_ids": ["../news"], "vocab_size": 300})
     assert answer.json()["errors"][0]["pointer"] == "/corpus_ids/0"
     answer = service.train({"corpus_ids": ["empty"], "vocab_size": 300})
@@ -24,15 +25,15 @@ def test_unknown_and_empty_corpora_are_422(shared_service):
     assert service.jobs.latest() == []
 
 
-def test_a_job_reads_each_corpus_once_and_keeps_the_separator(service):
+def test_a_job_keeps_the_order_the_fields_and_the_separator(service):
     service.put("news", "low lower")
     service.put("lines.jsonl", '{"text": "low lower"}\n')
     service.put("more.jsonl?field=body", '{"body": "low lower"}\n')
-    ids = ["news", "lines.jsonl", "news", "more.jsonl"]
+    ids = ["news", "lines.jsonl", "more.jsonl"]
     service.start(input_paths=None, corpus_ids=ids, separator="new")
     [job] = service.jobs.latest()
     labels = [file["label"] for file in job.request["inputs"]]
-    assert labels == ["news", "lines.jsonl", "more.jsonl"]
+    assert labels == ids
     assert job.request["corpus_format"]["separator"] == "new"
     own = {"news": "text", "lines.jsonl": "text", "more.jsonl": "body"}
     assert job.request["corpus_format"]["field"] == own
