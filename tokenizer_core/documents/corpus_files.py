@@ -321,7 +321,8 @@ def open_corpus_file(
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise CorpusError(
-            f"the corpus {name!r} is a folder; name the files in it, or a pattern ('{name}/*')"
+            f"the corpus {name!r} is a folder; name the files in it, or a pattern "
+            f"('{name.rstrip('/')}/**/*.jsonl')"
         )
     raise CorpusError(
         f"the corpus {name!r} is not a regular file; write what it gives to a file first"

@@ -176,6 +176,14 @@ CONTENT_NAMES: Final = {
 }  # fmt: skip
 """What messages say of the results of `format_of_content`."""
 
+
+def content_remedy(found: str) -> str:
+    """What to do with content that nothing here reads; see `format_of_content`."""
+    if found in ("tar", "zip", "bz2", "xz"):
+        return "unpack it"
+    return "write UTF-8" if found == "utf-16" else "write JSON lines"
+
+
 _MAGIC: Final = {
     "gz": (0, b"\x1f\x8b"), "zst": (0, b"\x28\xb5\x2f\xfd"), "parquet": (0, b"PAR1"),
     # These two may be UTF-8, and their headers would become tokens.
@@ -207,8 +215,7 @@ def check_text_content(name: str, data: bytes) -> None:
         way_on = (
             f"and its name does not say so; rename it, or {_NAME_IT}: {_OPTIONS[found]}{packing}"
             if found in _OPTIONS
-            else f"which is not read; write {'UTF-8' if found == 'utf-16' else 'JSON lines'}, or "
-            f"{_NAME_IT}"
+            else f"which is not read; {content_remedy(found)}, or {_NAME_IT}"
         )
         raise CorpusError(
             f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}; "

@@ -38,6 +38,7 @@ from tokenizer_core.documents import (
     CONTENT_BYTES,
     CONTENT_NAMES,
     FORMATS,
+    content_remedy,
     format_of_content,
     format_of_name,
 )
@@ -293,7 +294,7 @@ class CorpusUpload:
         is_text = found in ("jsonl", "json", "csv", "arrow", "tar", "warc", "utf-16")
         is_unasked = not is_text or (kind == "txt" and not self._is_told)
         if expected is None and found is not None and is_unasked:
-            why = "which is not read: write JSON lines"
+            why = f"which is not read: {content_remedy(found)}"
             if found in ("gz", "zst", "parquet", "jsonl"):
                 why = "and neither the id nor the request says so"
             raise CorpusFormatError(f"{CONTENT_NAMES[found]}, {why}")

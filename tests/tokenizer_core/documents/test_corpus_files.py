@@ -84,7 +84,7 @@ def test_a_file_with_several_names_comes_once(folder):
         ("none.txt", "'none.txt' does not exist; check the path"),
         (["a.txt", "none.txt"], "'none.txt' does not exist"),
         ("none*.txt", r"no file matches the pattern 'none\*.txt'; check"),
-        ("deep", "'deep' is a folder; name the files in it"),
+        ("deep/", r"'deep/' is a folder; name the files in it, .*'deep/\*\*/\*.jsonl'"),
         ("deep/**", "'deep/' is a folder"),
         ("a.txt/b.txt", "'a.txt/b.txt' cannot be read: Not a directory"),
         ("a\0*.txt", "cannot be read: .*embedded null"),

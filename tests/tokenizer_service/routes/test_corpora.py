@@ -102,7 +102,7 @@ def test_wrong_uploads_are_refused(admin, folder):
     for path, body, words in (
         ("news.jsonl", PACKED, "is packed with gzip"),
         ("news.txt", LINES * 9_000, "is JSON lines"),
-        ("news.jsonl.xz", b"\xfd7zXZ\x00", "is packed with xz, which is not read"),
+        ("news.jsonl.xz", b"\xfd7zXZ\x00", "is packed with xz, which is not read: unpack it"),
         ("news.jsonl.gz", LINES, "is not packed with gzip"),
         ("news.parquet", LINES, "is not a Parquet file"),
     ):
