@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tokenizer_core.documents.corpus_addresses import check_allowed
+from tokenizer_core.blobs.protocol import BUCKET
+from tokenizer_core.documents.corpus_addresses import CorpusAddress, check_allowed, parse_address
 from tokenizer_core.errors import CorpusError
 
 MAX_URL_CHARS: Final = 2000
@@ -31,9 +32,7 @@ _ENTRY: Final = re.compile(
 )
 
 # No character of a pattern, an escape or a query.
-_S3_URL: Final = re.compile(
-    r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.\.?(?:/|$))[\w.@=+,!()~ -]+)*/?"
-)
+_S3_URL: Final = re.compile(rf"s3://{BUCKET}(?:/(?!\.\.?(?:/|$))[\w.@=+,!()~ -]+)*/?")
 
 # IPv6 addresses that translate to any IPv4 address: NAT64, 6to4, Teredo.
 _TRANSLATED: Final = tuple(
@@ -147,33 +146,9 @@ class CorpusUrl:
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
-    def name(self) -> str:
+    def shown(self) -> str:
         """The URL without its query, which may hold a secret signature."""
         return f"{self.scheme}://{self.origin}{self.target.partition('?')[0]}"
-
-
-@dataclass(frozen=True, slots=True)
-class S3Url:
-    """An allowed address of an object, `s3://bucket/key`."""
-
-    name: str
-
-    @classmethod
-    def parse(cls, url: str, prefixes: Iterable[str]) -> S3Url:
-        """Parse `url`.
-
-        Raises:
-            CorpusUrlError: it has another form, or is below no prefix, by whole names.
-        """
-        try:
-            check_s3_prefixes([url])
-            check_allowed(url, prefixes)
-        except CorpusError:
-            raise CorpusUrlError(
-                "no prefix in TOKENIZER_CORPUS_S3_PREFIXES allows it; upload the corpus with PUT "
-                "/corpora/{id} instead, or have whoever runs the server list one"
-            ) from None
-        return cls(url)
 
 
 def check_s3_prefixes(entries: Iterable[str]) -> None:
@@ -188,11 +163,20 @@ def check_s3_prefixes(entries: Iterable[str]) -> None:
 
 def parse_corpus_url(
     url: str, hosts: Iterable[ListedHost], s3_prefixes: Iterable[str]
-) -> CorpusUrl | S3Url:
-    """Parse a web or S3 address; raises CorpusUrlError."""
-    if url.startswith("s3://"):
-        return S3Url.parse(url, s3_prefixes)
-    return CorpusUrl.parse(url, hosts)
+) -> CorpusUrl | CorpusAddress:
+    """Parse a web address that `hosts` allows, or an S3 address below a prefix, by whole names;
+    raises CorpusUrlError."""
+    if not url.startswith("s3://"):
+        return CorpusUrl.parse(url, hosts)
+    check_s3_prefixes([url])
+    try:
+        check_allowed(url, s3_prefixes)
+    except CorpusError:
+        raise CorpusUrlError(
+            "no prefix in TOKENIZER_CORPUS_S3_PREFIXES allows it; upload the corpus with PUT "
+            "/corpora/{id} instead, or have whoever runs the server list one"
+        ) from None
+    return parse_address(url)
 
 
 def _plain_host(text: str) -> str:

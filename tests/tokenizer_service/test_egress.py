@@ -27,7 +27,7 @@ def test_a_listed_url_is_taken_apart():
         found = CorpusUrl.parse(url, HOSTS)
         assert [found.host, found.port, found.target] == parts
     signed = CorpusUrl.parse("https://data.example.org/a.txt?signature=secret", HOSTS)
-    assert signed.name == "https://data.example.org/a.txt"
+    assert signed.shown == "https://data.example.org/a.txt"
     assert CorpusUrl.parse("http://[::1]:81/", HOSTS).origin == "[::1]:81"
 
 
@@ -55,7 +55,7 @@ def test_another_url_is_refused_and_not_repeated():
 def test_an_object_is_below_a_listed_prefix_by_whole_names():
     listed = ["s3://bucket/data/", "s3://whole"]
     for url in ("s3://bucket/data/a.txt", "s3://bucket/data/b c/é=1.jsonl", "s3://whole/a"):
-        assert parse_corpus_url(url, [], listed).name == url
+        assert parse_corpus_url(url, [], listed).shown == url
     for url in ("s3://bucket/data2/a", "s3://bucket/a", "s3://whole2/a", "s3://bucket/Data/a"):
         with pytest.raises(CorpusUrlError, match="TOKENIZER_CORPUS_S3_PREFIXES"):
             parse_corpus_url(url, [], listed)

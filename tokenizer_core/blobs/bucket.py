@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.blobs.protocol import (
+    BUCKET,
     Versioned,
     checked_storage_name,
     checked_storage_prefix,
@@ -27,9 +28,7 @@ from tokenizer_core.blobs.protocol import (
 )
 from tokenizer_core.errors import StorageError, StorageMissingError, missing_extra
 
-_ADDRESS: Final = re.compile(
-    r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[A-Za-z0-9_][A-Za-z0-9._@=-]*)*)/?"
-)
+_ADDRESS: Final = re.compile(rf"s3://({BUCKET})((?:/[A-Za-z0-9_][A-Za-z0-9._@=-]*)*)/?")
 _CONNECT_SECONDS: Final = 3
 _SILENT_SECONDS: Final = 8
 _TRIES: Final = 2

@@ -15,6 +15,9 @@ from tokenizer_core.errors import StorageTooLargeError
 if TYPE_CHECKING:
     from pathlib import Path
 
+BUCKET: Final = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+"""The expression of a bucket's name."""
+
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@=-]*")
 
 

@@ -22,10 +22,11 @@ from typing import IO, Final
 import httpx
 
 from tokenizer_core.documents import format_of_name
+from tokenizer_core.documents.corpus_addresses import CorpusAddress
 from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.documents.remote_files import StoreReadError
 from tokenizer_service.access.deadlines import Pace
-from tokenizer_service.egress import Address, CorpusUrl, S3Url
+from tokenizer_service.egress import Address, CorpusUrl
 from tokenizer_service.jobs.errors import InvalidInputsError
 from tokenizer_service.jobs.input_files import InputFile, find_input_file
 
@@ -51,7 +52,7 @@ async def resolve_once(host: str, port: int) -> list[str]:
 
 
 async def download_corpora(
-    urls: Sequence[CorpusUrl | S3Url],
+    urls: Sequence[CorpusUrl | CorpusAddress],
     folder: Path,
     *,
     max_bytes: int,
@@ -70,24 +71,24 @@ async def download_corpora(
         if url in urls[:index]:
             continue  # messages keep the numbers of the request
         name = f"input_urls[{index}]"
-        path = folder / f"{index:05d}.{format_of_name(url.name) or 'txt'}"
+        path = folder / f"{index:05d}.{format_of_name(url.shown) or 'txt'}"
         with path.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
-            if isinstance(url, S3Url):
+            if isinstance(url, CorpusAddress):
                 n_bytes = _copy_object(name, url, file, max_bytes, n_bytes, report)
             else:
                 fetch = _Fetch(name, url, max_bytes, n_bytes, report)
                 n_bytes = await fetch.into(file, resolve, head_seconds)
-        files.append(replace(find_input_file([folder], path.name), label=url.name))
+        files.append(replace(find_input_file([folder], path.name), label=url.shown))
     return files
 
 
 def _copy_object(
-    name: str, url: S3Url, file: IO[bytes], max_bytes: int, n_before: int, report: Report
+    name: str, url: CorpusAddress, file: IO[bytes], max_bytes: int, n_before: int, report: Report
 ) -> int:
     """As `_Fetch.into`; blocks."""
     try:
-        source = open_corpus_file(url.name)
+        source = open_corpus_file(url.text)
         total = n_before + source.size_bytes
         _require_room(name, total, max_bytes)
         with source.reading():

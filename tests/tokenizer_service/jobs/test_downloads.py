@@ -67,7 +67,7 @@ def fetch(folder, entry, *urls, **options):
     options = {"max_bytes": 1_000_000, **options}
     parsed = [CorpusUrl.parse(url, [ListedHost.parse(entry)]) for url in urls]
     files = asyncio.run(download_corpora(parsed, folder / "fetched", **options))
-    assert [file.name for file in files] == [url.name for url in dict.fromkeys(parsed)]
+    assert [file.name for file in files] == [url.shown for url in dict.fromkeys(parsed)]
     return [(folder / "fetched" / file.path).read_bytes() for file in files]
 
 
