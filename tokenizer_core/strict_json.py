@@ -16,15 +16,30 @@ import codecs
 import json
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import cache
 from json import JSONDecodeError
 from json.scanner import make_scanner
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NoReturn,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.splitting.possessive import compile_possessive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_T = TypeVar("_T")
 
 _SHORT_BYTES: Final = 1 << 14
 """What is shorter is first tried in one call: 1 us less for a request of 100 bytes."""
@@ -97,6 +112,42 @@ def parse_strict_json(data: bytes, what: str) -> object:
             raise FormatError(f"{what} gives the key {error.key!r:.60} twice") from None
         raise FormatError(f"{what} {error}") from None
     return value
+
+
+def typed(value: Any, kind: type[_T]) -> _T:
+    """Return `value` if its type is exactly `kind`, else raise TypeError: JSON's true is no id."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.60} is no {kind.__name__}")
+    return value
+
+
+def parse_record(kind: Any, value: Any) -> Any:
+    """The value of a type in what JSON gave for it: a dataclass, a tuple of any length, a mapping,
+    one of these or None, or a simple type; bytes are ASCII. A class with `from_fields` reads its
+    own fields. Raises KeyError, TypeError, ValueError, AttributeError: a field is missing, unknown
+    or of another type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        return tuple(parse_record(arguments[0], each) for each in typed(value, list))
+    if origin in (dict, Mapping):
+        return {name: parse_record(arguments[1], each) for name, each in typed(value, dict).items()}
+    if type(None) in arguments:
+        return None if value is None else parse_record(arguments[0], value)
+    if origin is Literal or kind is Any:  # the reader looks at the value
+        return value if kind is Any else typed(value, str)
+    if kind is bytes:
+        return typed(value, str).encode("ascii")
+    if hasattr(kind, "from_fields"):
+        return kind.from_fields(value)
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return typed(value, kind)
+    types, fields = types_of(kind), typed(value, dict)
+    if others := sorted(fields.keys() - types.keys()):
+        raise TypeError(f"{kind.__name__} has no field {others[0]!r:.60}")
+    return kind(**{name: parse_record(of, fields[name]) for name, of in types.items()})
+
+
+types_of: Final = cache(get_type_hints)
 
 
 def check_number_of_values(data: bytes, what: str) -> None:

@@ -32,8 +32,8 @@ from tokenizer_core.errors import (
     TokenFilesPlanError,
     counted,
 )
-from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.registry import FileRecord
+from tokenizer_core.strict_json import parse_record
 
 if TYPE_CHECKING:
     import os

@@ -23,7 +23,7 @@ from tokenizer_core.corpus.token_manifest import (
     ends_name,
     use_name,
 )
-from tokenizer_core.formats.sealed_json import parse_record
+from tokenizer_core.strict_json import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -25,7 +25,8 @@ from tokenizer_core.corpus.token_plan import (
 from tokenizer_core.documents import CorpusSource, format_of_name, unused_separator
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesError, counted
-from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
+from tokenizer_core.formats.sealed_json import SealedFormat
+from tokenizer_core.strict_json import parse_record
 
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 1 << 28

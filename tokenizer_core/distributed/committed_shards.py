@@ -24,8 +24,9 @@ from tokenizer_core.blobs.atomic_files import is_stream, replacing
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.blobs.protocol import Storage
 from tokenizer_core.errors import FormatError, RunError, StorageError, StorageMissingError
-from tokenizer_core.formats.sealed_json import SealedFormat, parse_record
+from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.parallel import map_ahead
+from tokenizer_core.strict_json import parse_record
 
 MAX_MANIFEST_BYTES: Final = 1 << 24
 

@@ -7,26 +7,18 @@ returns the published tokenizer. `sealed_json` protects the manifest with a chec
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.pickle_files import check_gaps
-from tokenizer_core.formats.sealed_json import SealedFormat, parse_record, typed
+from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.formats.tokenizer_json.batch_settings import parse_batch_settings
 from tokenizer_core.formats.tokenizer_json.post_processor import check_post_processor
-from tokenizer_core.normalizers import normalizer_of
-from tokenizer_core.normalizers.step import NormalizerStep
-from tokenizer_core.spec import AddedToken, Alphabet, Kind, MissingBytes, TokenizerSpec
-from tokenizer_core.spec.added_tokens import ADDED_TOKEN_FLAGS
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE, ChatTemplates
-from tokenizer_core.spec.fingerprint import list_extensions
-from tokenizer_core.splitting.patterns import (
-    UNICODE_TABLES,
-    SplitPattern,
-    is_as_named,
-    resolve_pattern,
-)
+from tokenizer_core.spec.stored import parse_fields, render_fields
+from tokenizer_core.splitting.patterns import UNICODE_TABLES, is_as_named, resolve_pattern
+from tokenizer_core.strict_json import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,54 +28,22 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
-_EXTENSIONS: Final = frozenset(
-    (
-        "added_token_flags",
-        "byte_ids",
-        "idle_ids",
-        "missing_bytes",
-        "normalizer_steps",
-        "split_steps",
-        "word_suffix",
-    )
-)
-_IDS: Final = tuple[int, ...]
-
 MANIFEST: Final = SealedFormat(FORMAT_NAME, 1, "a tokenizer artifact", MAX_MANIFEST_BYTES)
 
 
 def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
     """The manifest fields that define `spec` together with the vocabulary and merges."""
     by_rank = "by rank: merges.pkl holds an empty list"
-    unusual: dict[str, object] = {
-        "empty_ids": list(spec.empty_ids),
-        "missing_bytes": spec.missing_bytes(),
-        "extensions": list_extensions(spec),
-        "batch_settings": dict(spec.batch_settings),
-        "post_processor": spec.post_processor,
-        "model_added_ids": list(spec.model_added_ids),
-        "chat_templates": spec.chat.record(),
-    }
-    pattern = replace(spec.pattern, before=(), behavior="isolated", invert=False)
+    chat = spec.chat.record()
     return {
         "fingerprint": spec.fingerprint,
-        "kind": spec.kind,
         "merging": by_rank if spec.kind == "ranks" else "by the list in merges.pkl, in its order",
-        "ignore_merges": spec.ignore_merges,
-        "pattern": pattern.fields(),
-        "unicode_tables": spec.unicode_tables,
-        "normalizer": spec.normalizer.name,
-        "added_tokens": [
-            {"content": token.content, "id": token.id, "special": token.special}
-            for token in spec.added_tokens
-        ],
-        "prefix_ids": list(spec.prefix_ids),
-        "suffix_ids": list(spec.suffix_ids),
+        **render_fields(spec),
         "gaps": [list(gap) for gap in spec.gaps()],
         "vocab_size": len(spec.vocab),
         "largest_id": spec.largest_id,
         "n_merges": len(spec.merges),
-        **{name: found for name, found in unusual.items() if found},
+        **({"chat_templates": chat} if chat else {}),
     }
 
 
@@ -98,44 +58,20 @@ def build_spec(
         InvalidSpecError: the parts do not form a tokenizer.
     """
     try:
-        extensions = _parse_extensions(fields)
-        pattern = _parse_pattern(fields["pattern"], extensions)
-        flags = _parse_flags(extensions)
-        added = tuple(
-            AddedToken(
-                typed(token["content"], str),
-                typed(token["id"], int),
-                typed(token["special"], bool),
-                **flags.get(token["content"], {}),
-            )
-            for token in fields["added_tokens"]
-        )
-        steps = parse_record(tuple[NormalizerStep, ...], extensions.get("normalizer_steps", []))
-        spec = TokenizerSpec(
-            kind=_parse_kind(fields["kind"]),
-            vocab=vocab,
-            merges=tuple(merges),
-            pattern=pattern,
-            added_tokens=added,
-            ignore_merges=typed(fields["ignore_merges"], bool),
-            normalizer=normalizer_of(fields["normalizer"], steps),
-            prefix_ids=parse_record(_IDS, fields["prefix_ids"]),
-            suffix_ids=parse_record(_IDS, fields["suffix_ids"]),
-            unicode_tables=typed(fields["unicode_tables"], str),
-            alphabet=Alphabet(
-                parse_record(_IDS, extensions.get("byte_ids", [])),
-                _parse_missing(extensions.get("missing_bytes")),
-                typed(extensions.get("word_suffix", ""), str).encode("ascii"),
-                parse_record(_IDS, extensions.get("idle_ids", [])),
-            ),
-            batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
-            model_added_ids=parse_record(_IDS, fields.get("model_added_ids", [])),
-            post_processor=fields.get("post_processor"),
-        )
+        found = parse_fields(fields)
+        batch = parse_batch_settings(found.pop("batch_settings", {}))
+        spec = TokenizerSpec(vocab=vocab, merges=tuple(merges), batch_settings=batch, **found)
         fingerprint = fields["fingerprint"]
-    except InvalidSpecError:
+        # The spec compares that of a vocabulary of characters with its merges.
+        if spec.pattern.is_named and not is_as_named(spec.pattern):
+            raise FormatError(
+                f"the split pattern {spec.pattern.name!r:.40} has another expression in this "
+                f"release"
+            )
+        resolve_pattern(spec.pattern)  # raises if it does not compile
+    except (FormatError, InvalidSpecError):
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"the manifest is malformed: {error!r:.120}") from None
     if not spec.vocab:
         raise FormatError("the vocabulary is empty")
@@ -148,14 +84,9 @@ def build_spec(
     if spec.fingerprint != fingerprint:
         raise FormatError(
             f"manifest, vocabulary and merges do not belong together: the fingerprint is "
-            f"{spec.fingerprint[:12]}, the manifest says {fingerprint!s:.12}"
+            f"{spec.fingerprint[:12]}, the manifest says {fingerprint!s:.12}; load another copy, "
+            f"or load it with the release that wrote it"
         )
-    for name, found in (("empty_ids", spec.empty_ids), ("missing_bytes", spec.missing_bytes())):
-        if fields.get(name, []) != list(found):
-            raise FormatError(
-                f"the manifest's {name} are {fields.get(name, [])!r:.60}, the vocabulary's "
-                f"{list(found)}"
-            )
     if spec.unicode_tables != UNICODE_TABLES:  # its ids could differ here
         raise FormatError(
             f"the tokenizer was made with the Unicode tables of {spec.unicode_tables!r:.40}, here "
@@ -184,63 +115,3 @@ def parse_chat_file(fields: Mapping[str, Any], data: bytes) -> ChatTemplates:
     if chat.to_json() != data or chat.record() != fields["chat_templates"]:
         raise FormatError(f"{CHAT_FILE} does not hold the chat templates that the manifest lists")
     return chat
-
-
-def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The extensions of a manifest; refuses those that this release does not know."""
-    extensions = typed(fields.get("extensions", {}), dict)
-    unknown = sorted(extensions.keys() - _EXTENSIONS)
-    if unknown:
-        raise FormatError(
-            f"the manifest has the extension {unknown[0]!a:.60}, which this release does not know "
-            f"and which may change ids; load it with the release that wrote it"
-        )
-    return extensions
-
-
-def _parse_missing(value: object) -> MissingBytes | None:
-    if value is None:
-        return None
-    table = typed(value, dict)
-    unk_id = table["unk_id"]
-    return MissingBytes(
-        parse_record(_IDS, table["bytes"]),
-        None if unk_id is None else typed(unk_id, int),
-        typed(table["fuse_unk"], bool),
-        parse_record(_IDS, table.get("ends", [])),
-    )
-
-
-def _parse_flags(extensions: dict[str, Any]) -> dict[str, dict[str, bool]]:
-    """Content -> the flags that are set. Names without a token make another fingerprint."""
-    flags = {}
-    for content, names in typed(extensions.get("added_token_flags", {}), dict).items():
-        if not names or names != [name for name in ADDED_TOKEN_FLAGS if name in names]:
-            raise ValueError(f"the flags of {content!a:.60} are malformed")
-        flags[content] = dict.fromkeys(names, True)
-    return flags
-
-
-def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPattern:
-    pattern = SplitPattern.from_fields(table)
-    if pattern.has_steps:
-        raise ValueError("the steps of a split pattern stand among the extensions")
-    steps = typed(extensions.get("split_steps", []), list)
-    if steps:
-        pattern = SplitPattern.from_fields({**typed(steps[-1], dict), "before": steps[:-1]})
-        return resolve_pattern(pattern)
-    if pattern.is_named:
-        # The spec compares that of a vocabulary of characters with its merges.
-        if not is_as_named(pattern):
-            raise FormatError(
-                f"the split pattern {pattern.name!r:.40} has another expression in this release"
-            )
-        return pattern
-    resolve_pattern(pattern)  # raises if it does not compile
-    return pattern
-
-
-def _parse_kind(value: object) -> Kind:
-    if value not in get_args(Kind):
-        raise FormatError(f"the manifest's kind is {value!r:.40}, neither merges nor ranks")
-    return cast("Kind", value)

@@ -9,14 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
-from functools import cache
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Any
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.strict_json import parse_strict_json
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,40 +55,6 @@ class SealedFormat:
             raise FormatError("the manifest was changed or damaged after it was written")
         own = ("format", "format_version")
         return {key: value for key, value in table.items() if key not in own}
-
-
-def typed(value: Any, kind: type[_T]) -> _T:
-    """Return `value` if its type is exactly `kind`, else raise TypeError: JSON's true is no id."""
-    if type(value) is not kind:
-        raise TypeError(f"{value!r:.60} is no {kind.__name__}")
-    return value
-
-
-def parse_record(kind: Any, value: Any) -> Any:
-    """The value of a type in what JSON gave for it: a dataclass, a tuple of any length, a mapping,
-    one of these or None, or a simple type. A class with `from_fields` reads its own fields. Raises
-    KeyError, TypeError, ValueError, AttributeError: a field is missing, unknown or of another type.
-    """
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        return tuple(parse_record(arguments[0], each) for each in typed(value, list))
-    if origin in (dict, Mapping):
-        return {name: parse_record(arguments[1], each) for name, each in typed(value, dict).items()}
-    if type(None) in arguments:
-        return None if value is None else parse_record(arguments[0], value)
-    if origin is Literal or kind is Any:  # the reader looks at the value
-        return value if kind is Any else typed(value, str)
-    if hasattr(kind, "from_fields"):
-        return kind.from_fields(value)
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        return typed(value, kind)
-    types, fields = _types_of(kind), typed(value, dict)
-    if others := sorted(fields.keys() - types.keys()):
-        raise TypeError(f"{kind.__name__} has no field {others[0]!r:.60}")
-    return kind(**{name: parse_record(of, fields[name]) for name, of in types.items()})
-
-
-_types_of = cache(get_type_hints)
 
 
 def _render(table: Mapping[str, object]) -> bytes:

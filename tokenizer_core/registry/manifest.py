@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.manifest_fields import MANIFEST, build_spec, render_spec_fields
 from tokenizer_core.formats.pickle_files import PICKLE_NAMES
-from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE
+from tokenizer_core.strict_json import parse_record
 
 FILE_NAMES: Final = PICKLE_NAMES
 VOCAB_NAME, MERGES_NAME = FILE_NAMES
@@ -35,25 +35,12 @@ class FileRecord:
     size_bytes: int
 
 
-_FIELDS: Final[Mapping[str, Any]] = {
-    "name": str,
-    "version": str,
-    "created_at": str,
-    "files": dict[str, FileRecord],
-    "provenance": list,
-    "training": dict[str, Any] | None,
-    "command": str | None,
-    "libraries": dict[str, str],
-}
-"""The fields beside those of the spec, and their types."""
-
-
 @dataclass(frozen=True)
 class Manifest:
     """The contents of a `manifest.json`.
 
-    - `fingerprint`: the spec's, which is the artifact's digest.
-    - `spec_fields`: kind, pattern, added tokens, gaps and the rest, from `render_spec_fields`.
+    - `spec_fields`: fingerprint, kind, pattern, added tokens, gaps and the rest, from
+      `render_spec_fields`.
     - `provenance`: one entry per corpus: name, size_bytes, sha256 and the caller's own fields.
     - `training`: the trainer's report, None for an import. `command`: the command line that made
       the artifact.
@@ -65,10 +52,15 @@ class Manifest:
     files: Mapping[str, FileRecord]
     spec_fields: Mapping[str, Any]
     libraries: Mapping[str, str]
-    provenance: Sequence[Mapping[str, Any]] = ()
+    provenance: tuple[Mapping[str, Any], ...] = ()
     training: Mapping[str, Any] | None = None
     command: str | None = None
-    fingerprint: str = field(default="")
+
+    @property
+    def fingerprint(self) -> str:
+        """The spec's, which is the artifact's digest."""
+        found: str = self.spec_fields["fingerprint"]
+        return found
 
     def to_json(self) -> bytes:
         """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""
@@ -95,13 +87,14 @@ class Manifest:
         Raises:
             FormatError: it is damaged or has another format, or a field is missing or malformed.
         """
-        fields = MANIFEST.parse(data)
+        found = MANIFEST.parse(data)
+        names = {each.name for each in fields(cls)} - {"spec_fields"}
         try:
-            own = {name: parse_record(kind, fields.pop(name)) for name, kind in _FIELDS.items()}
-            manifest = cls(**own, fingerprint=fields["fingerprint"], spec_fields=fields)
+            own = {name: found.pop(name) for name in names}
+            manifest: Manifest = parse_record(cls, own | {"spec_fields": found})
+            manifest._check()
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"the manifest is malformed: {error!r:.120}") from None
-        manifest._check()
         return manifest
 
     def _check(self) -> None:
@@ -159,12 +152,11 @@ def describe(
         created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         files=dict(files),
         spec_fields=render_spec_fields(spec),
-        fingerprint=spec.fingerprint,
         libraries={
             "python": platform.python_version(),
             **{library: installed_version(library) for library in _LIBRARIES},
         },
-        provenance=list(provenance or ()),
+        provenance=tuple(provenance or ()),
         training=training,
         command=command,
     )

@@ -15,7 +15,7 @@ from typing import Final
 
 from tokenizer_core.errors import ArtifactCorruptError, FormatError
 from tokenizer_core.registry.versions import NAME, VERSION, ArtifactRef
-from tokenizer_core.strict_json import parse_strict_json
+from tokenizer_core.strict_json import parse_record, parse_strict_json
 
 POINTER_NAME: Final = "active.json"
 MAX_POINTER_BYTES: Final = 1 << 16
@@ -54,19 +54,15 @@ class ActivePointer:
             ArtifactCorruptError, FormatError: the content is not a pointer.
         """
         table = parse_strict_json(data, "the pointer")
-        names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(table, dict) or table.keys() != names:
-            raise ArtifactCorruptError("the pointer names no version")
-        earlier = table["earlier"] if isinstance(table["earlier"], list) else [None]
-        pointer = cls(**{**table, "earlier": tuple(earlier)})
-        if (
-            not (_is_ref(pointer.active) or (pointer.active is None and pointer.digest is None))
-            or not all(map(_is_ref, pointer.history()))
-            or type(pointer.generation) is not int
-            or not 0 <= pointer.generation < _MAX_GENERATION
-        ):
-            raise ArtifactCorruptError("the pointer names no version")
-        return pointer
+        with contextlib.suppress(KeyError, TypeError):
+            pointer: ActivePointer = parse_record(cls, table)
+            if (
+                (_is_ref(pointer.active) or (pointer.active is None and pointer.digest is None))
+                and all(map(_is_ref, pointer.history()))
+                and 0 <= pointer.generation < _MAX_GENERATION
+            ):
+                return pointer
+        raise ArtifactCorruptError("the pointer names no version")
 
     def history(self) -> list[str]:
         """`name@version` of the versions that were active before, the latest first."""

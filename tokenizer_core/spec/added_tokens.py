@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
 from operator import add
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import InvalidSpecError
 
@@ -53,6 +53,22 @@ class AddedToken:
     def flags(self) -> list[str]:
         """The names of the flags that are set."""
         return [name for name in ADDED_TOKEN_FLAGS if getattr(self, name)]
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the token in a manifest; `flags` only if any are set."""
+        table = {"content": self.content, "id": self.id, "special": self.special}
+        return table | {"flags": self.flags} if self.flags else table
+
+    @classmethod
+    def from_fields(cls, table: dict[str, Any]) -> AddedToken:
+        """The token of such fields; raises KeyError, TypeError or AttributeError for malformed
+        ones."""
+        flags = dict.fromkeys(table.get("flags", ()), True)
+        token = cls(table["content"], table["id"], table["special"], **flags)
+        types = [type(value) for value in (token.content, token.id, token.special)]
+        if types != [str, int, bool] or token.fields() != table:
+            raise TypeError(f"{table!r:.80} is no added token")
+        return token
 
 
 def list_added_tokens(tokens: Iterable[str | AddedToken]) -> list[str | AddedToken]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.splitting.patterns import metaspace_pattern
@@ -42,11 +42,6 @@ class MissingBytes:
     unk_id: int | None = None
     is_fused: bool = False
     ends: tuple[int, ...] = ()
-
-    def fields(self) -> dict[str, Any]:
-        """The JSON value of a manifest."""
-        found = {"bytes": list(self.values), "unk_id": self.unk_id, "fuse_unk": self.is_fused}
-        return found | {"ends": list(self.ends)} if self.ends else found
 
 
 @dataclass(frozen=True, slots=True)

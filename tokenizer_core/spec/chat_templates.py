@@ -11,13 +11,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
 from tokenizer_core.errors import ChatTemplateMissingError, FormatError, InvalidSpecError
-from tokenizer_core.strict_json import parse_strict_json
+from tokenizer_core.strict_json import parse_record, parse_strict_json, typed
 
 CHAT_FILE: Final = "chat_templates.json"
 """The file of a published version that stores them."""
@@ -34,16 +34,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 SIDES: Final = ("left", "right")
 OUTPUT_PARSERS: Final = ("hermes", "qwen3", "deepseek_v3", "deepseek_v31")
 """What `chat.outputs` reads."""
-_OTHERS: Final = (
-    "variables",
-    "stop_tokens",
-    "control_tokens",
-    "model_max_length",
-    "max_model_len",
-    "truncation_side",
-    "output_parser",
-)
-"""The fields of the file after `templates`, in order."""
 SETTINGS: Final[Mapping[str, Callable[[Any], bool]]] = MappingProxyType(
     {
         "padding_side": lambda value: value in SIDES,
@@ -154,9 +144,10 @@ class ChatTemplates:
     def to_json(self) -> bytes:
         """The content of `chat_templates.json`. Raises InvalidSpecError: it would have more than 32
         MiB."""
-        table = {"templates": self.sources} | {name: getattr(self, name) for name in _OTHERS}
-        if self.settings:
-            table["settings"] = self.settings
+        others = {each.name: getattr(self, each.name) for each in fields(self)}
+        table = {"templates": others.pop("sources"), **others}
+        if not self.settings:
+            del table["settings"]
         data = (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
         if len(data) > MAX_CHAT_FILE_BYTES:
             raise InvalidSpecError(
@@ -169,22 +160,15 @@ class ChatTemplates:
         """Read `chat_templates.json`.
 
         Raises:
-            FormatError: it has other fields.
+            FormatError: it has other fields, or one has another type.
             InvalidSpecError: as the constructor.
         """
-        table = parse_strict_json(data, CHAT_FILE)
-        if not isinstance(table, dict) or table.keys() - {"settings"} != {"templates", *_OTHERS}:
-            names = ", ".join(sorted(("templates", *_OTHERS)))
-            raise FormatError(f"{CHAT_FILE} does not have exactly: {names} (and settings, if any)")
-        sources, variables = table["templates"], table["variables"]
-        if not isinstance(sources, dict) or not isinstance(variables, dict | None):
-            raise FormatError(f"{CHAT_FILE}: templates or variables is no object")
-        stops, controls = table["stop_tokens"], table["control_tokens"]
-        if not isinstance(stops, list) or not isinstance(controls, list):
-            raise FormatError(f"{CHAT_FILE}: stop_tokens or control_tokens is no list")
-        others = (table[name] for name in _OTHERS[3:])
-        chat = cls(sources, variables, tuple(stops), tuple(controls), *others)
-        return replace(chat, settings=table.get("settings", {}))
+        try:
+            table = {"settings": {}, **typed(parse_strict_json(data, CHAT_FILE), dict)}
+            read: ChatTemplates = parse_record(cls, {"sources": table.pop("templates"), **table})
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"{CHAT_FILE} is malformed: {error!r:.120}") from None
+        return read
 
 
 @dataclass(frozen=True)

@@ -70,21 +70,25 @@ def _canonical_fields(spec: TokenizerSpec) -> Iterator[bytes]:
 
 def list_extensions(spec: TokenizerSpec) -> dict[str, Any]:
     """Name -> JSON value of the settings that few tokenizers have and that differ from their
-    default. The fingerprint covers them, and a manifest holds them.
+    default, as the fingerprint covers them.
 
     - `added_token_flags`: content -> the flags that are set, of each added token with any.
     - `byte_ids`, `idle_ids`, `word_suffix` (which is ASCII): those of the alphabet.
-    - `missing_bytes`: the fields of the alphabet's `missing`.
+    - `missing_bytes`: the alphabet's `missing`: `bytes`, `unk_id`, `fuse_unk`, and `ends` if any.
     - `normalizer_steps`: the fields of each step of the normalizer `steps`.
     - `split_steps`: the fields of each step of a split pattern with `before` or a `behavior`.
     """
-    pattern, alphabet = spec.pattern, spec.alphabet
+    pattern, alphabet, missing = spec.pattern, spec.alphabet, spec.alphabet.missing
+    lost: dict[str, Any] = {}
+    if missing:
+        lost = {"bytes": missing.values, "unk_id": missing.unk_id, "fuse_unk": missing.is_fused}
+        lost |= {"ends": missing.ends} if missing.ends else {}
     steps = [step.fields() for step in (*pattern.before, pattern.alone())]
     found = {
         "added_token_flags": {t.content: t.flags for t in spec.added_tokens if t.flags},
         "byte_ids": list(alphabet.byte_ids),
         "idle_ids": list(alphabet.idle_ids),
-        "missing_bytes": alphabet.missing.fields() if alphabet.missing else {},
+        "missing_bytes": lost,
         "normalizer_steps": spec.normalizer.fields(),
         "split_steps": steps if pattern.has_steps else [],
         "word_suffix": alphabet.word_suffix.decode("ascii"),

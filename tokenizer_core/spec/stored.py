@@ -1,52 +1,83 @@
-"""A spec without its vocabulary and merges as JSON, for a compiled tokenizer; and back.
-
-The JSON also holds what follows from the vocabulary and the merges and is small, so that a text is
-encoded without either. Nothing is checked again: the caller knows that these bytes are its own.
+"""A spec without its vocabulary and merges as JSON: in the manifest of a published version, and in
+a compiled file. Fields are written and read by their types, so a new field needs no line here.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, astuple
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.normalizers.step import NormalizerStep
-from tokenizer_core.spec import AddedToken, Alphabet, MissingBytes, TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import ChatTemplates
-from tokenizer_core.splitting.patterns import SplitPattern
+from tokenizer_core.strict_json import parse_record, types_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tokenizer_core.spec import Merge
 
-_IDS = ("empty_ids", "reachable_added_ids")
-_NUMBERS = ("fingerprint", "largest_id", "vocab_size")
+_APART: Final = ("vocab", "merges", "chat", "normalizer")
+_NAMES: Final = tuple(each.name for each in fields(TokenizerSpec) if each.name not in _APART)
+_ALWAYS: Final = frozenset(
+    (
+        *("kind", "pattern", "added_tokens", "ignore_merges", "prefix_ids", "suffix_ids"),
+        "unicode_tables",
+    )
+)
+"""The fields that are written even with their default."""
+_DERIVED: Final = {
+    "fingerprint": str,
+    "largest_id": int,
+    "vocab_size": int,
+    "empty_ids": tuple[int, ...],
+    "reachable_added_ids": tuple[int, ...],
+}
+"""What follows from the vocabulary and the merges and is small, by type: with it, a text is encoded
+without either."""
+
+
+def render_fields(spec: TokenizerSpec) -> dict[str, Any]:
+    """All of `spec` but its vocabulary, merges and chat templates. Fields with their default are
+    left out, so that a new one changes no older file."""
+    steps = spec.normalizer.fields()
+    values = {name: getattr(spec, name) for name in _NAMES}
+    return {
+        **{
+            name: _plain(value)
+            for name, value in values.items()
+            if name in _ALWAYS or (value and value != getattr(TokenizerSpec, name, None))
+        },
+        "normalizer": spec.normalizer.name,
+        **({"normalizer_steps": steps} if steps else {}),
+    }
+
+
+def parse_fields(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of TokenizerSpec in `render_fields`; other fields are ignored. The pattern may
+    not be that of its name, and nothing is compared with the vocabulary.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: a field is missing or malformed.
+        InvalidSpecError: an unknown normalizer.
+    """
+    types = types_of(TokenizerSpec)
+    names = [name for name in _NAMES if name in _ALWAYS or name in table]
+    steps = parse_record(tuple[NormalizerStep, ...], table.get("normalizer_steps", []))
+    return {
+        **{name: parse_record(types[name], table[name]) for name in names},
+        "normalizer": normalizer_of(table["normalizer"], steps),
+    }
 
 
 def render_spec(spec: TokenizerSpec) -> bytes:
-    """All of `spec` but its vocabulary and merges."""
-    alphabet, normalizer, chat = spec.alphabet, spec.normalizer, spec.chat
-    table = {
-        "kind": spec.kind,
-        "pattern": spec.pattern.fields(),
-        "added_tokens": [astuple(token) for token in spec.added_tokens],
-        "ignore_merges": spec.ignore_merges,
-        "normalizer": [normalizer.name, normalizer.fields()],
-        "affixes": [spec.prefix_ids, spec.suffix_ids],
-        "unicode_tables": spec.unicode_tables,
-        "byte_ids": alphabet.byte_ids,
-        "missing": alphabet.missing and asdict(alphabet.missing),
-        "word_suffix": alphabet.word_suffix.decode("latin-1"),
-        "idle_ids": alphabet.idle_ids,
-        "batch_settings": dict(spec.batch_settings),
-        "post_processor": spec.post_processor,
-        "model_added_ids": spec.model_added_ids,
-        "chat": chat.to_json().decode() if chat != ChatTemplates() else None,
-        **{name: getattr(spec, name) for name in _NUMBERS},
-        **{name: list(getattr(spec, name)) for name in _IDS},
-    }
+    """All of `spec` but its vocabulary and merges, with what follows from these and is small."""
+    derived = {name: _plain(getattr(spec, name)) for name in _DERIVED}
+    chat = None if spec.chat == ChatTemplates() else spec.chat.to_json().decode()
+    table = {"spec": render_fields(spec), "derived": derived, "chat": chat}
     return json.dumps(table, separators=(",", ":")).encode()
 
 
@@ -54,35 +85,25 @@ def parse_spec(
     data: bytes,
     read_tables: Callable[[TokenizerSpec], tuple[Mapping[int, bytes], tuple[Merge, ...]]],
 ) -> TokenizerSpec:
-    """The spec of `render_spec`. `read_tables` returns its vocabulary and merges, once somebody
-    asks for them; it gets the spec."""
+    """The spec of `render_spec`, not checked again: the caller knows that these bytes are its own.
+    `read_tables` returns its vocabulary and merges, once somebody asks for them; it gets the
+    spec."""
     table: dict[str, Any] = json.loads(data)
-    missing, (normalizer, steps), chat = table["missing"], table["normalizer"], table["chat"]
-    return TokenizerSpec.with_tables(
-        read_tables,
-        {name: table[name] for name in _NUMBERS}
-        | {"empty_ids": tuple(table["empty_ids"])}
-        | {"reachable_added_ids": frozenset(table["reachable_added_ids"])},
-        kind=table["kind"],
-        pattern=SplitPattern.from_fields(table["pattern"]),
-        added_tokens=tuple(AddedToken(*token) for token in table["added_tokens"]),
-        ignore_merges=table["ignore_merges"],
-        normalizer=normalizer_of(normalizer, tuple(map(NormalizerStep.from_fields, steps))),
-        prefix_ids=tuple(table["affixes"][0]),
-        suffix_ids=tuple(table["affixes"][1]),
-        unicode_tables=table["unicode_tables"],
-        alphabet=Alphabet(
-            tuple(table["byte_ids"]),
-            None if missing is None else _parse_missing(**missing),
-            table["word_suffix"].encode("latin-1"),
-            tuple(table["idle_ids"]),
-        ),
-        batch_settings=table["batch_settings"],
-        post_processor=table["post_processor"],
-        model_added_ids=tuple(table["model_added_ids"]),
-        chat=ChatTemplates.from_json(chat.encode()) if chat else ChatTemplates(),
-    )
+    derived = {name: parse_record(kind, table["derived"][name]) for name, kind in _DERIVED.items()}
+    derived["reachable_added_ids"] = frozenset(derived["reachable_added_ids"])
+    chat = ChatTemplates.from_json(table["chat"].encode()) if table["chat"] else ChatTemplates()
+    arguments = parse_fields(table["spec"])
+    return TokenizerSpec.with_tables(read_tables, derived, chat=chat, **arguments)
 
 
-def _parse_missing(values: list[int], ends: list[int], **others: Any) -> MissingBytes:
-    return MissingBytes(tuple(values), ends=tuple(ends), **others)
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; `parse_record` reads it back."""
+    if hasattr(value, "from_fields"):
+        return value.fields()
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, tuple | frozenset):
+        return list(map(_plain, value))
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.decode("ascii") if isinstance(value, bytes) else value

@@ -27,8 +27,8 @@ from tokenizer_core.documents import CorpusSource
 from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import CorpusError, FormatError
-from tokenizer_core.formats.sealed_json import parse_record
 from tokenizer_core.splitting.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
+from tokenizer_core.strict_json import parse_record
 from tokenizer_core.training.counts import FileCounts, ReadAt, read_from, view
 
 MAX_FILE_BYTES: Final = 1 << 36

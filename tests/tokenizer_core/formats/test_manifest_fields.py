@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
-from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
+from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.manifest_fields import MANIFEST, build_spec, render_spec_fields
 from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -79,6 +79,7 @@ def test_a_manifest_of_another_kind_or_version_is_refused(other, message):
 
 ADDED = {"content": "<|a|>", "id": 400, "special": True}
 WRONG_TOKENS = [{"id": 300}, {"id": True}, {"special": "yes"}]
+WRONG_TOKENS += [{"flags": wrong} for wrong in ([], ["special"], ["rstrip", "lstrip"], ["glow"], 1)]
 WRONG = {
     "kind": ["other", None],
     "pattern": [
@@ -112,33 +113,16 @@ def test_a_wrong_or_missing_field_is_refused(key):
         build_spec(render_spec_fields(other), other.vocab, other.merges)
 
 
-def test_missing_bytes_and_empty_tokens_are_declared():
-    vocab = {id_: token for id_, token in SPEC.vocab.items() if token != b"\xc0"}
-    gap = {id_: token for id_, token in vocab.items() if id_ <= 285} | {0xC0: b""}
-    spec = TokenizerSpec.from_merges(gap, SPEC.merges)
-    fields = render_spec_fields(spec)
-    assert (fields["empty_ids"], fields["missing_bytes"]) == ([0xC0], [0xC0])
-    assert build_spec(fields, spec.vocab, spec.merges) == spec
-    assert not {"empty_ids", "missing_bytes"} & FIELDS.keys()
-    for name in ("empty_ids", "missing_bytes"):
-        for wrong in ([], [0xC1], [0xC0, 0xC1], None, {}):
-            with pytest.raises(FormatError, match=f"manifest's {name}"):
-                build_spec({**fields, name: wrong}, spec.vocab, spec.merges)
-
-
-def test_extensions_are_kept_and_unknown_ones_refused():
+def test_rare_fields_are_kept_and_unknown_ones_refused():
     steps = (SplitPattern("custom", "[0-9]"),)
     spec = trained_spec(30, pattern=SplitPattern("custom", r"\s+|\S+", before=steps))
     fields = render_spec_fields(spec)
-    listed = [{"name": "custom", "expression": expression} for expression in ("[0-9]", r"\s+|\S+")]
-    assert fields["extensions"] == {"split_steps": listed}
-    data = MANIFEST.render(fields)
-    assert build_spec(MANIFEST.parse(data), spec.vocab, spec.merges).pattern == spec.pattern
-    without = dataclasses.replace(spec, pattern=SplitPattern("custom", r"\s+|\S+"))
-    assert without.fingerprint != spec.fingerprint
-    assert "extensions" not in render_spec_fields(without)
-    many = {"extensions": {"split_steps": listed[:1] * 64 + listed[1:]}}
-    with pytest.raises((FormatError, UnknownPatternError), match="65 steps, more than 64"):
+    step = {"name": "custom", "expression": "[0-9]"}
+    assert fields["pattern"]["before"] == [step]
+    assert build_spec(fields, spec.vocab, spec.merges).pattern == spec.pattern
+    assert not {"alphabet", "normalizer_steps", "post_processor"} & fields.keys()
+    many = {"pattern": {**fields["pattern"], "before": [step] * 64}}
+    with pytest.raises(FormatError, match="65 steps, more than 64"):
         build_spec(fields | many, spec.vocab, spec.merges)
-    with pytest.raises(FormatError, match="extension 'glow', which this release does not know"):
-        build_spec(fields | {"extensions": {"glow": 1}}, spec.vocab, spec.merges)
+    with pytest.raises(FormatError, match="Alphabet has no field 'glow'"):
+        build_spec(fields | {"alphabet": {"glow": 1}}, spec.vocab, spec.merges)

@@ -260,7 +260,7 @@ FORGED = {
         {"chat": CHAT.to_json().replace(b"tool_use", b"../../..")},
         "of a chat template",
     ),
-    "no templates": ({"chat": b"{}"}, "templates, truncation_side, variables"),
+    "no templates": ({"chat": b"{}"}, "malformed: KeyError"),
     "provenance of another type": ({"provenance": None}, "malformed"),
     "other Unicode tables": ({"unicode_tables": "regex 2031.1.1"}, "do not belong together"),
     "an added token without entry": (

@@ -173,11 +173,12 @@ def test_manifest_and_tokenizer_json_keep_them(unk_id, is_fused):
         assert text_as_decoded(spec, NO_TOKENS, "a!b") == "a!b"
     spec = random_spec(1, missing)
     fields = render_spec_fields(spec)
-    assert fields["extensions"]["missing_bytes"]["bytes"] == list(VALUES)
-    for field, value in [("unk_id", "a"), ("bytes", [True]), ("bytes", None), ("fuse_unk", None)]:
-        wrong = {"missing_bytes": fields["extensions"]["missing_bytes"] | {field: value}}
+    found = fields["alphabet"]["missing"]
+    assert found["values"] == list(VALUES)
+    for field, value in [("unk_id", "a"), ("values", [True]), ("values", None), ("is_fused", None)]:
+        wrong = {**fields["alphabet"], "missing": found | {field: value}}
         with pytest.raises(FormatError, match="malformed"):
-            build_spec({**fields, "extensions": wrong}, spec.vocab, spec.merges)
+            build_spec({**fields, "alphabet": wrong}, spec.vocab, spec.merges)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(ignore_merges):
     assert parse(table_of(spec)) == spec
     assert_same_ids(spec, ["ꙮ", "中文"])
     fields = render_spec_fields(spec)
-    assert fields["extensions"] == {"idle_ids": list(spec.alphabet.idle_ids)}
+    assert fields["alphabet"]["idle_ids"] == list(spec.alphabet.idle_ids)
     assert build_spec(fields, spec.vocab, spec.merges) == spec
     reasons = {token.id: token.reason for token in unreachable_tokens(ours)}
     assert reasons[first] == "same_bytes"

@@ -249,7 +249,7 @@ def test_only_the_pattern_of_the_merges_is_accepted():
         with pytest.raises(UnknownPatternError, match="is not that of 'metaspace'"):
             resolve_pattern(SplitPattern("metaspace", expression))
     fields = render_spec_fields(SPECS["metaspace"])
-    del fields["extensions"]
+    del fields["alphabet"]
     with pytest.raises(InvalidSpecError, match="belongs to a vocabulary of characters"):
         build_spec(fields, SPECS["metaspace"].vocab, SPECS["metaspace"].merges)
     with pytest.raises(InvalidSpecError, match="joins a part of a character to a space"):
