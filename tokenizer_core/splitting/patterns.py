@@ -398,7 +398,6 @@ RULES: Final[Mapping[SplitPattern, str]] = {
     DIGITS_THEN_GPT2[True]: "digits",
     DIGITS_THEN_GPT2[False]: "digit_runs",
     DEEPSEEK: "deepseek_v3",
-    CLIP: "clip",
     **{pattern: name for name, pattern in PUBLISHED.items()},
 }
 """Custom patterns for whose blocks the native engine has rules, with the names of these."""

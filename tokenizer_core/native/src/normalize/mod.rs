@@ -7,7 +7,6 @@ mod forms;
 pub mod nfc;
 mod nfc_ranges;
 pub mod spaces;
-mod white_space;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,8 +14,6 @@ use std::sync::Arc;
 pub use crate::normalize::characters::CharacterMap;
 use crate::normalize::characters::push;
 pub use crate::normalize::forms::{Form, FormTables};
-use crate::normalize::white_space::ReplaceWhiteSpace;
-use crate::simd::Kernel;
 use crate::split::Pattern;
 use crate::stop::{self, StopFlag, Stopped};
 
@@ -31,23 +28,8 @@ pub enum Step {
     Prepend(String),
     /// Every occurrence of a text that is not empty becomes another text.
     Replace(String, String),
-    /// Every pre-token of a pattern that drops the rest, a match, becomes a text. See
-    /// `replace_matches`.
+    /// Every pre-token of a pattern that drops the rest, a match, becomes a text.
     ReplaceMatches(Arc<Pattern>, String),
-    /// Every run of white space becomes a text (CLIP).
-    ReplaceWhiteSpace(String),
-}
-
-impl Step {
-    /// Replaces the matches of a pattern that drops the rest.
-    pub fn replace_matches(pattern: Arc<Pattern>, content: String) -> Step {
-        match &*pattern {
-            Pattern::Automaton(automaton) if automaton.matches_white_space() => {
-                Step::ReplaceWhiteSpace(content)
-            }
-            _ => Step::ReplaceMatches(pattern, content),
-        }
-    }
 }
 
 pub struct Normalizer {
@@ -82,13 +64,6 @@ impl Step {
         match self {
             Step::Form(form) => return form.apply(text, flag),
             Step::Map(map) => return map.apply(text, flag),
-            Step::ReplaceWhiteSpace(content) => {
-                return Kernel::chosen().run(ReplaceWhiteSpace {
-                    text,
-                    content,
-                    flag,
-                });
-            }
             Step::Strip { left, right } => {
                 let mut kept = text;
                 if *left && begins_part {

@@ -105,7 +105,7 @@ fn step_of(step: &Bound<'_, PyTuple>) -> PyResult<Step> {
         "replace" => {
             let (_, pattern, content): (String, Bound<'_, PyAny>, String) = fields.extract()?;
             if pattern.is_instance_of::<NativeAutomaton>() {
-                return Ok(Step::replace_matches(pattern_of(&pattern)?, content));
+                return Ok(Step::ReplaceMatches(pattern_of(&pattern)?, content));
             }
             let pattern: String = pattern.extract()?;
             if pattern.is_empty() {

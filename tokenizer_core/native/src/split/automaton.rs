@@ -31,7 +31,7 @@ use crate::mem::table::Table;
 use crate::split::pieces::MAX_BATCH_BYTES;
 use crate::split::pre_tokens::PreTokens;
 use crate::stop::{self, Stopped};
-use crate::unicode::{S, class_of, wide_at};
+use crate::unicode::wide_at;
 
 /// The state without a way through is row 0 of a table of moves, the first state row 1.
 const DEAD: u32 = 0;
@@ -98,11 +98,10 @@ pub enum Rules {
     Tekken,
     KimiK2,
     DeepSeekV3,
-    Clip,
 }
 
 impl Rules {
-    const NAMES: [(&str, Rules); 8] = [
+    const NAMES: [(&str, Rules); 7] = [
         ("metaspace", Rules::Metaspace),
         ("digits", Rules::Digits),
         ("digit_runs", Rules::DigitRuns),
@@ -110,7 +109,6 @@ impl Rules {
         ("tekken", Rules::Tekken),
         ("kimi_k2", Rules::KimiK2),
         ("deepseek_v3", Rules::DeepSeekV3),
-        ("clip", Rules::Clip),
     ];
 
     /// The rules of a published pattern; None for any other name.
@@ -301,41 +299,6 @@ impl Automaton {
         self.rules.filter(|_| self.is_plain())
     }
 
-    /// Whether `split::blocks::words` has rules for the pattern, whose first step of two keeps its
-    /// matches alone.
-    pub fn finds_words(&self) -> bool {
-        matches!((self.rules, &self.steps[..]), (Some(Rules::Clip), [first, last])
-            if first.keeps_matches() && last.behavior == Behavior::Isolated && !last.drops())
-    }
-
-    /// Calls `visit` with where the pre-tokens are of the first step's match at `at`, or with none if it has no
-    /// match there. Returns where that ends. Only for a pattern that `finds_words`.
-    pub fn words_at<E>(
-        &self,
-        text: &[u8],
-        at: usize,
-        mut visit: impl FnMut(Range<usize>) -> Result<(), E>,
-    ) -> Result<usize, E> {
-        let (Some(end), _) = self.match_at(&self.steps[0], text, at) else {
-            return Ok(at + self.class_at(text, at).1);
-        };
-        let (text, mut at) = (&text[..end], at);
-        while at < end {
-            let start = at;
-            while at < end {
-                if let (Some(end), _) = self.match_at(&self.steps[1], text, at) {
-                    if start == at {
-                        at = end;
-                    }
-                    break;
-                }
-                at += self.class_at(text, at).1;
-            }
-            visit(start..at)?;
-        }
-        Ok(end)
-    }
-
     /// The classes of `SAMPLES`.
     #[inline(always)]
     pub fn samples(&self) -> &[usize; SAMPLES.len()] {
@@ -345,25 +308,6 @@ impl Automaton {
     /// Whether pre-tokens may leave out text, so that joined they are not the text.
     pub fn drops(&self) -> bool {
         self.drops
-    }
-
-    /// Whether its matches are the runs of white space: `\s+`, with the white space of `unicode`.
-    pub fn matches_white_space(&self) -> bool {
-        let [step] = &self.steps[..] else {
-            return false;
-        };
-        let [_, first, within] = &step.moves.chunks(self.width).collect::<Vec<_>>()[..] else {
-            return false;
-        };
-        let within_row = 2 * self.width as u32;
-        let is_of_run =
-            |class: usize| (first[class], within[class] & ROW) == (within_row, within_row);
-        let is_of_none = |class: usize| (first[class], within[class]) == (DEAD, MATCHED | DEAD);
-        let is_run = (0..N_CODE_POINTS).all(|code| match class_of(code) & S {
-            0 => is_of_none(self.class_of(code)),
-            _ => is_of_run(self.class_of(code)),
-        });
-        is_run && is_of_none(self.width - 1) && step.behavior == Behavior::Isolated
     }
 
     /// Whether a text may be cut between two characters, in any context.
@@ -640,12 +584,6 @@ impl Step {
             invert: tables.invert,
             drops_unmatched: tables.drops_unmatched,
         })
-    }
-
-    /// Whether its pre-tokens are its matches.
-    fn keeps_matches(&self) -> bool {
-        let is_inverted = self.behavior == Behavior::Removed && self.invert;
-        is_inverted || self.behavior == Behavior::Isolated && self.drops_unmatched
     }
 
     fn drops(&self) -> bool {

@@ -1,7 +1,5 @@
 //! What finds the pieces of a text, for each pattern.
 
-use memchr::memmem;
-
 use crate::merge::boundaries::Boundaries;
 use crate::simd::Kernel;
 use crate::split::automaton::{Automaton, Rules, reads_for};
@@ -10,7 +8,6 @@ use crate::split::blocks::ruled::{
     DeepSeekV3, DigitRuns, Digits, KimiK2, Metaspace, Qwen35, Rule, Ruled, Tekken,
 };
 use crate::split::blocks::starts::BlockGrammar;
-use crate::split::blocks::words::find_words;
 use crate::split::pieces::{Cutting, END, FindPieces, Found};
 use crate::split::pre_tokens::{PiecesOf, PreTokens};
 use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2, Scanner};
@@ -25,13 +22,6 @@ pub fn with_finder<T>(
 ) -> T {
     let (bytes, mark) = (text.as_bytes(), cutting.mark);
     match scanner {
-        Scanner::Automaton(automaton) if automaton.finds_words() => {
-            let (mut at, mut name) = (0, memmem::find(bytes, b"<|"));
-            let by = (automaton, cutting.kernel);
-            let find =
-                |words: &mut PreTokens| Ok(find_words(by, bytes, &mut at, &mut name, words)?);
-            with_pre_tokens(find, (bytes, true), cutting, work)
-        }
         Scanner::Automaton(automaton) if !automaton.is_plain() || mark.is_some() => {
             let mut pieces = automaton.pieces(text);
             let find = |found: &mut PreTokens| {
@@ -69,8 +59,7 @@ pub fn with_finder<T>(
             Some(Rules::Tekken) => work(&mut ruled(automaton, Tekken, bytes, cutting)),
             Some(Rules::KimiK2) => work(&mut ruled(automaton, KimiK2, bytes, cutting)),
             Some(Rules::DeepSeekV3) => work(&mut ruled(automaton, DeepSeekV3, bytes, cutting)),
-            // `finds_words` handles the rules of Clip.
-            Some(Rules::Clip) | None => {
+            None => {
                 let mut reads_left = reads_for(bytes.len());
                 let find = |found: &mut PreTokens| {
                     automaton.find_pre_tokens(bytes, found, &mut reads_left)

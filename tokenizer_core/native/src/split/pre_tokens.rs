@@ -3,13 +3,9 @@
 use std::ops::Range;
 
 use crate::mem::growth::NoMemory;
-use crate::split::blocks::classes::BLOCK;
 use crate::split::parts::{may_have_parts, write_parts};
 use crate::split::pieces::{BATCH, Cutting, Ends, FindPieces, Found, MAX_BATCH_BYTES};
 use crate::stop::Stopped;
-
-/// A pre-token of up to so many bytes is copied without a call.
-const COPIED: usize = 16;
 
 /// Up to a batch of pre-tokens, one after the other in the text, or copied so that they are.
 pub struct PreTokens<'t> {
@@ -19,8 +15,8 @@ pub struct PreTokens<'t> {
     mark: Option<u8>,
     /// Where the first of them starts, in the text or in the copies.
     pub start: usize,
-    /// Where each ends, from `start` on; with room for those of one more block.
-    pub ends: [usize; BATCH + BLOCK],
+    /// Where each ends, from `start` on.
+    pub ends: [usize; BATCH],
     pub n: usize,
     n_bytes: usize,
     /// Whether one may have a character outside ASCII.
@@ -35,7 +31,7 @@ impl<'t> PreTokens<'t> {
             copies: (drops || mark.is_some()).then(Vec::new),
             mark,
             start: 0,
-            ends: [0; BATCH + BLOCK],
+            ends: [0; BATCH],
             n: 0,
             n_bytes: 0,
             is_wide: false,
@@ -64,7 +60,10 @@ impl<'t> PreTokens<'t> {
         let at = self.n_bytes;
         self.n_bytes += range.len() + usize::from(self.mark.is_some());
         if let Some(copies) = &mut self.copies {
-            make_room(copies, self.n_bytes + 1)?;
+            if copies.len() <= self.n_bytes {
+                copies.try_reserve(self.n_bytes + 1)?;
+                copies.resize(copies.capacity(), 0);
+            }
             let room = &mut copies[at..];
             room[..range.len()].copy_from_slice(&self.text[range.clone()]);
             room[range.len()] = self.mark.unwrap_or(0);
@@ -74,48 +73,6 @@ impl<'t> PreTokens<'t> {
         self.is_wide = true;
         Ok(())
     }
-
-    /// Copies the pieces of a block that are no white space, given where each ends.
-    #[inline(always)]
-    pub fn push_of_block(
-        &mut self,
-        block: &[u8],
-        ends: &[u32],
-        space: u64,
-    ) -> Result<(), NoMemory> {
-        let copies = self.copies.get_or_insert_default();
-        make_room(copies, self.n_bytes + 2 * BLOCK)?;
-        let (mark, n_marks) = (self.mark.unwrap_or(0), usize::from(self.mark.is_some()));
-        let mut begin = 0;
-        for &end in ends {
-            let end = end as usize;
-            let room = &mut copies[self.n_bytes..];
-            match (
-                block[begin..].first_chunk::<COPIED>(),
-                room.first_chunk_mut(),
-            ) {
-                // Of white space nothing stays; a branch could not be predicted.
-                (Some(copied), Some(room)) if end - begin <= COPIED => *room = *copied,
-                _ => room[..end - begin].copy_from_slice(&block[begin..end]),
-            }
-            room[end - begin] = mark;
-            let is_word = !space >> begin & 1;
-            self.n_bytes += (end - begin + n_marks) * is_word as usize;
-            self.ends[self.n] = self.n_bytes;
-            self.n += is_word as usize;
-            begin = end;
-        }
-        Ok(())
-    }
-}
-
-fn make_room(copies: &mut Vec<u8>, n_bytes: usize) -> Result<(), NoMemory> {
-    let n_wanted = n_bytes + COPIED;
-    if copies.len() < n_wanted {
-        copies.try_reserve(n_wanted)?;
-        copies.resize(copies.capacity(), 0);
-    }
-    Ok(())
 }
 
 /// The pieces of the pre-tokens that `find` appends, up to a batch at a time; none at the end.

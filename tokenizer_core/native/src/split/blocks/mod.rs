@@ -12,4 +12,3 @@ mod known_characters;
 mod neon;
 pub mod ruled;
 pub mod starts;
-pub mod words;

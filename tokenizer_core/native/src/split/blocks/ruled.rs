@@ -63,7 +63,7 @@ pub struct DeepSeekV3;
 
 /// Finds the characters of a block whose class is not all that the automaton knows of them.
 #[inline(always)]
-pub fn mark_unclear(automaton: &Automaton, classes: &mut Classes, text: &[u8], at: usize) {
+fn mark_unclear(automaton: &Automaton, classes: &mut Classes, text: &[u8], at: usize) {
     let samples = automaton.samples();
     let mut left = classes.looked_up;
     while left != 0 {
