@@ -583,10 +583,11 @@ def _print_what_to_try(
         lines = [f"tokenizer service on {UNIX}{path}"]
     else:
         host, port = listener.getsockname()[:2]
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only to show
-        url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+        host = f"[{host}]" if ":" in host else host
+        here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - only to show
+        url = f"http://{here}:{port}"
         lines = [
-            f"tokenizer service on {url}",
+            f"tokenizer service on http://{host}:{port}",
             f"page: {url}/ for the browser, {url}/docs for all routes",
         ]
     if settings.log_format == "json":  # for programs: each line is an object, and none has the key

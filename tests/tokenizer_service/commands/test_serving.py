@@ -10,6 +10,7 @@ import socket
 import stat
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -21,7 +22,13 @@ from tokenizer_core.blobs import atomic_files
 from tokenizer_core.errors import ArtifactStorageError
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands.command_line import CommandError, open_packaged_store
-from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening, accepting
+from tokenizer_service.commands.serving import (
+    _check_settings,
+    _lines_to_try,
+    _listening,
+    _print_what_to_try,
+    accepting,
+)
 from tokenizer_service.settings import Settings
 
 WRONG_SETTINGS = [
@@ -90,6 +97,12 @@ def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spe
     assert routes() == ["/readyz"]
     said = f"the tokenizers in {store.root} cannot be read; the service tries again"
     assert capsys.readouterr().err == f"{said}, and serves when it can: away\n"
+    engine = SimpleNamespace(name="python", reason="asked for")
+    for host, bound, here in (("0.0.0.0", "0.0.0.0", "127.0.0.1"), ("::", "[::]", "[::1]")):
+        listener = SimpleNamespace(getsockname=lambda host=host: (host, 80))
+        _print_what_to_try(settings, engine, listener, None)
+        shown = f"tokenizer service on http://{bound}:80\npage: http://{here}:80/ for"
+        assert capsys.readouterr().out.startswith(shown)
 
 
 def test_a_read_only_folder_with_a_job_database_is_served(trained, monkeypatch):
