@@ -62,11 +62,16 @@ def access_keys(settings: Settings) -> AccessKeys:
 
 
 def check_keys(settings: Settings) -> None:
-    """Raise SettingsError if `require_admin_key` requires an admin key and none is set, or a key is
-    too short for a service that other machines can reach."""
+    """Raise SettingsError if `require_admin_key` requires an admin key and none is set, a read key
+    is one too, or a key is too short for a service that other machines can reach."""
     if settings.require_admin_key and not settings.admin_keys:
         raise SettingsError(
             f"TOKENIZER_REQUIRE_ADMIN_KEY is set and TOKENIZER_ADMIN_KEYS is empty; {_KEY_REMEDY}"
+        )
+    if {*settings.admin_keys} & {*settings.read_keys}:
+        raise SettingsError(
+            f"a key is in TOKENIZER_ADMIN_KEYS and in TOKENIZER_READ_KEYS, so whoever may read may "
+            f"train and promote; {_KEY_REMEDY}"
         )
     short = _variables_with_short_keys(settings, LEAST_KEY_CHARS)
     if short and not is_local(settings.host):

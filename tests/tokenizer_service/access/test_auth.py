@@ -193,3 +193,8 @@ def test_a_short_key_is_refused_where_other_machines_reach_the_service(settings,
         assert "openssl rand -hex 32" in warned
         assert "s3cret" not in warned
     assert warnings_of("0.0.0.0", "s3cret!!" * 2) == ""
+
+
+def test_a_read_key_is_no_admin_key(settings):
+    with pytest.raises(SettingsError, match="TOKENIZER_READ_KEYS, so whoever may read may train"):
+        create_app(settings.model_copy(update={"read_keys": settings.admin_keys}))
