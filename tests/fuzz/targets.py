@@ -20,7 +20,7 @@ from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core.errors import CorpusError, FormatError, InvalidSpecError, TokenizerCoreError
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json.document import render_tokenizer_json
-from tokenizer_core.registry.manifest import FileRecord, describe
+from tokenizer_core.registry.manifest import render_version
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_service.access.errors import AccessError
 from tokenizer_service.egress import CorpusUrlError
@@ -122,15 +122,14 @@ def _short(table):
 def seeds():
     """Target -> inputs that it accepts."""
     plain = TokenizerSpec.from_merges(VOCAB, MERGES)
-    records = {name: FileRecord("0" * 64, 5) for name in ("vocab.pkl", "merges.pkl")}
-    manifest = describe(SPEC, name="small", version="20260101T000000Z-00000000", files=records)
+    files = render_version(SPEC, name="small", version="20260101T000000Z-00000000")
     values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
     ids, lengths = np.array([1, 258, 2], np.uint32), np.array([1, 2], np.uint64)
     return {
         "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
         "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
         "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (SPEC, RICH)],
-        "manifest": [manifest.to_json()],
+        "manifest": [files["manifest.json"]],
         "request_json": [
             b'{"text": "a\\ud83d\\ude00\\n", "ids": [1, -2.5e3, null, true], "b": {"c": []}}',
             b' [[1], ["ab", "\xc3\xa9"], {}] ',

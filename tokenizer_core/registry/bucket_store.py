@@ -121,23 +121,15 @@ class BucketArtifactStore(Artifacts):
         return self.resolve(wanted)
 
     def remove(self, name: str, version: str) -> None:
-        prefix = _prefix(checked_name(name), checked_version(version))
-        manifest = self._request(
-            lambda storage: storage.read_versioned(
-                f"{prefix}/{MANIFEST_NAME}", max_bytes=MAX_MANIFEST_BYTES
-            )
-        )
-        if manifest is None:
-            raise ArtifactNotFoundError(f"there is no version {version} of {name!r}")
+        data = self._manifest_in_storage(name, version)
+        prefix = _prefix(name, version)
         self._refuse_active(name, version)
         self._remove(f"{prefix}/{MANIFEST_NAME}")
         try:
             # Either a concurrent promotion sees no manifest, or this check sees the promotion.
             self._refuse_active(name, version)
         except (ArtifactInUseError, ArtifactStorageError):
-            self._request(
-                lambda storage: storage.create(f"{prefix}/{MANIFEST_NAME}", manifest.data)
-            )
+            self._request(lambda storage: storage.create(f"{prefix}/{MANIFEST_NAME}", data))
             raise
         for file in _BESIDE_MANIFEST:
             self._remove(f"{prefix}/{file}")
@@ -308,18 +300,19 @@ class BucketArtifactStore(Artifacts):
         """Read it from the storage, where removals are visible; if unreachable, from the cache."""
         if not self._is_unreachable():
             with contextlib.suppress(ArtifactStorageError), reading(f"{name}@{version}"):
-                prefix = _prefix(checked_name(name), checked_version(version))
-                found = self._request(
-                    lambda storage: storage.read_versioned(
-                        f"{prefix}/{MANIFEST_NAME}", max_bytes=MAX_MANIFEST_BYTES
-                    )
-                )
-                if found is None:
-                    raise ArtifactNotFoundError(
-                        f"there is no version {version} of {name!r}; list the versions there are"
-                    )
-                return parse_manifest(found.data, name, version)
+                return parse_manifest(self._manifest_in_storage(name, version), name, version)
         return super()._read_manifest(name, version)
+
+    def _manifest_in_storage(self, name: str, version: str) -> bytes:
+        path = f"{_prefix(checked_name(name), checked_version(version))}/{MANIFEST_NAME}"
+        found = self._request(
+            lambda storage: storage.read_versioned(path, max_bytes=MAX_MANIFEST_BYTES)
+        )
+        if found is None:
+            raise ArtifactNotFoundError(
+                f"there is no version {version} of {name!r}; list the versions there are"
+            )
+        return found.data
 
     @contextlib.contextmanager
     def _version_folder(self, name: str, version: str) -> Iterator[Folder]:

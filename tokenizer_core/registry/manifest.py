@@ -7,21 +7,26 @@ loading the two pickles by hand applies them too.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.manifest_fields import MANIFEST, build_spec, render_spec_fields
-from tokenizer_core.formats.pickle_files import PICKLE_NAMES
+from tokenizer_core.errors import ArtifactError, FormatError
+from tokenizer_core.formats.manifest_fields import (
+    MANIFEST,
+    MANIFEST_NAME,
+    build_spec,
+    render_spec_fields,
+)
+from tokenizer_core.formats.pickle_files import PICKLE_NAMES, render_pickle
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE
 from tokenizer_core.strict_json import parse_record
 
 FILE_NAMES: Final = PICKLE_NAMES
-VOCAB_NAME, MERGES_NAME = FILE_NAMES
 
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _LIBRARIES: Final = ("regex", "numpy")
@@ -131,26 +136,34 @@ class Manifest:
         return build_spec(self.spec_fields, vocab, merges)
 
 
-def describe(
+def render_version(
     spec: TokenizerSpec,
     *,
     name: str,
     version: str,
-    files: Mapping[str, FileRecord],
     training: Mapping[str, Any] | None = None,
     provenance: Sequence[Mapping[str, Any]] | None = None,
     command: str | None = None,
-) -> Manifest:
-    """The manifest of `spec`, with the current time and the installed libraries."""
+) -> dict[str, bytes]:
+    """The files of a version, the manifest last, with the current time and the installed libraries.
+
+    Raises:
+        ArtifactError: a report is not JSON.
+    """
     # Slow imports, which reading a manifest does not need.
     import platform
     from importlib.metadata import version as installed_version
 
-    return Manifest(
+    vocab_name, merges_name = FILE_NAMES
+    files = {vocab_name: render_pickle(spec.vocab), merges_name: render_pickle(spec.merges)}
+    manifest = Manifest(
         name=name,
         version=version,
         created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        files=dict(files),
+        files={
+            file: FileRecord(hashlib.sha256(data).hexdigest(), len(data))
+            for file, data in files.items()
+        },
         spec_fields=render_spec_fields(spec),
         libraries={
             "python": platform.python_version(),
@@ -160,3 +173,8 @@ def describe(
         training=training,
         command=command,
     )
+    chat = {CHAT_FILE: spec.chat.to_json()} if spec.chat.record() else {}
+    try:
+        return {**files, **chat, MANIFEST_NAME: manifest.to_json()}
+    except FormatError as error:
+        raise ArtifactError(str(error)) from None

@@ -8,7 +8,6 @@ and removes the files; its methods are at the end of the class.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from abc import abstractmethod
 from functools import partial
@@ -22,14 +21,12 @@ from tokenizer_core.errors import (
     ArtifactNameError,
     ArtifactNotFoundError,
     ArtifactStorageError,
-    FormatError,
     ModelNotFoundError,
     NameReservedError,
     PointerMovedError,
     did_you_mean,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
-from tokenizer_core.formats.pickle_files import render_pickle
 from tokenizer_core.presets import PRESETS, STARTER, STARTER_FINGERPRINT
 from tokenizer_core.registry.aliases import (
     MAX_ALIASES,
@@ -38,14 +35,7 @@ from tokenizer_core.registry.aliases import (
     render_aliases,
 )
 from tokenizer_core.registry.golden_text import check_round_trip
-from tokenizer_core.registry.manifest import (
-    FILE_NAMES,
-    MERGES_NAME,
-    VOCAB_NAME,
-    FileRecord,
-    Manifest,
-    describe,
-)
+from tokenizer_core.registry.manifest import FILE_NAMES, Manifest, render_version
 from tokenizer_core.registry.promotion import MAX_MOVES, PointerMoves
 from tokenizer_core.registry.version_folder import (
     build_spec_of,
@@ -345,8 +335,13 @@ class Artifacts(PointerMoves):
             while True:
                 version = next_version(taken, spec.fingerprint)
                 ref = ArtifactRef(name, version, spec.fingerprint)
-                files = _render_version(
-                    spec, ref, training=training, provenance=provenance, command=command
+                files = render_version(
+                    spec,
+                    name=name,
+                    version=version,
+                    training=training,
+                    provenance=provenance,
+                    command=command,
                 )
                 if self._write_version(ref, files):
                     return ref
@@ -547,37 +542,3 @@ def _active_last(name: str, versions: Names, recorded: tuple[str, ...]) -> str:
         if of == name and (index == 0 or version in versions):
             return version
     return versions[-1]
-
-
-def _render_version(
-    spec: TokenizerSpec,
-    ref: ArtifactRef,
-    *,
-    training: Mapping[str, Any] | None,
-    provenance: Sequence[Mapping[str, Any]] | None,
-    command: str | None,
-) -> dict[str, bytes]:
-    """The files of a version, the manifest last.
-
-    Raises:
-        ArtifactError: a report is not JSON.
-    """
-    files = {VOCAB_NAME: render_pickle(spec.vocab), MERGES_NAME: render_pickle(spec.merges)}
-    chat = {CHAT_FILE: spec.chat.to_json()} if spec.chat.record() else {}
-    records = {
-        file: FileRecord(hashlib.sha256(data).hexdigest(), len(data))
-        for file, data in files.items()
-    }
-    manifest = describe(
-        spec,
-        name=ref.name,
-        version=ref.version,
-        files=records,
-        training=training,
-        provenance=provenance,
-        command=command,
-    )
-    try:
-        return {**files, **chat, MANIFEST_NAME: manifest.to_json()}
-    except FormatError as error:
-        raise ArtifactError(str(error)) from None
