@@ -17,7 +17,7 @@ from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_
 from tokenizer_core.errors import CorpusError, FormatError, TokenizerCoreError
 from tokenizer_core.formats import tiktoken_file
 from tokenizer_core.formats.gpt2_files import render_token
-from tokenizer_core.formats.manifest_fields import MANIFEST
+from tokenizer_core.formats.manifest_fields import MANIFEST, build_spec
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json.document import (
@@ -101,7 +101,7 @@ def manifest(data):
         with taken():
             assert MANIFEST.parse(MANIFEST.render(fields)) == fields
             assert Manifest.from_json(read.to_json()) == read
-        assert read.build_spec(SPEC.vocab, SPEC.merges) == SPEC
+        assert build_spec(read.spec_fields, SPEC.vocab, SPEC.merges) == SPEC
 
 
 def _sealed(data):

@@ -15,12 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tokenizer_core.errors import ArtifactError, FormatError
-from tokenizer_core.formats.manifest_fields import (
-    MANIFEST,
-    MANIFEST_NAME,
-    build_spec,
-    render_spec_fields,
-)
+from tokenizer_core.formats.manifest_fields import MANIFEST, MANIFEST_NAME, render_spec_fields
 from tokenizer_core.formats.pickle_files import PICKLE_NAMES, render_pickle
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.spec.chat_templates import CHAT_FILE
@@ -128,12 +123,6 @@ class Manifest:
         if filename == CHAT_FILE and self.chat_record is not None:
             return FileRecord(self.chat_record["sha256"], self.chat_record["size_bytes"])
         return self.files.get(filename)
-
-    def build_spec(
-        self, vocab: Mapping[int, bytes], merges: Sequence[tuple[bytes, bytes]]
-    ) -> TokenizerSpec:
-        """The artifact's spec; raise as `formats.manifest_fields.build_spec`."""
-        return build_spec(self.spec_fields, vocab, merges)
 
 
 def render_version(

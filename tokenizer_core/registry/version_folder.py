@@ -29,6 +29,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.formats.manifest_fields import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
+    build_spec,
     parse_chat_file,
 )
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, parse_plain_pickle
@@ -100,7 +101,7 @@ def build_spec_of(manifest: Manifest, files: Mapping[str, bytes]) -> TokenizerSp
     vocab, merges = (parse_plain_pickle(files[file]) for file in FILE_NAMES)
     if not isinstance(vocab, dict) or not isinstance(merges, list):
         raise ArtifactCorruptError("vocab.pkl is no dict, or merges.pkl no list")
-    spec = manifest.build_spec(vocab, merges)
+    spec = build_spec(manifest.spec_fields, vocab, merges)
     if CHAT_FILE not in files:
         return spec
     return spec.with_chat(parse_chat_file(manifest.spec_fields, files[CHAT_FILE]))

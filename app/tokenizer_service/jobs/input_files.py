@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tokenizer_core.documents.corpus_files import FileVersion
 from tokenizer_service.jobs.errors import JobsError
@@ -69,11 +69,6 @@ class InputFile:
     def size_bytes(self) -> int:
         """Its size when the job was made."""
         return self.version.size_bytes
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> InputFile:
-        """Reads its `asdict`."""
-        return cls(**{**value, "version": FileVersion(**value["version"])})
 
 
 def split_input_path(path: str) -> list[str]:

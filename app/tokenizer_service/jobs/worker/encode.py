@@ -31,6 +31,7 @@ from tokenizer_core.errors import (
     TokenizerMismatchError,
 )
 from tokenizer_core.registry import open_artifacts
+from tokenizer_core.strict_json import parse_record
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.jobs.input_files import InputFile
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
@@ -129,7 +130,7 @@ def _encode(
     document_encoder: ConversationEncoder | None,
 ) -> TokenManifest:
     request = job.request
-    files = [InputFile.from_json(value) for value in request["inputs"]]
+    files = [parse_record(InputFile, value) for value in request["inputs"]]
     with open_inputs(files) as descriptors:
         paths = name_inputs(job, files, descriptors)
         encode = partial(

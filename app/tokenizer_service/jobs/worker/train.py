@@ -8,6 +8,7 @@ from functools import partial
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import counted
 from tokenizer_core.registry import open_artifacts
+from tokenizer_core.strict_json import parse_record
 from tokenizer_core.training.trainer import TrainingOptions, TrainingProgress, train
 from tokenizer_service.egress import CorpusUrlError, ListedHost, parse_corpus_url
 from tokenizer_service.jobs.errors import InvalidInputsError
@@ -26,7 +27,7 @@ from tokenizer_service.jobs.worker.context import (
 def train_and_publish(job: WorkerJob) -> None:
     """Train as requested, and publish the tokenizer once the server allows it."""
     request, events = job.request, job.events
-    files = [InputFile.from_json(value) for value in request["inputs"]]
+    files = [parse_record(InputFile, value) for value in request["inputs"]]
     if request["input_urls"]:
         files = _download(job)
     engine = choose_engine(request["engine"])
