@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from functools import cache
+from functools import cache, partial
 from json import JSONDecodeError
 from json.scanner import make_scanner
 from typing import (
@@ -128,7 +128,9 @@ def parse_record(kind: Any, value: Any) -> Any:
     or of another type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is tuple:
-        return tuple(parse_record(arguments[0], each) for each in typed(value, list))
+        # A vocabulary may have thousands of added tokens.
+        read = getattr(arguments[0], "from_fields", None) or partial(parse_record, arguments[0])
+        return tuple(map(read, typed(value, list)))
     if origin in (dict, Mapping):
         return {name: parse_record(arguments[1], each) for name, each in typed(value, dict).items()}
     if type(None) in arguments:

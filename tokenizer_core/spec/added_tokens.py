@@ -63,12 +63,10 @@ class AddedToken:
     def from_fields(cls, table: dict[str, Any]) -> AddedToken:
         """The token of such fields; raises KeyError, TypeError or AttributeError for malformed
         ones."""
-        flags = dict.fromkeys(table.get("flags", ()), True)
-        token = cls(table["content"], table["id"], table["special"], **flags)
-        types = [type(value) for value in (token.content, token.id, token.special)]
-        if types != [str, int, bool] or token.fields() != table:
+        content, id_, special = table["content"], table["id"], table["special"]
+        if (type(content), type(id_), type(special)) != (str, int, bool):
             raise TypeError(f"{table!r:.80} is no added token")
-        return token
+        return cls(content, id_, special, **dict.fromkeys(table.get("flags", ()), True))
 
 
 def list_added_tokens(tokens: Iterable[str | AddedToken]) -> list[str | AddedToken]:
