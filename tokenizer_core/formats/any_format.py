@@ -230,8 +230,8 @@ def _manifest_beside(vocab_path: Path, merges_path: Path) -> dict[str, Any] | No
         return None  # another program's manifest.json
     fields = MANIFEST.parse(data)
     names = fields.get("files", {})
-    if vocab_path.name not in names or merges_path.name not in names:
-        return None  # other files in an artifact's folder
+    if not names.keys() & {vocab_path.name, merges_path.name}:
+        return None  # other files in an artifact's folder; with one of its own it decides
     return fields
 
 
