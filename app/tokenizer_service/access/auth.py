@@ -116,7 +116,7 @@ async def require_admin(request: Request) -> None:
     keys: AccessKeys = request.scope["app"].access_keys
     if _holds(request, keys.admin):
         return
-    if keys.read and _holds(request, keys.read):
+    if _holds(request, keys.read):
         raise AdminKeyRequiredError
     raise _key_required(request, "an admin key (printed at start when none was set)")
 
