@@ -26,8 +26,11 @@ TEMPLATES = {
             "{% if a is string %}{{ a }}{% else %}{{ a | tojson }}{% endif %}",
         )
     ),
-    # Llama 3.1: a list is written as Python's repr, that of a tool as JSON; a string twice encoded
+    # Llama 3.1: a list is written as Python's repr, that of a tool as JSON; a string twice encoded.
+    # Mistral: a system message is the first, and a result follows a call
     "trim": turns(
+        "{% if (m.role == 'system' and not loop.first) or (m.role == 'tool'"
+        " and not loop.previtem.tool_calls) %}{{ raise_exception('order') }}{% endif %}"
         "<{{ m.role }}>{% if m.tool_calls %}"
         + CALLS.replace("%s", "{{ c.function.name }}{{ c.function.arguments | tojson }}")
         + "{% elif m.role == 'tool' %}{{ m.content | tojson }}"

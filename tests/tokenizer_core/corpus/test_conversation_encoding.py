@@ -4,7 +4,9 @@ import gzip
 import hashlib
 import json
 import math
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import content, small_batches
@@ -26,6 +28,7 @@ from tokenizer_core.errors import (
     ChatInputError,
     ChatTemplateMissingError,
     ConversationError,
+    CorpusDocumentError,
     CorpusError,
     TokenFilesError,
     TokenFilesPlanError,
@@ -288,7 +291,7 @@ def test_a_bad_conversation_is_named_by_file_and_line(bad, workers, tmp_path, mo
         write_lines(tmp_path / "a.jsonl", CHATS),
         write_lines(tmp_path / "b.jsonl.gz", [*CHATS, None, *CHATS[:2], record, *CHATS]),
     ]
-    with pytest.raises(CorpusError, match=rf"b\.jsonl\.gz', line 10: .*{expected}"):
+    with pytest.raises(CorpusDocumentError, match=rf"b\.jsonl\.gz', line 10: .*{expected}"):
         encode(tmp_path / "t", files, workers=workers)
     assert not (tmp_path / "t").exists()
 
@@ -393,11 +396,38 @@ def test_a_template_that_does_not_say_where_turns_are_is_refused(tmp_path):
     encoder = ConversationEncoder(BY_ROLES, chat_template=source)
     path = write_lines(tmp_path / "chats.jsonl", [openai("user:q", "assistant:b", "user:r")])
     plan = plan_token_files(BY_ROLES, loss_mask=True)
-    with pytest.raises(CorpusError, match=r"line 1: .*--turn-end"):
+    with pytest.raises(CorpusError, match=r"line 1: .*--turn-end") as raised:
         encode_corpus(
             BY_ROLES, [path], tmp_path / "t", plan, corpus_format=CHAT, document_encoder=encoder,
             max_bad=1.0,
         )  # fmt: skip
+    assert not isinstance(raised.value, CorpusDocumentError)  # leaving it out is no remedy
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            [([97], [1]), ([98, 99], [1, 0])],
+            [([256, 97, 257], [0, 1, 1]), ([256, 98, 99, 257], [0, 1, 0, 0])],
+        ),
+        ([([97], [1])], "shorter"),
+        ([([97], [1])] * 3, "longer"),
+        ([([97], [1]), ([98, 99], [1])], "2 ids and a mask of 1"),
+        ([([97], [1]), ([], [])], "0 ids and a mask of 0"),
+    ],
+)
+def test_an_encoder_of_ones_own_gives_ids_and_a_mask_for_each_document(given, expected, tmp_path):
+    encoder = Mock(settings={}, encode=lambda *_: [tuple(map(np.array, one)) for one in given])
+    path = write_lines(tmp_path / "chats.jsonl", CHATS[:2])
+    plan = plan_of(begin_of_document="<|im_start|>", end_of_document="<|im_end|>")
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            encode(tmp_path / "t", [path], encoder=encoder, plan=plan)
+        return
+    files = encode(tmp_path / "t", [path], encoder=encoder, plan=plan)
+    found = [(files.document(i).tolist(), files.document_mask(i).tolist()) for i in range(2)]
+    assert found == expected
 
 
 def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):

@@ -422,6 +422,7 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path
         assert left < n_batches or stop < 8, "it began anew"
         assert content(folder) == content(tmp_path / "expected")
         assert not can_resume(folder)
+        assert encode_until(folder, files, plan, **how) == 0, "it is complete"
         monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
 
 

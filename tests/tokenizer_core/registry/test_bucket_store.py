@@ -112,6 +112,9 @@ def test_the_recorded_default_is_what_serves_until_a_promotion(make, monkeypatch
 
     assert store.record_default(other) == other  # the setting changed, and changed back
     assert store.record_default(newer) == first
+    tag = store.pointer_state().tag
+    assert store.record_default(first) == first
+    assert store.pointer_state().tag == tag  # a store that cannot be written serves it too
     assert store.history() == [str(first), str(other)]
     store.promote(newer)
     assert store.record_default(other) == other

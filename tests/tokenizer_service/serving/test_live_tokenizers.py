@@ -264,6 +264,11 @@ async def test_pinned_versions_are_bounded_and_loaded_once(settings, store, smal
         assert len(live.loaded()) == 5
         assert live.peek(str(refs[-1])) is not None
         assert live.peek(str(refs[0])) is None
+        kept = [str(ref) for ref in refs if live.peek(str(ref)) is not None]
+        for name in (kept[0], same):
+            live.get(name)
+        assert live.peek(kept[0]) is not None, "it was used last"
+        assert live.peek(kept[1]) is None
 
 
 def test_a_load_that_fails_leaves_the_version_in_use_for_the_next():

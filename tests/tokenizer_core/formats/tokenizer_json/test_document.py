@@ -442,7 +442,8 @@ TWICE = {
         "the": {"id": "the", "ids": [258], "tokens": ["the"]},
     },
 }
-OF_PAIRS = {**TWICE, "single": [piece("A")]}
+IDLE = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}  # in Cohere's files
+OF_PAIRS = {**TWICE, "single": [piece("A")], **IDLE}
 
 
 @pytest.mark.parametrize(
