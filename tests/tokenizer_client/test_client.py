@@ -222,7 +222,9 @@ def test_a_response_about_another_thing_is_an_error(play):
         with pytest.raises(UnexpectedResponseError, match="check the address"):
             call(client)
     jobs = httpx.Response(200, json={"jobs": [JOB]})
-    client, _ = play(jobs, jobs)
+    client, service = play(jobs, jobs, jobs)
     assert [job.id for job in client.jobs.list(kind="train").jobs] == ["j"]
     with pytest.raises(UnexpectedResponseError, match="kind"):
         client.jobs.list(kind="encode")
+    assert [job.id for job in client.jobs.list().jobs] == ["j"]
+    assert service.requests[-1].url.params.get("kind") is None

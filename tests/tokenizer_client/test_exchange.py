@@ -4,6 +4,7 @@ import copy
 import email.utils
 import json
 import time
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -101,6 +102,15 @@ def test_nothing_begins_after_the_deadline(play, clock):
     with pytest.raises(DeadlineExceededError):
         client.count("a")
     assert len(service.requests) == 1
+
+    def respond_late(_):
+        clock.now += 4.0
+        return counted()
+
+    client, service = play(deadline_seconds=3.0)
+    service.answers = Mock(pop=respond_late)
+    with pytest.raises(DeadlineExceededError):
+        client.count("a")
 
 
 REFUSALS = {
