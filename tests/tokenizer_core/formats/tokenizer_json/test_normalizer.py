@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.tokenizer_core.every_way import check_parts
+from tests.tokenizer_core.every_way import check_parts, check_stream
 from tests.tokenizer_core.formats.small_specs import (
     added_token,
     check_against_tokenizers,
@@ -118,7 +118,7 @@ def test_pending_text_is_bounded(step):
 
 @pytest.mark.parametrize("text", ["x <Q>", "x <q>"])
 def test_tokens_in_the_normalized_text_follow_the_policy(engine, text):
-    spec = parse_tokenizer_json(file_of(CLIP, [("<Q>", True)]))
+    spec = parse_tokenizer_json(file_of(CLIP, [("<Q>", True), ("<o>", False)]))
     tokenizer = Tokenizer.from_spec(spec, engine=engine)
     id_ = spec.special_tokens["<Q>"]
     assert tokenizer.encode(text)[-1] == id_
@@ -126,10 +126,16 @@ def test_tokens_in_the_normalized_text_follow_the_policy(engine, text):
     assert id_ not in tokenizer.encode(text, allowed_special="none")
     assert id_ not in tokenizer.encode_ordinary(text)
     forbidding = {"allowed_special": "none", "disallowed_special": "all"}
-    stream = StreamingEncoder(tokenizer, **forbidding)
-    for encode in (partial(tokenizer.encode, **forbidding), stream.feed):
+    stream, by_characters = (StreamingEncoder(tokenizer, **forbidding) for _ in range(2))
+    for encode in (
+        partial(tokenizer.encode, **forbidding),
+        stream.feed,
+        lambda text: list(map(by_characters.feed, text)),
+    ):
         with pytest.raises(SpecialTokenForbiddenError, match="<Q>"):
             encode(text + " and more")
+    some = {"allowed_special": ["<o>"], "disallowed_special": ["<Q>"]}
+    check_stream(tokenizer, ["<", "<o>", "q>"], tokenizer.encode("<<o>q>", **some), **some)
 
 
 REFUSED = [
