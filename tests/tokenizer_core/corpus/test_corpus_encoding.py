@@ -21,6 +21,7 @@ from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, content, small_batches
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tests.tokenizer_core.formats.small_specs import BYTES
+from tests.tokenizer_core.formats.tokenizer_json.normalizer_files import file_of
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -48,6 +49,7 @@ from tokenizer_core.errors import (
     TokenizerMismatchError,
     TooManyBadDocumentsError,
 )
+from tokenizer_core.formats.tokenizer_json.document import parse_tokenizer_json
 from tokenizer_core.normalizers import normalizer_of
 from tokenizer_core.parallel import LocalExecutor
 
@@ -426,14 +428,21 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path
         monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
 
 
-def test_a_forbidden_token_that_gives_no_id_is_found_in_the_text(tmp_path):
-    word = AddedToken("<x>", len(NARROW.spec.vocab) + 9, special=True, single_word=True)
-    tokenizer = Tokenizer.from_spec(NARROW.spec.with_added_tokens([word]))
+WORD = AddedToken("<x>", len(NARROW.spec.vocab) + 9, special=True, single_word=True)
+LOWERED = parse_tokenizer_json(
+    file_of({"type": "Lowercase"}, [("<X>", True)])
+)  # found in the normalized text
+
+
+# One needs white space around it to be found, the other one a normalized text.
+@pytest.mark.parametrize("spec", [NARROW.spec.with_added_tokens([WORD]), LOWERED])
+def test_a_forbidden_token_that_gives_no_id_is_found_in_the_text(spec, tmp_path):
+    tokenizer = Tokenizer.from_spec(spec)
     plan = plan_token_files(
         tokenizer, end_of_document="", allowed_special="none", disallowed_special="all"
     )
     file = write_corpus(tmp_path / "a.txt", ["a<x>b"], "txt")
-    with pytest.raises(SpecialTokenForbiddenError, match="<x>"):
+    with pytest.raises(SpecialTokenForbiddenError, match=r"<[xX]>"):
         encode_corpus(tokenizer, file, tmp_path / "t", plan)
 
 
