@@ -96,8 +96,7 @@ export class EncodeView {
     const { text } = this;
     const nBytes = utf8.encode(text).length;
     byId("text-figures").replaceChildren(
-      make("b", { textContent: formatCount(countCharacters(text)) }), " characters ",
-      make("b", { textContent: formatCount(nBytes) }), " bytes");
+      ...boldNumber(countCharacters(text), "character"), " ", ...boldNumber(nBytes, "byte"));
     if (nBytes > MOST_BYTES) {
       announce(`The page takes up to ${formatBytes(MOST_BYTES)}. Longer texts: POST /encode_stream, ` +
         "or tokenizer encode on the command line.", "bad");
@@ -226,6 +225,11 @@ export class EncodeView {
   #forgetLink() {
     if (location.hash) history.replaceState(null, "", location.pathname + location.search);
   }
+}
+
+function boldNumber(n, noun) {
+  const [number, word] = counted(n, noun).split(" ");
+  return [make("b", { textContent: number }), ` ${word}`];
 }
 
 /** Count code points, as the service counts characters. */

@@ -69,6 +69,7 @@ def test_a_vocabulary_is_imported_and_not_served(open_page, service, tmp_path):
 def test_typing_shows_pieces_ids_and_counts(open_page, service):
     page = open_page("#text=a")
     pane = page.locator(PANES)
+    expect(page.locator("#text-figures")).to_have_text("1 character 1 byte")
     page.fill("#text", "naïve 中文 the en")
     page.type("#text", "d")
     ids = service.encode("naïve 中文 the end")

@@ -104,6 +104,11 @@ def parse_model(
     """Parse the model of a file with these added tokens, whose pre-tokenizer has these `cuts`.
     Raises FormatError: a field that cannot be read exactly (named), or an added token has another
     id than `tokenizers` would give it."""
+    if isinstance(value, dict) and value.get("dropout"):
+        raise FormatError(
+            f"tokenizer.json: model.dropout is {value['dropout']!r:.20}, with which `tokenizers` "
+            f"leaves merges out at random; set it to null for the ids without"
+        )
     fields = check_fields(
         value,
         "model",

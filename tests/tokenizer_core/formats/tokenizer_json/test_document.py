@@ -217,7 +217,7 @@ REFUSED = [
     (GPT2, "model", {"vocab": [["a", -1.0]], "unk_id": 0}, "its model is Unigram"),
     (GPT2, "model", {"vocab": {"a": 0}, "max_input_chars_per_word": 9}, "its model is WordPiece"),
     (GPT2, "model", {"vocab": {"a": 0}, "unk_token": "a"}, "its model is WordLevel"),
-    (GPT2, "model.dropout", 0.1, "model.dropout"),
+    (GPT2, "model.dropout", 0.1, "model.dropout is 0.1, .* set it to null"),
     (GPT2, "model.continuing_subword_prefix", "##", "continuing_subword_prefix"),
     (GPT2, "model.end_of_word_suffix", "</w>", "end_of_word_suffix"),
     (GPT2, "model.ignore_merges", 1, "ignore_merges"),
