@@ -313,9 +313,7 @@ def _load_sentencepiece_of(folder: Path, config: dict[str, Any]) -> TokenizerSpe
     the ids that `add_bos_token` and `add_eos_token` put around a text."""
     spec = load_sentencepiece(folder / SENTENCEPIECE)
     ids = spec.added_ids
-    extra = _extra_special_tokens(config)
-    listed = extra if isinstance(extra, list) else []
-    named = [*_template_variables(config).values(), *map(token_content, listed)]
+    named = [*_template_variables(config).values(), *_listed_special_tokens(config)]
     for content, id_ in (*((text, None) for text in named), *_ids_beside(folder, config)):
         if content not in ids or id_ not in (None, ids[content]):
             raise FormatError(
@@ -421,9 +419,8 @@ def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> 
         length = None
     known = (None, MODEL_INPUT_NAMES)
     settings = {name: config[name] for name in SETTINGS if config.get(name) not in known}
-    extra = _extra_special_tokens(config)
-    if extra and isinstance(extra, list):
-        settings["additional_special_tokens"] = list(map(token_content, extra))
+    if listed := _listed_special_tokens(config):
+        settings["additional_special_tokens"] = listed
     side = config.get("truncation_side")
     if side not in (None, *SIDES):
         raise FormatError(
@@ -628,6 +625,12 @@ def _template_variables(config: Mapping[str, Any]) -> dict[str, str]:
         for name, value in named.items()
         if isinstance(value, str) or (isinstance(value, dict) and "content" in value)
     }
+
+
+def _listed_special_tokens(config: Mapping[str, Any]) -> list[str]:
+    """The special tokens without names; the newer of the two fields may hold the named ones."""
+    both = config.get("extra_special_tokens"), config.get("additional_special_tokens")
+    return list(map(token_content, next((t for t in both if t and isinstance(t, list)), [])))
 
 
 def _extra_special_tokens(config: Mapping[str, Any]) -> Any:

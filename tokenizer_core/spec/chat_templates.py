@@ -121,7 +121,10 @@ class ChatTemplates:
             raise InvalidSpecError("the settings of a model folder are a dict, name -> value")
         for name, value in self.settings.items():
             if name not in SETTINGS or not SETTINGS[name](value):
-                raise InvalidSpecError(f"no setting of a model folder: {name!r:.60} {value!r:.60}")
+                raise InvalidSpecError(
+                    f"tokenizer_config.json: {name!r:.60} may not be {value!r:.60}; correct it, or "
+                    f"leave it out"
+                )
         ordered = dict(sorted(self.sources.items(), key=lambda item: item[0] != DEFAULT))
         object.__setattr__(self, "sources", ordered)
         if self.variables is not None:

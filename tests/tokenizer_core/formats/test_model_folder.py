@@ -294,6 +294,14 @@ def test_what_a_folder_declares_is_read(ids, length, side, declared, tmp_path):
             },
         ),
         ({"extra_special_tokens": [END]}, None, {"additional_special_tokens": [END]}),
+        (
+            {
+                "extra_special_tokens": {"image_token": END},
+                "additional_special_tokens": [{"content": "<bos>"}],
+            },
+            None,
+            {"additional_special_tokens": ["<bos>"]},
+        ),
         ({"tokenizer_class": "CohereTokenizer"}, "cohere", {"padding_side": "left"}),
         (
             {"tokenizer_class": "CohereTokenizer", "padding_side": "right"},

@@ -61,9 +61,9 @@ def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
         ({}, None, {"max_model_len": True}, "max_model_len must be an integer"),
         ({}, None, {"truncation_side": "middle"}, "must be left or right"),
         ({}, None, {"output_parser": "guess"}, "no output parser 'guess': one of hermes"),
-        ({}, None, {"settings": {"padding_side": "top"}}, "'padding_side' 'top'"),
-        ({}, None, {"settings": {"model_input_names": "input_ids"}}, "'model_input_names' 'input"),
-        ({}, None, {"settings": {"use_fast": True}}, "'use_fast' True"),
+        ({}, None, {"settings": {"padding_side": "top"}}, "'padding_side' may not be 'top'"),
+        ({}, None, {"settings": {"model_input_names": "input_ids"}}, "'model_input_names' may not"),
+        ({}, None, {"settings": {"use_fast": True}}, "'use_fast' may not be True"),
         ({}, None, {"settings": []}, "are a dict"),
     ],
 )
