@@ -159,10 +159,10 @@ def load_files_spec(
     special_tokens: SpecialTokens = None,
     pattern: str | SplitPattern | None = None,
 ) -> TokenizerSpec:
-    """The spec of two pickles and the manifest in their folder, or of GPT-2's two files. The ids of
+    """The spec of two pickles and the manifest beside them, or of GPT-2's two files. The ids of
     `special_tokens`, if given, must be those that they get.
 
-    If the folder contains the `manifest.json` of a published artifact, it defines the pattern,
+    If one is a file of a published artifact, with its `manifest.json`, that defines the pattern,
     the special tokens and the rest. Otherwise the pattern is `gpt2` unless given, and a token that
     looks special and is not declared is a UserWarning.
 
@@ -219,20 +219,21 @@ def _check_given_ids(spec: TokenizerSpec, given: SpecialTokens) -> None:
             )
 
 
-def _manifest_beside(vocab_path: Path, merges_path: Path) -> dict[str, Any] | None:
-    """The fields of the artifact's manifest in the folder of both pickles, or None."""
-    path = vocab_path.parent / MANIFEST_NAME
-    if merges_path.parent != vocab_path.parent or not path.is_file():
-        return None
-    data = read_whole_file(path, max_bytes=MAX_MANIFEST_BYTES)
-    table = parse_strict_json(data, MANIFEST_NAME)
-    if not isinstance(table, dict) or table.get("format") != FORMAT_NAME:
-        return None  # another program's manifest.json
-    fields = MANIFEST.parse(data)
-    names = fields.get("files", {})
-    if not names.keys() & {vocab_path.name, merges_path.name}:
-        return None  # other files in an artifact's folder; with one of its own it decides
-    return fields
+def _manifest_beside(*pickles: Path) -> dict[str, Any] | None:
+    """The fields of the manifest of an artifact that has one of the pickles, or None: it decides,
+    also of a pair with a foreign one."""
+    for pickle in pickles:
+        path = pickle.parent / MANIFEST_NAME
+        if not path.is_file():
+            continue
+        data = read_whole_file(path, max_bytes=MAX_MANIFEST_BYTES)
+        table = parse_strict_json(data, MANIFEST_NAME)
+        if not isinstance(table, dict) or table.get("format") != FORMAT_NAME:
+            continue  # another program's manifest.json
+        fields = MANIFEST.parse(data)
+        if pickle.name in fields.get("files", {}):
+            return fields
+    return None
 
 
 def load_spec(

@@ -161,9 +161,12 @@ def test_what_disagrees_with_the_manifest_is_refused_and_one_of_another_program_
     others = tmp_path / "v.pkl", tmp_path / "m.pkl"
     write_files("pickle", SPEC, *others)
     assert load_files_spec(*others, ["<|endoftext|>"]).fingerprint == SPEC.fingerprint
-    for other, path in zip(others, paths, strict=True):
-        other.write_bytes(path.read_bytes())
-    assert load_files_spec(paths[0], others[1]) == load_files_spec(others[0], paths[1]) == RICH
+    (tmp_path / "copies").mkdir()
+    for folder in (tmp_path, tmp_path / "copies"):
+        others = folder / "v.pkl", folder / "m.pkl"
+        for other, path in zip(others, paths, strict=True):
+            other.write_bytes(path.read_bytes())
+        assert load_files_spec(paths[0], others[1]) == load_files_spec(others[0], paths[1]) == RICH
     paths[1].write_bytes(render_pickle(RICH.merges[:-1]))
     with pytest.raises(FormatError, match="do not belong together"):
         load_files_spec(*paths)
