@@ -939,8 +939,9 @@ class Tokenizer:
         """
         checked = _check_ids(ids)
         if skip_special_tokens:
-            listed = checked.tolist() if is_array(checked) else checked
-            checked = [id_ for id_ in listed if id_ not in self._special_ids]
+            checked = list_ids(checked.tolist() if is_array(checked) else checked)
+            with suppress(TypeError, UnknownTokenIdError):  # the rest names the index in `ids`
+                return self.decode([id_ for id_ in checked if id_ not in self._special_ids], errors)
         if self._spec.alphabet.has_characters:
             from tokenizer_core.text.decode_streams import StreamingDecoder
 

@@ -199,6 +199,9 @@ def test_decode_takes_lists_and_arrays_and_marks_what_is_no_text(tokenizer):
         tokenizer.decode([0xFF, 97], errors="strict")
     with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 99999"):
         tokenizer.decode([97, 99999])
+    special = next(iter(tokenizer.special_tokens.values()))
+    with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 99999"):
+        tokenizer.decode([special, 99999], skip_special_tokens=True)
     with pytest.raises(TypeError, match=r"ids\[1\] = True is a bool"):
         tokenizer.decode([97, True])
 
@@ -246,6 +249,8 @@ def test_errors_name_the_place_in_a_batch(tokenizer):
         (tokenizer.decode_bytes, {1: 2}, "an array of integers, not dict"),
         (tokenizer.decode, {1, 2}, "an array of integers, not set"),
         (tokenizer.decode, np.array([[1, 2]]), r"is a list; .* are for the methods with _batch"),
+        (tokenizer.decode, np.array(5), "an array of integers, not int"),
+        (partial(tokenizer.decode, skip_special_tokens=True), [[1]], "is a list; .* with _batch"),
         (tokenizer.encode_batch, iter(["a"]), r"list of strings; list\(texts\) makes one"),
         (tokenizer.decode_batch, 5, "a batch must be a list of lists of ids, not int"),
         (tokenizer.canonical_batch, 5, "a batch must be a list of lists of ids, not int"),

@@ -70,7 +70,7 @@ class PythonEngine(BaseEngine):
         self, ids: Iterable[int] | NDArray[np.integer], errors: str | None = "replace"
     ) -> Any:
         # `tolist` makes Python ints, for which dict lookups are faster than for NumPy's.
-        listed = ids.tolist() if is_array(ids) else list_ids(ids)
+        listed = list_ids(ids.tolist() if is_array(ids) else ids)
         data = join_tokens(self._vocab, listed)
         return data if errors is None else data.decode("utf-8", errors)
 
