@@ -210,17 +210,22 @@ def check_text_content(name: str, data: bytes) -> None:
     found = format_of_content(data, name)
     if found in ("tar", "zip") or (found is not None and name.lower().endswith(_ARCHIVES)):
         raise CorpusError(f"the corpus file {name!r} is an archive of files; unpack it")
-    if found is not None:
-        packing = (format_of_name(name) or "").removeprefix("txt")
+    if found is None:
+        return
+    packing = (format_of_name(name) or "").removeprefix("txt")
+    if packing and found in ("gz", "zst", "parquet"):
+        way_on = f"within the {packing} of its name; unpack it"
+    elif found in ("bz2", "xz"):
+        way_on = "which is not read; unpack it"
+    elif found in _OPTIONS:
         way_on = (
             f"and its name does not say so; rename it, or {_NAME_IT}: {_OPTIONS[found]}{packing}"
-            if found in _OPTIONS
-            else f"which is not read; {content_remedy(found)}, or {_NAME_IT}"
         )
-        raise CorpusError(
-            f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}; "
-            f"txt{packing} reads it as text"
-        )
+    else:
+        way_on = f"which is not read; {content_remedy(found)}, or {_NAME_IT}"
+    if found not in ("bz2", "xz", "gz", "zst"):  # these are not UTF-8
+        way_on += f"; txt{packing} reads it as text"
+    raise CorpusError(f"the corpus file {name!r} is {CONTENT_NAMES[found]}, {way_on}")
 
 
 def check_not_packed(name: str, beginning: bytes) -> None:
