@@ -4,7 +4,6 @@
 <artifacts>/jobs/<id>/documents/      inline documents, or downloads
 <artifacts>/jobs/<id>/train.log       the standard error of the child process
 <artifacts>/jobs/<id>/scratch/        its temporary files
-<artifacts>/jobs/<id>/run/            results of a cluster's workers, unless stored elsewhere
 <artifacts>/jobs/<id>/again-<n>/      the same after the n-th takeover by another host
 """
 
