@@ -222,6 +222,7 @@ ERRORS = [
     (("corpus", "encode", "a", "-oo", "--add-special-tokens"), 2, "; see --begin-of-document and"),
     (("corpus", "enocde", "a"), 2, "command 'enocde'; did you mean encode? (see tokenizer corpus"),
     (("jobs", "frobnicate"), 2, "command 'frobnicate'; there are list, show, watch, cancel ("),
+    (("--verison",), 2, "there is no option --verison; did you mean --version?"),
     (("--artifacts-dir", "a", "list"), 2, "after the command: tokenizer COMMAND --artifacts-dir"),
     (("jobs", "--server=u", "list"), 2, "after the command: tokenizer jobs COMMAND --server"),
     (("encode", "<|endoftext|>", "--disallowed-special=all"), 1, "forbids; leave it out"),

@@ -187,6 +187,8 @@ class CommandParser(argparse.ArgumentParser):
             self.print_help(sys.stderr)
             self.exit(WRONG_USAGE)
         if self._subparsers is not None and first.startswith("-") and first not in known:
+            if near := did_you_mean(first, known):
+                self.error(f"there is no option {first}{near}")
             self.error(f"options come after the command: {self.prog} COMMAND {first} ...")
         words = list(args or [])
         n_before = words.index("--") if "--" in words else len(words)
