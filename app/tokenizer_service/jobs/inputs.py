@@ -46,6 +46,7 @@ _CODES: Final = {
     "corpus_ids": "corpus_not_found",
     "further_corpora": "corpus_not_found",
 }
+_TWICE: Final = "it is named twice, and each is read once; leave one out"
 _OF_PLAN: Final = (
     *("layout", "dtype", "tokens_per_shard", "begin_of_document", "end_of_document", "seed"),
     *("max_length", "over_length"),
@@ -118,14 +119,15 @@ def _each(
     for index, name in enumerate(names):
         try:
             if name in seen:
-                raise InputPathError("it is named twice, and each is read once; leave one out")
+                raise InputPathError(_TWICE)
             seen.add(name)
             found.append(find(name))
         except (InputPathError, CorpusUrlError) as error:
             wrong.append((f"/{field}/{index}", str(error)))
     if wrong:
         index_text = wrong[0][0].rpartition("/")[2]
-        raise InvalidInputsError(_CODES[field], f"{field}[{index_text}]: {wrong[0][1]}.", wrong)
+        code = "invalid_request" if wrong[0][1] == _TWICE else _CODES[field]
+        raise InvalidInputsError(code, f"{field}[{index_text}]: {wrong[0][1]}.", wrong)
     return found
 
 

@@ -190,8 +190,8 @@ def test_a_plan_that_cannot_be_written_is_refused(admin, store):
             path.unlink()
     problem(encode(admin, "gone"), 404, "corpus_not_found")
     problem(encode(admin, "NOTHING"), 422, "invalid_request")
-    for further in (["nothing"], ["news"]):
-        found = problem(encode(admin, further_corpora=further), 422, "corpus_not_found")
+    for further, code in ((["nothing"], "corpus_not_found"), (["news"], "invalid_request")):
+        found = problem(encode(admin, further_corpora=further), 422, code)
         assert pointer(found) == "/further_corpora/0"
     admin.put("/corpora/empty", content=b"")
     problem(encode(admin, "empty"), 422, "empty_corpus")
