@@ -617,7 +617,7 @@ def _ids_beside(folder: Path, config: Mapping[str, Any]) -> list[tuple[str, obje
 
 def _template_variables(config: Mapping[str, Any]) -> dict[str, str]:
     """Name -> content of the tokens that transformers 5 passes to a chat template."""
-    extra = _extra_special_tokens(config)
+    extra = config.get("extra_special_tokens") or config.get("additional_special_tokens")
     named = {name: value for name, value in config.items() if name.endswith("_token")}
     named |= extra if isinstance(extra, dict) else {}
     return {
@@ -631,7 +631,3 @@ def _listed_special_tokens(config: Mapping[str, Any]) -> list[str]:
     """The special tokens without names; the newer of the two fields may hold the named ones."""
     both = config.get("extra_special_tokens"), config.get("additional_special_tokens")
     return list(map(token_content, next((t for t in both if t and isinstance(t, list)), [])))
-
-
-def _extra_special_tokens(config: Mapping[str, Any]) -> Any:
-    return config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
