@@ -84,8 +84,8 @@ def encode_corpus(
     folder is complete, and a call with the same settings wrote it from these files as they are now,
     it returns the manifest. Without `resume`, a checkpoint is an error.
 
-    Memory: a few batches of `BATCH_BYTES` for each worker, for any corpus and documents;
-    with `shuffle` eight bytes per document, and disk space for all ids twice.
+    Memory: some twenty batches of `BATCH_BYTES` and their ids, for any corpus and documents; with
+    `shuffle` eight bytes per document, and disk space for all ids twice.
 
     Raises:
         CorpusError: a file cannot be read in its format; a document has 16 Mi characters without a
